@@ -17,7 +17,7 @@ the categories is missing. Grades of 0 to 3 are the ranks within a list (top 40,
 
 For each: NDCG@10 on the test lists with the 95 % interval of the difference to `one-hot` over these
 lists, CPU seconds of `fit` on one thread, and weights. Rankers have one member. The result is
-written to benchmarks/results/categories.json, beside the levels that are there. Takes two minutes.
+written to benchmarks/results/categories.json, beside the existing levels. Takes two minutes.
 """
 
 import argparse
@@ -150,7 +150,7 @@ class EmbeddingLayer(nn.Module):
 
 
 class OwnEmbedding(FeatureScorer):
-    """`MLPScorer(hidden=(128, 64))` behind an embedding of the last number."""
+    """`MLPScorer(hidden=(128, 64))` after an embedding of the last number."""
 
     def __init__(self, levels: int) -> None:
         super().__init__()

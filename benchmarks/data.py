@@ -2,7 +2,7 @@
 
     python benchmarks/data.py --folder BIG
 
-For each number of documents a file of LETOR text is made, shaped like MSLR-WEB30K: 1 kB a line,
+For each number of documents a file of LETOR text is made, shaped like MSLR-WEB30K: 1 kB per line,
 features that are whole numbers, zeros and decimals, lists of 40 to 199 documents. Then, each in a
 process of its own:
 

@@ -17,7 +17,7 @@ validation lists; its seconds are those of the leaves chosen. "blend" is the ave
 defaults then or are none now. "chosen" says where the columns of one came from if a script chose
 them, and the seconds are without that choice; "narrow" is the part of the rows in a narrow bin.
 
-After the trials, `comparisons` of the file are made anew for all trials that it has: for each table
+After the trials, `comparisons` of the file are computed again for all its trials: for each table
 and number of rows the difference of each ranker from LightGBM over the test lists of all its seeds,
 with the 95 % interval, p, and p after Holm's correction. On a set of `quality.py` a list counts
 once, with its mean over the seeds.
@@ -154,7 +154,7 @@ def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> di
 
 
 def comparisons(out: Path, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the differences from LightGBM, where the scores of both are there."""
+    """Return the differences from LightGBM, if both have scores."""
     rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(one["data"] for one in trials):
         runs: dict[str, list[int]] = {}

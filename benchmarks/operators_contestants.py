@@ -44,7 +44,7 @@ class Contestant:
         name: as in the tables.
         group: "sort" (forward only), "compiled", "plain" (PyTorch), "naive" or "peer".
         function: what is measured.
-        growth: The power of n by which its time grows at least.
+        growth: Its time grows by at least this power of n.
     """
 
     name: str

@@ -5,7 +5,7 @@
 
 The sets are MQ2008 and OHSUMED by their five folds, LightGBM's example by five folds over its
 queries, and a part of MSLR-WEB10K. A cell is one method on one set with one seed. Its scores are
-kept in the folder `--out`, where a run that was broken off goes on. `quality_summary.py` makes the
+kept in the folder `--out`, where an interrupted run resumes. `quality_summary.py` makes the
 table of the cells.
 
 What a method has several values for, LightGBM its `num_leaves` and single networks their learning

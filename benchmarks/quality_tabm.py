@@ -108,7 +108,7 @@ class TabMRanker:
         return self
 
     def predict(self, X: np.ndarray, qid: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean of the members' scores, a number a row."""
+        """Return the mean of the members' scores, one number per row."""
         self.net.eval()
         with torch.no_grad():
             rows = self.transform(torch.from_numpy(X.astype(np.float32)))

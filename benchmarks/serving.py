@@ -3,8 +3,8 @@
     python benchmarks/serving.py
 
 The model is `NeuralRanker()` with its defaults but for the number of epochs, which does not change
-the time: five networks behind piecewise-linear bins. It is exported to ONNX, and scores a list as a
-service does, from arrays (`score_arrays`) and from one dict a document (`score`). Beside it stands
+the time: five networks after piecewise-linear bins. It is exported to ONNX, and scores a list as a
+service does, from arrays (`score_arrays`) and from one dict per document (`score`). Beside it is
 `NeuralRanker.predict` of the same rows. CPU time, the median over the calls.
 """
 

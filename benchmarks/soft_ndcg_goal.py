@@ -5,7 +5,7 @@
 One network of `NeuralRanker`'s defaults, with the seeds 0, 1 and 2. They draw the generated tables
 of 10,000, 100,000 and 300,000 rows, too; the other sets are those of `quality.py`. No choice was
 made on these seeds: see `soft_ndcg_trials.py`. The NDCG@10 of all test lists is kept in the folder
-`--out`, one file for each set, loss and seed, where a run that was broken off goes on.
+`--out`, one file for each set, loss and seed, where an interrupted run resumes.
 
 Soft NDCG is compared with softmax and with XENDCG by a randomization test over lists. On the
 generated sets each seed has lists of its own; on the others a list has its mean over the seeds. The

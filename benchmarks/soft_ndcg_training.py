@@ -9,7 +9,7 @@ lists. After each epoch, on the same 500 training lists:
 - ndcg: NDCG@10 there, and on the validation lists;
 - spread: the mean standard deviation of the scores of a list;
 - pairs: of the pairs of documents with different labels, the share whose gap is within three times
-  the temperature of the ranks, where a sigmoid has a fifth or more of its slope; for losses
+  the temperature of the ranks, where a sigmoid has at least a fifth of its gradient; for losses
   that have a temperature;
 - norm: the mean length of the gradient of a list's loss by its scores;
 - moved: how many of the documents the gradient moves, (sum |g|)^2 / (n sum g^2), as a mean;

@@ -90,7 +90,7 @@ class Trial(RankingLoss):
         softmax: the weight of SoftmaxLoss, of the scores times `scale`.
         xendcg: the weight of XENDCG with random gammas, of the scores times `scale`.
         raw_terms: whether these two take the scores as they are, not standardized.
-        ndcg: the weight of what stands for NDCG.
+        ndcg: the weight of the differentiable form of NDCG.
         gamma: the gain is 2^label - gamma; "random" draws one for each document.
     """
 
@@ -140,7 +140,7 @@ class Trial(RankingLoss):
         return total
 
     def ndcg_term(self, z: Tensor, labels: Tensor, real: Tensor) -> Tensor:
-        """Return what stands for NDCG."""
+        """Return the differentiable form of NDCG."""
         gap = (z.unsqueeze(-2) - z.unsqueeze(-1)) / self.o.temperature  # [i, j] = s_j - s_i
         n = z.shape[-1]
         pairs = real.unsqueeze(-2) & ~torch.eye(n, dtype=torch.bool)

@@ -6,7 +6,7 @@ One network of `NeuralRanker`'s defaults with each loss: on two generated tables
 `soft_ndcg_trials.py`), and on the five folds of MQ2008. Each loss is judged by the metric that it
 stands for, on the test lists. "graded" labels are the grades of the set; "relevant" ones are 1 for
 a grade of 2 and more in generated lists, of which each has five, and for a grade of 1 and more in
-MQ2008. A run that was broken off goes on where it was.
+MQ2008. An interrupted run resumes.
 """
 
 import argparse

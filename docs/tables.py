@@ -173,7 +173,7 @@ def _standardized(result: Mapping[str, Any]) -> str:
 
 
 def _trials(result: Mapping[str, Any]) -> str:
-    """Return the greatest gain of each special case at each size, and where it gains most."""
+    """Return the greatest gain of each special case at each size, and where the gain is largest."""
     sizes = result["sizes"]
     rows = []
     for name, cases in result["trials"].items():

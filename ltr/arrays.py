@@ -12,7 +12,7 @@ pc: Any = pyarrow.compute
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Return values as an array; a tensor is copied to the CPU."""
+    """Return the values as an array; a tensor is copied to the CPU."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
@@ -33,7 +33,7 @@ def as_numbers(argument: str, values: Any) -> np.ndarray:
 
 
 def as_names(argument: str, values: Any) -> np.ndarray:
-    """Return names as an array, each of its own type, or raise an error that names the argument."""
+    """Return names as an array of their types, or raise an error that names the argument."""
     if hasattr(values, "__array__"):
         return as_array(values)
     if not isinstance(values, Iterable):
@@ -43,7 +43,7 @@ def as_names(argument: str, values: Any) -> np.ndarray:
 
 
 def check_columns(named: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the use and the name of each column, or raise an error that names the use.
+    """Return the use and the name of each column, or raise an error that names a wrong use.
 
     Args:
         named: by its use the name of a column, or for features and categories several; None for
@@ -76,6 +76,6 @@ def is_missing(name: Any) -> bool:
 
 
 def is_absent(name: Any) -> bool:
-    """Return whether a name is absent: None, NaN or what pandas has for it."""
+    """Return whether a name is absent: None, NaN or pandas' NA."""
     # NaN differs from itself; pandas has more values for what is not there
     return name is None or str(name) in ("<NA>", "NaT") or name != name

@@ -1,7 +1,7 @@
 """Losses as objectives of LightGBM and XGBoost, and metrics as their evaluation.
 
-`objective` and `metric` return callables for `lightgbm.LGBMRanker`. Their method `xgboost` is the
-form for `xgboost.train`. This module imports neither library.
+`objective` and `metric` return callables for `lightgbm.LGBMRanker`. Their method `xgboost` has the
+form that `xgboost.train` expects. This module imports neither library.
 """
 
 import copy
@@ -46,7 +46,7 @@ def objective(
 
     The objective is the sum over the lists of w_l times the loss of list l. The loss's own
     `reduction` is not used. w_l is the mean of the weights in the list. The weights divided by w_l
-    are the item weights of the loss. So one weight for a whole list makes the list count so many
+    are the item weights of the loss. So one weight for a whole list makes the list count that many
     times, as in LightGBM and XGBoost.
 
     Each call computes the gradient and a Hessian above 0 for each row, in float64:
@@ -55,7 +55,7 @@ def objective(
       where it is q (1 - q) with q the softmax of the scores, and for every pairwise loss with a
       logistic cost: `RankNet`, `LambdaRank`, `LambdaLoss`. The weights of pairs count as fixed.
     - For any other loss an estimate of a bound: the root of the sum over j of H_ij^2, which is at
-      least |H_ii|. The diagonal itself is negative for some rows where a loss is not convex. The
+      least |H_ii|. The diagonal itself is negative for some rows if a loss is not convex. The
       sum is the expected square of H times random signs. It is estimated by the mean over `probes`
       vectors of signs, and exact for lists of at most `probes` items, if that is a power of 2.
     - For all of them h_i is at least |g_i| / max_step, so no leaf is larger than `max_step` before
@@ -63,32 +63,34 @@ def objective(
     - No row has less than 1/1000 of the mean over the rows. Rows of lists that define no loss have
       that.
 
-    Gradient and Hessian are then multiplied by one number, so that the mean Hessian is 1. The tree
-    does not change by that. But a row then weighs as in squared error, so defaults such as
-    LightGBM's `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` mean as many
-    rows. The same scores give the same result: random numbers, of the probes and of the loss, come
-    from the seed and the scores.
+    Gradient and Hessian are then multiplied by one number, so that the mean Hessian is 1. This does
+    not change the tree. But each row then weighs about as in squared error. So defaults such as
+    LightGBM's `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` count rows.
+    The same scores give the same result: the random numbers of the probes and of the loss depend
+    only on the seed and the scores.
 
-    At the first tree all scores tie. Some operators, such as `SoftSort`, have no gradient there,
-    which is an error: take `SoftNDCG(SigmoidRank(1.0))`, or give `init_score`.
+    At the first tree all scores are equal. Some operators, such as `SoftSort`, have no gradient
+    there. This raises an error: use `SoftNDCG(SigmoidRank(1.0))`, or give `init_score`.
 
-    CatBoost is an error too. It calls an objective without the lists, with some of the rows.
+    CatBoost raises an error too. It calls an objective with some of the rows, and without the
+    lists.
 
     Args:
-        loss: any loss that needs scores, labels and weights alone.
+        loss: any loss that needs only scores, labels and weights.
         max_step: > 0, in units of the scores. Larger values take larger steps where a loss is flat;
             1e9 leaves the Hessian as it is. Default: 1, chosen on the validation lists of OHSUMED.
         probes: >= 1. Each costs a second backward pass.
         seed: of the probes and of the random numbers of the loss.
 
-    Cost: the loss's, forward and backward. The exact Hessian of pairs takes O(n^2) time for a list
-    of n. The lists of similar lengths are computed together, some 65,000 rows at a time. So memory
-    does not depend on the longest list.
+    Cost: that of the loss, forward and backward. The exact Hessian of pairs takes O(n^2) time for a
+    list
+    of n. Lists of similar lengths are computed together, some 65,000 rows at a time. So memory does
+    not depend on the longest list.
 
     Raises:
         ValueError: an argument is invalid. In training: a score, a label or a weight is not finite,
-            the lists are missing or are not those of the rows, or the loss has no gradient at the
-            first tree.
+            the lists are missing or do not fit the rows, or the loss has no gradient at the first
+            tree.
 
     Reference: Dauphin, de Vries and Bengio, "Equilibrated adaptive learning rates for non-convex
     optimization", NeurIPS 2015, for the bound, which they found better than the diagonal.
@@ -106,20 +108,20 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
 
     `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates each
     `eval_set` by it, and early stopping uses it. Without `metric="None"` LightGBM adds its own
-    NDCG. For XGBoost it is `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`.
-    There early stopping knows by the name that NDCG and MAP should be high. For other metrics give
-    `maximize=True`.
+    NDCG. For XGBoost use `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`. There
+    early stopping recognizes by their names that NDCG and MAP should be high. For other metrics
+    give `maximize=True`.
 
-    The value is the mean over the lists that count, by the mean weight of each list. If weights
-    differ within a list, the metric must have item weights. A list without a relevant row counts 0
-    in NDCG; LightGBM counts it as 1.
+    The value is the mean over the lists with a value, weighted by the mean weight of each list. If
+    weights differ within a list, the metric must have item weights. A list without a relevant row
+    counts as 0 in NDCG; in LightGBM it counts as 1.
 
     Args:
         metric: a metric of `ltr.metrics`. Its options for several updates are not used.
         name: how the library calls it. Default: its class in lower case, and the cutoff: `ndcg@10`.
 
     Raises:
-        ValueError: an argument is invalid. In training: as for `objective`.
+        ValueError: an argument is invalid. In training: the errors of `objective`.
 
     >>> from ltr.metrics import NDCG
     >>> metric(NDCG(top_k=10))([1, 0, 0, 1], [2.0, 1.0, 2.0, 1.0], None, [2, 2])
@@ -129,7 +131,7 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
 
 
 class Objective:
-    """A loss as an objective: what `objective` returns."""
+    """A loss as an objective, made by `objective`."""
 
     def __init__(
         self, loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
@@ -138,8 +140,8 @@ class Objective:
             raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
         if loss.side_inputs:
             raise ValueError(
-                f"loss must need labels and weights alone, got {type(loss).__name__}, which needs "
-                f"{', '.join(loss.side_inputs)}"
+                f"loss must need only labels and weights, got {type(loss).__name__}, which "
+                f"needs {', '.join(loss.side_inputs)}"
             )
         self.loss = copy.deepcopy(loss)
         self.loss.reduction = "none"
@@ -152,7 +154,7 @@ class Objective:
 
     # LightGBM counts the parameters: four mean that the objective gets the lists
     def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
-        """Return gradient and Hessian (rows,) float64, as `LGBMRanker(objective=...)` asks for.
+        """Return gradient and Hessian (rows,) float64 for `LGBMRanker(objective=...)`.
 
         Args:
             y_true: (rows,), the labels.
@@ -174,7 +176,7 @@ class Objective:
                 each = factors[lists].repeat_interleave(lengths[lists])
                 gradient[rows], hessian[rows] = each * g, each * h
         if not bool(gradient.isfinite().all()):
-            raise ValueError(f"loss must have finite gradients, got NaN or inf of {self!r}")
+            raise ValueError(f"loss must have finite gradients, got NaN or inf from {self!r}")
         if scores.min() == scores.max():
             self._check_start(gradient, labels, lengths)
         mean = hessian.mean()
@@ -183,7 +185,7 @@ class Objective:
         return (gradient / mean).numpy(), (hessian / mean).clamp(min=FLOOR).numpy()
 
     def xgboost(self, predt: Any, dtrain: Any) -> Arrays:
-        """Return gradient and Hessian (rows,), as `xgboost.train(obj=...)` asks for.
+        """Return gradient and Hessian (rows,) for `xgboost.train(obj=...)`.
 
         Args:
             predt: (rows,), the scores.
@@ -192,10 +194,10 @@ class Objective:
         return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> Any:
-        """Raise `ValueError`: this is what CatBoost calls, which gives no lists."""
+        """Raise `ValueError`: CatBoost calls this method, without lists."""
         raise ValueError(
-            "objective must be used with LightGBM or XGBoost, got a call from CatBoost, "
-            "which gives rows without their lists"
+            "objective must be used with LightGBM or XGBoost, got a call from CatBoost: it "
+            "passes rows without their lists"
         )
 
     def _check_start(self, gradient: Tensor, labels: Tensor, lengths: Tensor) -> None:
@@ -205,15 +207,15 @@ class Objective:
         differ = bool(((high + low) > 0).any())
         if differ and gradient.abs().max() <= 1e-12 * (high.abs().max() + 1):
             raise ValueError(
-                f"loss must have a gradient where all scores tie, as at the first tree, got "
-                f"{one_line(self.loss)}; take an operator that has one, such as SigmoidRank(1.0), "
-                f"or give init_score"
+                "loss must have a gradient if all scores are equal, as before the first "
+                f"tree, got {one_line(self.loss)}: use an operator such as "
+                "SigmoidRank(1.0), or give init_score"
             )
 
     def _derivatives(
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return gradient and Hessian (N,) of ragged lists, before the floor."""
+        """Return gradient and Hessian (N,) of ragged lists, before a lower bound is applied."""
         scores = scores.requires_grad_()
         total = self.loss(scores, labels, lengths=lengths, weights=weights).sum()
         known = exact_hessian(self.loss, scores.detach(), labels, lengths, weights)
@@ -231,7 +233,7 @@ class Objective:
 
 
 class Metric:
-    """A metric as an evaluation: what `metric` returns."""
+    """A metric as an evaluation, made by `metric`."""
 
     def __init__(self, metric: "RankingMetric", name: str | None = None) -> None:
         from ltr.metrics.base import RankingMetric
@@ -250,7 +252,7 @@ class Metric:
     def __call__(
         self, y_true: Any, y_pred: Any, weight: Any, group: Any
     ) -> tuple[str, float, bool]:
-        """Return name, value and whether higher is better, as LightGBM's `eval_metric` asks for.
+        """Return name, value and whether higher is better, for LightGBM's `eval_metric`.
 
         The arguments are those of `Objective.__call__`.
         """
@@ -271,12 +273,12 @@ class Metric:
         return self.name, value.item(), bool(self.metric.higher_is_better)
 
     def xgboost(self, predt: Any, dtrain: Any) -> tuple[str, float]:
-        """Return name and value, as `xgboost.train(custom_metric=...)` asks for."""
+        """Return name and value, for `xgboost.train(custom_metric=...)`."""
         return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))[:2]
 
 
 def one_line(loss: RankingLoss) -> str:
-    """Return the name of the loss and those of its parts, such as operators.
+    """Return the name of the loss and the names of its parts, such as operators.
 
     >>> from ltr.losses import SoftNDCG
     >>> one_line(SoftNDCG())
@@ -314,12 +316,12 @@ def checked_lists(
     if weights is not None and bool((weights < 0).any()):
         raise ValueError(f"weight must be >= 0, got {weights.min().item():g}")
     if group is None:
-        raise ValueError("group must be given, the length of each list, got None")
+        raise ValueError("group must be the lengths of the lists, got None")
     lengths = torch.from_numpy(np.array(group, dtype=np.int64).reshape(-1))
     if bool((lengths < 0).any()) or lengths.sum() != len(scores):
         raise ValueError(
-            f"group must be lengths of lists that sum to {len(scores)} rows, "
-            f"got {len(lengths)} that sum to {int(lengths.sum())}"
+            f"group must be list lengths that sum to {len(scores)} rows, got {len(lengths)} "
+            f"that sum to {int(lengths.sum())}"
         )
     return labels, weights, lengths[lengths > 0]
 
@@ -327,7 +329,7 @@ def checked_lists(
 def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the mean weight of each list (R,), and the weights divided by it (N,).
 
-    The second is None if it is 1 everywhere. In a list whose weights are all 0 it is 1.
+    The second result is None if it is 1 everywhere. In a list whose weights are all 0 it is 1.
 
     >>> list_factors(torch.tensor([1.0, 3.0, 0.0]), torch.tensor([2, 1]))
     (tensor([2., 0.]), tensor([0.5000, 1.5000, 1.0000]))
@@ -348,16 +350,16 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
     """Return the weights (rows,) or None, and the lengths of the lists, of a `DMatrix`."""
     bounds = np.asarray(data.get_uint_info("group_ptr"), dtype=np.int64)
     if len(bounds) < 2:
-        raise ValueError("dtrain must have lists: give qid or group to the DMatrix, got none")
+        raise ValueError("dtrain must have lists, got none: give qid or group to the DMatrix")
     lengths, weight = np.diff(bounds), np.asarray(data.get_weight())
     if not len(weight):
         return None, lengths
-    # XGBoost has one weight a list, if there are lists
+    # XGBoost has one weight per list, if there are lists
     return (np.repeat(weight, lengths) if len(weight) == len(lengths) else weight), lengths
 
 
 def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield lists of similar lengths, and their rows: none is longer than 1.5 times another.
+    """Yield lists of similar lengths, and their rows: no list is longer than 1.5 times another.
 
     >>> [(lists.tolist(), rows.tolist()) for lists, rows in tiles(torch.tensor([5, 1, 1]))]
     [([1, 2], [5, 6]), ([0], [0, 1, 2, 3, 4])]
@@ -399,7 +401,7 @@ def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
 def exact_hessian(
     loss: RankingLoss, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
 ) -> Tensor | None:
-    """Return the diagonal of the second derivatives (N,) of ragged lists, or None if not known."""
+    """Return the diagonal of the second derivatives (N,) of ragged lists, or None if unknown."""
     given = [labels] if weights is None else [labels, weights]
     if isinstance(loss, SoftmaxLoss) and type(loss) in (SoftmaxLoss, ListNet, XENDCG):
         mask, padded, *rest = pad_lists(lengths, scores, *given)

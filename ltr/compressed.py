@@ -39,16 +39,16 @@ _READABLE = "plain text, or text in gzip, bzip2, xz, zstd or zip"
 
 
 class TextFile(io.BufferedReader):
-    """A text file that is open for reading bytes, and may be compressed."""
+    """A text file opened for reading bytes, possibly compressed."""
 
     on_disk: IO[bytes]
 
     def position(self) -> int:
-        """The bytes that have been read of the file as it is on the disk."""
+        """The number of bytes read so far of the file on disk, before decompression."""
         return self.on_disk.tell()
 
     def lines(self, max_line: int = MAX_LINE) -> Iterator[bytes]:
-        """Yield the lines, with their line feeds.
+        """Yield the lines with their line feeds.
 
         Raises:
             ValueError: a line has more than `max_line` bytes.
@@ -73,8 +73,8 @@ def open_text(path: Path) -> Iterator[TextFile]:
         path: the file; its name does not matter.
 
     Raises:
-        ValueError: the file is an archive or in another format, which the message names; or, while
-            it is read, it turns out to be damaged.
+        ValueError: the file is an archive or in another format, which the message names, or it
+            turns out to be damaged while it is read.
         OSError: if the file cannot be read.
 
     >>> from tempfile import TemporaryDirectory

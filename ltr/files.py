@@ -33,20 +33,20 @@ def check_path(name: str, value: str | PathLike[str]) -> Path:
 
 @contextmanager
 def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
-    """Write a file whole or not at all: a reader sees the old file or the new one.
+    """Write a file completely or not at all: a reader sees the old file or the new one.
 
-    Gives the path of a temporary file, empty, in the folder of `path`, so that both are on one
-    file system. Without an error the temporary file is flushed to the disk and takes the place of
-    `path`; after an error it is removed, and `path` is as it was. Its name holds the host and the
-    process, so that `remove_leftovers` can tell if its writer is dead. Where `path` is a symbolic
-    link, the file that it names is replaced.
+    It yields the path of an empty temporary file in the folder of `path`, so that both are on one
+    file system. Without an error, the temporary file is flushed to the disk and replaces `path`.
+    After an error it is removed, and `path` is unchanged. Its name holds the host and the process,
+    so that `remove_leftovers` can tell whether its writer is dead. If `path` is a symbolic link,
+    its target is replaced.
 
     Args:
-        path: the file; its folder must be there.
+        path: the file; its folder must exist.
 
     Raises:
-        OSError: if the file cannot be written. The error names `path` where it would name no file,
-            as for a full disk.
+        OSError: the file cannot be written. The error names `path` if it would not name a file, as
+            for a full disk.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -72,12 +72,12 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
-    """Give a temporary file, empty, in the folder of `path`, and remove it at the end.
+    """Yield an empty temporary file in the folder of `path`, and remove it at the end.
 
-    Its name holds the host and the process, as that of `atomic_write`, for `remove_leftovers`.
+    Its name holds the host and the process, like that of `atomic_write`, for `remove_leftovers`.
 
     Args:
-        path: a file; its folder must be there.
+        path: a file; its folder must exist.
 
     Raises:
         OSError: the file cannot be made.
@@ -103,7 +103,7 @@ def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
-    """Make a folder, with those above it; after an error remove what was made, if it is empty.
+    """Make a folder and its parents; after an error, remove those made, if they are empty.
 
     >>> from tempfile import mkdtemp
     >>> top = Path(mkdtemp())
@@ -128,7 +128,8 @@ def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
 def durable_write(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new file for bytes, and flush it to the disk at the end.
 
-    Unlike with `atomic_write`, others may see it before: it counts only once another file names it.
+    Unlike with `atomic_write`, other processes may see it before: it counts only after another file
+    names it.
 
     Raises:
         OSError: it cannot be written. The error of a full disk names `path`.
@@ -166,8 +167,8 @@ def name_full_disk(path: str | PathLike[str]) -> Iterator[None]:
 def remove_leftovers(folder: str | PathLike[str]) -> list[Path]:
     """Remove the temporary files of `atomic_write` whose processes are dead.
 
-    Files of other hosts stay, since this one cannot know whether their processes live, and so does
-    every file that `atomic_write` did not name. A file that cannot be removed stays too.
+    Files of other hosts stay, because this host cannot know whether their processes live. Files
+    that `atomic_write` did not name stay too. A file that cannot be removed stays too.
 
     Args:
         folder: where to look, without its subfolders; it need not be there.

@@ -1,6 +1,6 @@
-"""Gains, discounts, cuts and the ideal DCG, for the losses and the metrics.
+"""Gains, discounts, cutoffs and the ideal DCG, for the losses and the metrics.
 
-With hard ranks these make the metric, with soft ranks the loss; the ideal DCG is always exact.
+They define the metric with hard ranks and the loss with soft ranks; the ideal DCG is always exact.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
 
 
 CUT_WIDTH = 0.1
-"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts 0.06."""
+"""Width of the smooth cutoff at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts
+0.06."""
 
 
 def log2_discount(ranks: Tensor) -> Tensor:
@@ -144,11 +145,11 @@ def stop_probabilities(
     max_label: float | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return how likely a reader of ERR stops at an item: (2^label - 1) / 2^max_label, (..., n).
+    """Return the probability that a reader stops at an item: (2^label - 1) / 2^max_label, (..., n).
 
-    Without `max_label` it is the largest label of each list; labels above it count as it. No power
-    overflows. The value under the mask is 0. A weight w counts as so many looks at the item: the
-    reader stops at one of them with probability 1 - (1 - R)^w.
+    By default `max_label` is the largest label of each list; larger labels count as `max_label`. No
+    power overflows. The value under the mask is 0. With a weight w the reader looks at the item w
+    times, and stops with probability 1 - (1 - R)^w.
 
     >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None)
     tensor([0.0000, 0.2500, 0.7500])
@@ -178,14 +179,14 @@ def log_left(stops: Tensor) -> Tensor:
 def truncated(
     discount: Callable[[Tensor], Tensor], k: int, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off after rank k. All losses and metrics share this cut-off.
+    """Return `discount`, set to 0 after rank k. All losses and metrics share this cutoff.
 
     Args:
         discount: Maps ranks (..., n) to discounts (..., n).
         k: A whole number >= 1.
         exact: Whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
             by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
-            That tail falls like one over the distance. So items far behind k, such as all items
+            That tail decreases like one over the distance. So items far after k, such as all items
             of a long list before training, still have a gradient; an exponential tail would
             leave them none.
 
@@ -202,7 +203,7 @@ def truncated(
 
 
 class Cut:
-    """The result of `truncated`. `StraightThrough` uses the exact form of a smooth cut."""
+    """The result of `truncated`. `StraightThrough` uses the exact form of a smooth cutoff."""
 
     def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
         self.discount = discount
@@ -218,18 +219,18 @@ class Cut:
 
     @property
     def exact(self) -> "Cut":
-        """Return the same discount with the exact cut."""
+        """Return the same discount with the exact cutoff."""
         return Cut(self.discount, self.k, True)
 
 
-def cut_discount(
+def with_cutoff(
     discount: Callable[[Tensor], Tensor], top_k: int | None, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off behind rank `top_k`: exactly, or smoothly for soft ranks.
+    """Return `discount` with a cutoff after rank `top_k`: exact, or smooth for soft ranks.
 
-    The cut is `truncated`; `top_k=None` cuts nothing.
+    The cutoff is `truncated`; `top_k=None` means no cutoff.
 
-    >>> cut_discount(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
+    >>> with_cutoff(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
     tensor([1., 0.])
     """
     return discount if top_k is None else truncated(discount, top_k, exact=exact)
@@ -269,4 +270,4 @@ def ragged_ideal_dcg(
     tensor([3.6309, 2.0000])
     """
     ranks = positions_in_lists(sort_ragged(gains, lengths), gains)
-    return sum_lists(gains * cut_discount(discount, top_k, exact=True)(ranks), lengths)
+    return sum_lists(gains * with_cutoff(discount, top_k, exact=True)(ranks), lengths)

@@ -1,4 +1,4 @@
-"""Suggestions of right names for wrong ones."""
+"""Suggestions of correct names for wrong ones."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ _FEW = 20  # a line has room for this many names
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """Return the error for a name that a module does not have, with the nearest one that it has.
+    """Return the error for a name that a module does not have, with the most similar existing name.
 
     Upper and lower case are treated alike.
 
@@ -39,7 +39,7 @@ def one_line(text: object) -> str:
 
 
 def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) -> list[str]:
-    """Return the choices most like `word`, the best first, at most three; case does not count.
+    """Return the choices most similar to `word`, the best first, at most three; case is ignored.
 
     >>> close_matches("softsrt", ["SigmoidRank", "SoftSort"])
     ['SoftSort']
@@ -59,7 +59,7 @@ def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) ->
 
 
 def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
-    """Return the end of a message: the nearest right names, or all of them if none is near.
+    """Return the end of a message: the most similar names, or all of them if none is similar.
 
     >>> nearest("digts", ["digits", "letor"])
     'did you mean digits?'

@@ -1,6 +1,6 @@
-"""Score documents with an exported model: needs numpy and onnxruntime, nothing else.
+"""Score documents with an exported model; this needs only numpy and onnxruntime.
 
-This file stands alone: copy it into a service. It reads the ONNX file that `ltr export` or
+This file is independent: copy it into a service. It reads the ONNX file that `ltr export` or
 `NeuralRanker.export` wrote.
 """
 
@@ -46,8 +46,8 @@ class OnnxRanker:
         threads: how many threads score, >= 1. Default: 1, as a service with many requests wants.
 
     Attributes:
-        about: what the file says of the model: its columns, which of them are dates, the levels of
-            its categories, whether it looks at the whole list.
+        about: the file's description of the model: its columns, which of them are dates, the levels
+            of its categories, whether it looks at the whole list.
 
     Raises:
         ValueError: threads < 1; the file cannot be read, is damaged, or was not written by
@@ -97,9 +97,9 @@ class OnnxRanker:
                 those of the training had one.
 
         Raises:
-            ValueError: documents are none of these; one of them has no such column or key; a
-                column holds what is no number or no date, an infinite number, or is of another
-                length than the others.
+            ValueError: documents have another type; one of them lacks a column or key; a column has
+                a value that is not a number or a date, an infinite number, or another length than
+                the others.
         """
         widths = self.about["features"]
         if widths is None:
@@ -145,8 +145,8 @@ class OnnxRanker:
                 value. None if the model has none.
 
         Raises:
-            ValueError: an array is of another shape or type, the model's categories are missing, or
-                a feature is infinite in float32.
+            ValueError: an array has another shape or type, the model's categories are missing, or a
+                feature is infinite in float32.
         """
         features = _array("features", features, self._dtype)
         if features.shape[:1] == (0,):
@@ -191,7 +191,7 @@ def _check_digest(content: bytes) -> None:
     if start < 0 or not content[start:].startswith(_DIGEST):
         raise ValueError("it has no digest: export it again")
     if sha256(content[:start]).hexdigest().encode() != content[-64:]:
-        raise ValueError("it is damaged: its digest is another one")
+        raise ValueError("it is damaged: its digest is wrong")
 
 
 def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
@@ -263,7 +263,7 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
         values = values.astype("datetime64[us]")  # whose list has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
-        raise ValueError(f"column {name!r} must hold a value for each document, got {values!r}")
+        raise ValueError(f"column {name!r} must hold one value for each document, got {values!r}")
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
@@ -311,7 +311,7 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
         return found.reshape(len(values), width)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"column {name!r} must hold {width} number(s) a document: {error}"
+            f"column {name!r} must hold {width} number(s) per document: {error}"
         ) from None
 
 
@@ -349,7 +349,7 @@ def _array(name: str, values: Any, dtype: type) -> np.ndarray:
     try:
         found = np.asarray(values)
         if dtype is np.int64 and found.dtype.kind not in "iu":
-            raise TypeError(f"{found.dtype} in place of whole numbers")
+            raise TypeError(f"{found.dtype} instead of whole numbers")
         with np.errstate(over="ignore"):
             return found.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:

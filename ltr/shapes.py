@@ -196,7 +196,7 @@ def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
     """Return `x` with `value` in place of the masked items, where `mask` is False.
 
     NaN and inf of a masked item reach neither values nor gradients. `Tensor.masked_fill` fills
-    where its own mask is True; ours follows the masks of `ltr`, where True is a real item.
+    where its own mask is True; ours uses the masks of `ltr`, where True is a real item.
     """
     return x if mask is None else torch.where(mask, x, value)
 

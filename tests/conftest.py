@@ -1,4 +1,4 @@
-"""What all tests share: one thread a worker, and where the real data lies."""
+"""What all tests share: one thread per worker, and where the real data lies."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for the user's cache, in place of the real one, for child processes too."""
+    """A folder for the user's cache, instead of the real one, for child processes too."""
     folder = tmp_path_factory.mktemp("user-cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))

@@ -266,7 +266,7 @@ def test_two_documents_are_logistic_regression_of_their_difference():
 
 
 def test_pairs_of_two_documents_train_the_trees_of_xgboosts_own_objective():
-    # with one pair a list rank:pairwise is RankNet with twice the Hessian
+    # with one pair per list rank:pairwise is RankNet with twice the Hessian
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)).astype(np.float32)
     y = np.repeat(X[::2, 0] > X[1::2, 0], 2)
@@ -284,7 +284,7 @@ def test_pairs_of_two_documents_train_the_trees_of_xgboosts_own_objective():
 
 
 def table(lists_: int = 80, seed: int = 0):
-    """Rows like MQ2008's: 5 to 20 documents a query, three grades, 20 columns, six that help."""
+    """Rows like MQ2008's: 5 to 20 documents per query, three grades, 20 columns, six that help."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(5, 21, lists_)
     X = rng.normal(size=(lengths.sum(), 20))

@@ -10,14 +10,14 @@
     ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
-(`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file; each is laid over
-those before it. Recipes come with ltr, or lie in the folder `recipes`: `sort` is then
-`recipes/sort/config.yaml`. A name of ltr's own always means ltr's own, and the file that a name
-stands for is printed. Then comes any option of the model, the data or the trainer, such as
-`--model.loss.operator.temperature 0.2`. `--print_config` prints the result.
+(`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
+configurations override earlier ones. Recipes come with ltr, or lie in the folder `recipes`: `sort`
+is then `recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The
+command prints the file that it reads. Any option of the model, the data or the trainer may follow,
+such as `--model.loss.operator.temperature 0.2`. `--print_config` prints the result.
 
-A class of your own has its module before it: `own.MyLoss` of `own.py` in the working folder. What
-is there is imported only where a command names it: by such a class, by a configuration that does
+A class of your own has its module before it: `own.MyLoss` of `own.py` in the working folder. Code
+of this folder is imported only if a command names it: by such a class, by a configuration that does
 not come with ltr, or by `--trust`.
 
 Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `predict`, `test` and `export`
@@ -25,11 +25,11 @@ take a checkpoint, `best` or `last` of the newest run, the folder of a run, a fo
 `NeuralRanker.save`, `Blend.save` or an export wrote, or an ONNX file. `fit --ckpt_path last`
 resumes the newest run.
 
-A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
-fails. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
-Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
+A wrong option, class, value or file gives one line on stderr and exit code 2. Training that fails
+does so too. An interrupted run exits with code 130, a terminated one with 143; both write
+`last.ckpt`. Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
 
-This module imports neither torch nor lightning; the commands that need them do.
+This module imports neither torch nor lightning; only the commands that need them do.
 """
 
 import os
@@ -147,7 +147,7 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open the streams that are closed, as stdout by `>&-`; a file would take their numbers."""
+    """Open streams that are closed, as stdout by `>&-`: else a file would get their numbers."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
@@ -171,7 +171,7 @@ def _run(args: list[str]) -> int:
         sys.path.append(here)
     rest, workers = take_workers(rest)
     if workers is not None and command not in _ON_RAY:
-        raise CommandError(f"--ray and --ray-workers are options of {', '.join(_ON_RAY)} alone")
+        raise CommandError(f"only {', '.join(_ON_RAY)} take --ray and --ray-workers")
     run: Callable[..., int] = import_module(_COMMANDS[command][0]).run
     return run(command, rest, workers) if command in _ON_RAY else run(command, rest)
 

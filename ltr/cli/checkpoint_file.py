@@ -1,4 +1,4 @@
-"""The file that `--ckpt_path` names, which may be damaged or a stranger's."""
+"""The file that `--ckpt_path` names, which may be damaged or come from a stranger."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _NOT_IN_FIT = {"combined_loader", "validate_loop", "test_loop", "predict_loop"}
 
 
 class CheckpointGuard(Callback):
-    """Restores from a checkpoint only what does no harm, and reports the rest in one line.
+    """Restores only harmless states from a checkpoint, and reports the others in one line.
 
     - The state of a callback that holds text is not restored, since the text may be a path that the
       callback opens or removes, as Lightning's `ModelCheckpoint` does.
@@ -44,7 +44,7 @@ class CheckpointGuard(Callback):
         self._restores, self._begins = False, path is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Name the checkpoint from now on; before, Lightning has set up the data."""
+        """Name the checkpoint in errors from now on; before, Lightning has set up the data."""
         self._restores = self.path is not None
 
     def on_load_checkpoint(
@@ -57,8 +57,8 @@ class CheckpointGuard(Callback):
             if _has_text(state) and not isinstance(callback, _TEXT_IS_NO_PATH):
                 del states[callback.state_key]
                 rank_zero_warn(
-                    f"{type(callback).__name__} starts over: its state in {self.path} holds text, "
-                    "which may be a path"
+                    f"{type(callback).__name__} starts without its saved state: the state "
+                    f"in {self.path} holds text, which may be a path"
                 )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -75,7 +75,7 @@ class CheckpointGuard(Callback):
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
     def on_train_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-        """All has been used, unless `fit` validates before its first training batch."""
+        """All of them have been used, unless `fit` validates before its first training batch."""
         fits = trainer.state.fn == TrainerFn.FITTING
         self._begins = self._begins and fits and not trainer.training
 
@@ -93,8 +93,8 @@ class CheckpointGuard(Callback):
                 raise
             if isinstance(error, RuntimeError) and "loading state_dict" in str(error):
                 raise CommandError(
-                    f"{self.path} is of another model than the configuration: use the "
-                    "configuration that it was trained with, config.yaml in the run's logs"
+                    f"{self.path} does not fit the configured model: use config.yaml from "
+                    "the logs of the run that wrote it"
                 ) from error
             known = isinstance(error, ValueError) or is_out_of_memory(error)
             if self._restores or (self._begins and not known):

@@ -1,4 +1,4 @@
-"""`ltr convert`: files of any size into a store of lists."""
+"""`ltr convert`: turn files of any size into a store of lists."""
 
 import argparse
 import sys
@@ -96,9 +96,9 @@ def _parser() -> LineParser:
 
 @contextmanager
 def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Show a bar on stderr, with the rate and the time left; yield the function that moves it.
+    """Show a progress bar on stderr, with rate and time left; yield the function that moves it.
 
-    If the rows have to be grouped, the bar says "grouping" and stands at its end.
+    If the rows have to be grouped, the bar says "grouping" and stops at its end.
     """
     from rich import progress
     from rich.console import Console

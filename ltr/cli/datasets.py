@@ -20,18 +20,18 @@ class PublishedSet:
 
     Attributes:
         name: its name in papers.
-        about: what it is, in a line.
+        about: a description in one line.
         layout: the files that its publisher ships, by their paths in the folder to give as `root`.
-        features: how many a document has.
+        features: the number of features of a document.
         labels: the smallest and the largest grade.
-        folds: how many folds it comes with; 1 is a single split.
-        source: where its publisher gives the files.
+        folds: the number of folds; 1 is a single split.
+        source: the page of its publisher.
         terms: what the publisher allows, and how sure that is.
         queries: the number of queries; None if unknown.
         documents: the number of documents; None if unknown.
-        splits: the split in words, where it is not that of the folds.
+        splits: the split in words, if it is not that of the folds.
         notes: what a reader of the files must know.
-        sets: how many sets of files there are in the folder; `fold` chooses one.
+        sets: the number of sets of files in the folder; `fold` chooses one.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""What is seen of a training: one line an epoch, and a progress bar in a terminal."""
+"""The progress of a training: one line per epoch, and a progress bar in a terminal."""
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 
 class PlainBar(RichProgressBar):
-    """A progress bar without values, which the line of the epoch has.
+    """A progress bar without values, which the line of the epoch shows.
 
     >>> PlainBar().get_metrics(Trainer(barebones=True), LightningModule())
     {}
@@ -19,7 +19,7 @@ class PlainBar(RichProgressBar):
 
 
 class EpochLines(Callback):
-    """Prints one line an epoch, above the progress bar where there is one.
+    """Prints one line per epoch, above the progress bar if it is shown.
 
     Args:
         monitor: a logged value to print beside the losses.

@@ -1,4 +1,4 @@
-"""`ltr evaluate`: metrics of TREC runs, or of tables of labels and scores, without a model."""
+"""`ltr evaluate`: metrics of TREC runs or of tables of labels and scores, without a model."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
-A table, .csv or .parquet, has one row a document, in any order. With --qrels its labels come from
+A table, .csv or .parquet, has one row per document, in any order. With --qrels its labels come from
 the qrels, matched by the column doc_id, which `ltr predict` writes.
 
   ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100
@@ -102,7 +102,7 @@ def _parser() -> LineParser:
     add("files", nargs="+", metavar="FILE", help="TREC runs, or tables .csv, .csv.gz, .parquet")
     add("--qrels", metavar="FILE", help="judgements; required for a TREC run")
     add("--metrics", nargs="+", metavar="NAME", help=f"default: {' '.join(_DEFAULT)}")
-    add("--at", nargs="+", type=int, metavar="K", help="cut-offs of metrics without @K")
+    add("--at", nargs="+", type=int, metavar="K", help="cutoffs of metrics without @K")
     add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
     add("--ties", choices=["stable", "expected", "worst"], default="stable", help=_TIES)
     add("--empty", default="0", help="value if nothing is relevant: a number, skip or error")
@@ -179,7 +179,7 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
 
 
 def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
-    """Yield notes on the lists that are missing, not judged, or empty."""
+    """Yield notes on lists that are missing, not judged or empty."""
     lists = f"of {len(model.qids):,} lists"
     if model.missing and options.qrels is None:
         yield f"{model.name}: {model.missing:,} {lists} are missing"
@@ -196,18 +196,18 @@ def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
 
 
 def _measures(
-    names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
+    names: Sequence[str] | None, cutoffs: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
-    """Return the chosen metrics: `ndcg@10` is cut at 10, `ndcg` at each value of `--at`, if any."""
+    """Return the chosen metrics: `ndcg@10` has one cutoff, `ndcg` each of `--at`."""
     from ltr.metrics.named import parse_measures
 
-    for cut in cuts or []:
-        if cut < 1:
-            raise CommandError(f"--at must be >= 1, got {cut}")
+    for cutoff in cutoffs or []:
+        if cutoff < 1:
+            raise CommandError(f"--at must be >= 1, got {cutoff}")
     if names is None:
-        names = [name.partition("@")[0] for name in _DEFAULT] if cuts else _DEFAULT
+        names = [name.partition("@")[0] for name in _DEFAULT] if cutoffs else _DEFAULT
     try:
-        return parse_measures(names, cuts or (), of_runs=of_runs)
+        return parse_measures(names, cutoffs or (), of_runs=of_runs)
     except ValueError as error:
         raise CommandError(f"--{error}") from None
 
@@ -225,13 +225,13 @@ def _empty(text: str) -> str | float:
 
 
 def _names(files: Sequence[str], columns: "Columns") -> list[list[str]]:
-    """Return a name for each model: the file's stem, or path if stems are equal, or the column."""
+    """Return a name for each model: the file's stem, its path if stems are equal, or the column."""
     stems = [_stem(path) for path in files]
     if len(set(stems)) < len(stems):
         stems = list(files)
     if len(set(stems)) < len(stems):
         twice = next(path for path in files if files.count(path) > 1)
-        raise CommandError(f"{twice}: is given twice")
+        raise CommandError(f"{twice} is given twice")
     if len(set(columns.score)) < len(columns.score):
         raise CommandError(f"--score must be different columns, got {' '.join(columns.score)}")
     if len(columns.score) == 1:
@@ -269,7 +269,7 @@ def _draws(options: argparse.Namespace) -> dict[str, Any]:
 def _results(
     options: argparse.Namespace, models: "list[Evaluated]"
 ) -> "dict[str, Interval | Comparison]":
-    """Return the mean of each metric, or the comparison of several models, by its title."""
+    """Return, by title, the mean of each metric or the comparison of several models."""
     from ltr.metrics.compare import compare, mean_interval
 
     draws = _draws(options)

@@ -1,7 +1,7 @@
 """Explain in one line what is wrong with a command line.
 
 jsonargparse reports every type that a value could have had, over many lines. `explain` keeps the
-innermost cause, says which option it is of, and adds the nearest right name where one is unknown.
+innermost cause, names its option, and suggests the most similar known name.
 """
 
 import inspect
@@ -28,7 +28,7 @@ _NO_CLASS = re.compile(r"import path string: (\w+)")
 
 
 def explain(parser: ArgumentParser, args: list[str], report: str) -> str:
-    """Return one line that names the mistake in `args` and the nearest right name.
+    """Return one line that names the mistake in `args` and the most similar correct name.
 
     Args:
         parser: the parser that refused the arguments.
@@ -72,14 +72,14 @@ def explain(parser: ArgumentParser, args: list[str], report: str) -> str:
 
 
 def _option_of(report: str) -> str:
-    """Return the name of the option that the report is about, "" if it names none."""
+    """Return the name of the option in the report, or "" if the report names none."""
     keys = re.findall(r'Parser key "([^"]+)"', report)
     nested = re.findall(r"NestedArg\(key='([^']+)'", report)
     return without_nesting(f"{keys[0]}.{nested[-1]}" if nested else ".".join(keys))
 
 
 def _known(parser: ArgumentParser, given: dict[str, Given]) -> set[str]:
-    """Return the names of all options, with those of the classes that are given."""
+    """Return the names of all options, including those of the given classes."""
     known = {without_nesting(name) for name in parser.get_defaults().keys()}  # noqa: SIM118
     for option, (value, _) in given.items():
         if isinstance(cls := _find_class(value), type):
@@ -88,7 +88,7 @@ def _known(parser: ArgumentParser, given: dict[str, Given]) -> set[str]:
 
 
 def _nearest_options(option: str, known: set[str]) -> list[str]:
-    """Return the options whose last name is most like that of `option`, the best first."""
+    """Return the options whose last name is most similar to that of `option`, the best first."""
     groups = {name.rpartition(".")[0] for name in known}
     lasts = {name: name.rpartition(".")[2] for name in {*known, *groups} - {option}}
     like = close_matches(option.rpartition(".")[2], lasts.values())
@@ -96,7 +96,7 @@ def _nearest_options(option: str, known: set[str]) -> list[str]:
 
 
 def _find_class(name: Any) -> Any:
-    """Return the class of this name, or None; a module that is not loaded stays so."""
+    """Return the class of this name, or None; this never imports a module."""
     module, _, last = str(name).rpartition(".")
     of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
     return getattr(sys.modules.get(module or next(of_all, "")), last, None)

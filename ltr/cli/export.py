@@ -56,7 +56,7 @@ def run(command: str, args: list[str]) -> int:
     from ltr.export import evaluate, export_model
 
     path = find_model(given.model)
-    assert path is not None  # which it is for a training alone
+    assert path is not None  # which it is only for a training
     if is_blend(path):
         written = _export_blend(path, given)
     else:

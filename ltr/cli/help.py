@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     },
     "Output": {
         "--output FILE": (("predict",), ".csv, .parquet, .run or .txt"),
-        "--format NAME": (("predict",), "csv, parquet or trec, where the name does not tell"),
+        "--format NAME": (("predict",), "csv, parquet or trec, if the name does not tell"),
     },
     "Machine": {
         "--trainer.accelerator NAME": (_ALL, "cpu, cuda or mps; default: what there is"),
@@ -60,7 +60,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
 
 
 def short_help(command: str) -> str:
-    """Return the help of a command.
+    """Return the short help of a command.
 
     >>> print(short_help("predict").partition("Data")[0])
     usage: ltr predict --ckpt_path MODEL --data.path TABLE --output FILE [options]

@@ -57,7 +57,7 @@ SEED = 42
 
 
 def _load_yaml(text: str) -> Any:
-    """Load a file that an option names, such as `--model model.yaml`, or an option's value."""
+    """Load a file that an option names, such as `--model model.yaml`, or return the value."""
     check_yaml(text)
     return get_loader("yaml")(text)
 
@@ -67,11 +67,11 @@ set_loader(_MODE, _load_yaml, exceptions=(yaml.YAMLError,))
 
 
 class _ParseError(Exception):
-    """The report of a parser of jsonargparse."""
+    """An error of jsonargparse's parser."""
 
 
 class RankingParser(LightningArgumentParser):
-    """A parser that raises its errors."""
+    """A parser that raises its errors instead of exiting."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the message, which `explain` turns into one line."""
@@ -85,15 +85,15 @@ class RankingCLI(LightningCLI):
     `Ranker`. The options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the
     callbacks of `fit`. Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so
     on, which holds `checkpoints` and the CSV `logs`. `--ckpt_path last` continues in the folder of
-    that checkpoint. `validate` and `test` log in the folder of the run that they load; `predict`
-    writes no log.
+    its run. `validate` and `test` log in the folder of the run that they load. `predict` writes no
+    log.
 
     Args:
         command: the command to run.
         args: the options, `--config` with files only.
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
-        trainer: options of the Trainer, as objects, in place of those in `args`.
+        trainer: options of the Trainer, as objects, instead of those in `args`.
         model: the file or folder of the model that `--ckpt_path` names, or None.
         alone: whether that is all that is known of the model.
 
@@ -184,7 +184,7 @@ class RankingCLI(LightningCLI):
             raise CommandError(explain(parser, args, str(error))) from error
         for group in ("trainer", "best_checkpoint", "last_checkpoint", "early_stopping"):
             if not isinstance(value := self.config[group], Namespace):
-                raise CommandError(f"{group} must have options and values, got {value!r}")
+                raise CommandError(f"{group} must be a mapping of options to values, got {value!r}")
 
     @property
     def root(self) -> Path:
@@ -201,14 +201,14 @@ class RankingCLI(LightningCLI):
         self._seed_data()
 
     def _seed_data(self) -> None:
-        """Give data without a seed that of their training, or that of `seed_everything`."""
+        """Use the seed of the training for data without a seed, or that of `seed_everything`."""
         options = self.config.get("data.init_args") or {}
         if "seed" in options and options["seed"] is None:
             seed = self.trained_on.get("seed", self.config.seed_everything)
             options["seed"] = 0 if seed is None else int(seed)
 
     def _read_checkpoint(self) -> str | None:
-        """Read the checkpoint, and find the run that it is of."""
+        """Read the checkpoint, and find its run."""
         self.run = self.root
         self.goes_on = False
         self.trained_on: dict[str, Any] = {}
@@ -220,7 +220,7 @@ class RankingCLI(LightningCLI):
             return None
         if not is_checkpoint(path):
             if self.command == "fit":
-                raise CommandError(f"fit resumes from a checkpoint, got {path}")
+                raise CommandError(f"fit resumes only from a checkpoint, got {path}")
             return None
         if str(path) != str(Path(self.config.ckpt_path).expanduser()):
             rank_zero_info(f"{self.config.ckpt_path}: {path}")
@@ -330,8 +330,8 @@ def make_cli(
 ) -> RankingCLI:
     """Parse and instantiate a command; `args` may name recipes after `--config`.
 
-    The model that `--ckpt_path` names is found and read before the options are looked at, so that
-    a missing file is the mistake that is reported.
+    The model of `--ckpt_path` is read before the options are checked, so that a missing file is
+    reported first.
 
     Args:
         command: "fit", "validate", "test" or "predict".
@@ -367,7 +367,7 @@ def make_cli(
 
 
 def train(cli: RankingCLI) -> None:
-    """Train, and say where: the folder of the run, and the best value with the file that has it."""
+    """Train, then print the folder of the run, and the best value with its file."""
     if cli.trainer.is_global_zero and cli.trainer.checkpoint_callbacks:
         print(f"run: {cli.run}")
     cli.execute()

@@ -39,8 +39,8 @@ def find_model(value: str, root: Path | None = None, *, resume: bool = False) ->
         root: the folder of the runs that `best` and `last` are of. Default: that of the newest
             checkpoint of this name in the folder `runs`.
         resume: whether to resume a training: the folder of a run stands for its `last.ckpt`, and
-            the result is None where there is no `last` yet. Default: the folder stands for
-            `best.ckpt`, or for `last.ckpt` where there is none.
+            the result is None if there is no `last` yet. Default: the folder stands for
+            `best.ckpt`, or for `last.ckpt` if there is none.
 
     Raises:
         CommandError: there is no such model; the message names the nearest.
@@ -82,8 +82,8 @@ def is_of_table(path: Path) -> bool:
     """
     if path.suffix == ".pt2":
         raise CommandError(
-            f"{path} is a program of torch.export, which ltr does not run: give the ONNX file, or "
-            "the model that it was made from"
+            f"{path} is a torch.export program, which ltr cannot run: give the ONNX file or "
+            "the original model"
         )
     if is_checkpoint(path):
         return read_checkpoint(path).get("schema") is not None
@@ -102,7 +102,7 @@ def is_blend(path: Path) -> bool:
 
 
 def load_ranker(path: Path, trust: list[str]) -> Ranker:
-    """Return a model that is tested and that scores.
+    """Return a model for tests and scores.
 
     Raises:
         ValueError: it is damaged, or names a class that is not trusted.
@@ -139,15 +139,15 @@ def load_to_export(path: Path, trust: list[str], per_document: bool) -> "Exporte
     if path.is_dir():
         return load_model(path, trust=trust, per_document=per_document)
     if not is_checkpoint(path):
-        raise CommandError(f"{path} is exported already: give the model that it was made from")
+        raise CommandError(f"{path} is already exported: give the original model")
     ranker = load_ranker(path, trust)
     return ExportedRanker(ranker.transform, ranker.scorer, ranker.schema, per_document)
 
 
 def use_names(ranker: Ranker, data: Any) -> None:
-    """Give a model that is no checkpoint the names of qid, label and ids that the data have.
+    """Use the data's names of qid, label and ids for a model that is not a checkpoint.
 
-    `NeuralRanker` knows them by names of its own, and an ONNX file knows none.
+    `NeuralRanker` has its own names for them, and an ONNX file has none.
 
     Raises:
         ValueError: the column of the qid has no name.
@@ -172,7 +172,7 @@ def _onnx(path: Path) -> "OnnxRanker":
 
 
 class _Joined(nn.Module):
-    """Features and codes of categories side by side: the transform is inside the ONNX file."""
+    """Put features and codes of categories side by side: the transform is inside the ONNX file."""
 
     within_list, takes_missing = False, True
 
@@ -183,7 +183,7 @@ class _Joined(nn.Module):
 
 
 class _BlendModel:
-    """A Blend with `about` and `score_arrays`, as `OnnxRanker` has them."""
+    """A Blend with the attributes `about` and `score_arrays` of `OnnxRanker`."""
 
     def __init__(self, blend: "Blend") -> None:
         self.blend = blend
@@ -197,7 +197,7 @@ class _BlendModel:
 
 
 class _OutsideScorer(Scorer):
-    """The model of an ONNX file or a Blend, which takes one list at a time."""
+    """The model of an ONNX file or a Blend, which scores one list at a time."""
 
     def __init__(self, model: "OnnxRanker | _BlendModel") -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class _OutsideScorer(Scorer):
         self.num_categories = len(model.about["categories"] or {})
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the scores (..., n) of what `_Joined` gives."""
+        """Return the scores (..., n) of the result of `_Joined`."""
         lists = features.cpu().flatten(0, -3) if features.dim() > 2 else features.cpu()[None]
         if self.per_document:
             lists, mask = lists.flatten(0, 1)[None], None

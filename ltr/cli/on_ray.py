@@ -1,6 +1,6 @@
-"""`--ray` and `--ray-workers`: work on a Ray cluster, by Ray Data.
+"""`--ray` and `--ray-workers`: work on a Ray cluster with Ray Data.
 
-All machines must see the working folder under one path, and have the same Python packages.
+All machines must see the working folder under the same path, and have the same Python packages.
 """
 
 import logging
@@ -20,8 +20,8 @@ NUMBER = "--ray-workers"
 def take_workers(args: list[str]) -> tuple[list[str], int | None]:
     """Return the arguments without `--ray` and `--ray-workers N`, and the number of workers.
 
-    The number is None without either option, and 0 with `--ray`, which means as many workers as the
-    cluster has CPUs.
+    The number is None without either option. It is 0 with `--ray`, which means one worker for each
+    CPU of the cluster.
 
     Raises:
         CommandError: N is not a whole number >= 1.
@@ -66,12 +66,12 @@ def connect(workers: int) -> int:
 
 
 def run_tasks(tasks: Sequence[Callable[[], None]], workers: int) -> None:
-    """Call each task once, in `workers` processes of a cluster: a map of Ray Data.
+    """Call each task once, in `workers` processes of a cluster, by a map of Ray Data.
 
     A task whose worker dies is called again.
 
     Raises:
-        CommandError: what the first of the failed tasks says.
+        CommandError: the message of the first task that failed.
     """
     workers = connect(workers)
     items = [{"number": i} for i in range(len(tasks))]
@@ -86,9 +86,9 @@ def map_items(
     workers: int | None = None,
     on_gpu: bool = False,
 ) -> list[dict[str, Any]]:
-    """Map items by Ray Data, and return what the workers gave, by the items' numbers.
+    """Map items by Ray Data, and return the workers' results, by the items' numbers.
 
-    A worker keeps its process, and so what it has imported, from one map to the next.
+    A worker keeps its process, and so its imports, from one map to the next.
 
     Args:
         work: takes an item and `given`, and returns it with more.
@@ -123,7 +123,7 @@ def _with_error(
     path: list[str],
     given: dict[str, Any],
 ) -> dict[str, Any]:
-    """Do the work of an item in a worker; `error` is "", or the user's mistake."""
+    """Do the work for one item in a worker; `error` is "", or the user's mistake."""
     enter(folder, path)
     try:
         return {**work(item, **given), "error": ""}
@@ -140,7 +140,7 @@ def _call(item: dict[str, Any], tasks: Sequence[Callable[[], None]]) -> dict[str
 
 
 def enter(folder: str, path: list[str]) -> None:
-    """Work in the user's folder, and import modules from there if the driver does."""
+    """Work in the user's folder, and import modules from it if the driver does."""
     os.chdir(folder)
     if folder in path and folder not in sys.path:
         sys.path.append(folder)

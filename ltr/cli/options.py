@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Given(NamedTuple):
-    """A value that an option has, and the file that sets it; "" for the command line."""
+    """The value of an option, and the file that sets it; "" for the command line."""
 
     value: Any
     file: str
@@ -46,7 +46,7 @@ def without_nesting(option: str) -> str:
 
 
 def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the options of a command line and their values, "" where there is none.
+    """Yield the options of a command line and their values, "" for an option without a value.
 
     >>> list(pairs(["--data.seed=1", "--print_config", "--model.loss", "SoftNDCG"]))
     [('--data.seed', '1'), ('--print_config', ''), ('--model.loss', 'SoftNDCG')]
@@ -58,7 +58,7 @@ def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def given_options(args: list[str]) -> dict[str, Given]:
-    """Return the options of a command line and of its configuration files, later ones last.
+    """Return the options of the configuration files and of the command line, later ones last.
 
     The value of an option that takes a class is the class's name.
 
@@ -81,7 +81,7 @@ def given_options(args: list[str]) -> dict[str, Given]:
 
 
 def _flat(value: Any, option: str, file: str) -> dict[str, Given]:
-    """Return the options that a value of YAML sets, by their names."""
+    """Return the options that a YAML value sets, by their names."""
     found: dict[str, Given] = {}
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -96,14 +96,14 @@ def _flat(value: Any, option: str, file: str) -> dict[str, Given]:
 
 
 def check_yaml(text: str) -> None:
-    r"""Refuse YAML that is made to take for ever: every YAML that `ltr` reads passes through here.
+    r"""Refuse YAML that would take too long to read; every YAML text of `ltr` is checked here.
 
-    Nothing is built, and the text is read only as far as a limit: 1,048,576 characters, 64 levels,
-    and 100,000 nodes, where each alias counts as many as it stands for.
+    No objects are built, and the text is read only up to a limit: 1,048,576 characters, 64 levels,
+    and 100,000 nodes. An alias counts as many nodes as it repeats.
 
     Raises:
-        CommandError: the text is beyond a limit, or an alias stands inside what it repeats.
-        yaml.YAMLError: it is not YAML.
+        CommandError: the text is beyond a limit, or an alias is inside the value that it repeats.
+            yaml.YAMLError: it is not YAML.
 
     >>> check_yaml("a: &x [1, 2]\nb: [*x, *x]")
     >>> check_yaml("[" * 65)

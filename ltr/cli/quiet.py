@@ -1,4 +1,4 @@
-"""Filter the messages and warnings of Lightning that tell a user of `ltr` nothing."""
+"""Filter those messages and warnings of Lightning that do not help a user of `ltr`."""
 
 import logging
 import sys
@@ -26,13 +26,13 @@ _LIGHTNING = str(Path(lightning.__path__[0]))
 
 
 def _passes(record: logging.LogRecord) -> bool:
-    """Return whether a message is a warning, or comes from other code than Lightning's."""
+    """Return whether a message is a warning, or is not from Lightning."""
     return record.levelno >= logging.WARNING or not record.pathname.startswith(_LIGHTNING)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drop what Lightning says of every run; send other messages to stdout, warnings to stderr."""
+    """Drop Lightning's routine messages; send other messages to stdout and warnings to stderr."""
     handlers = {
         handler
         for name in ("lightning", "lightning.pytorch", "lightning.fabric")

@@ -56,7 +56,7 @@ def fit(args: list[str], workers: int) -> int:
 
 
 def predict(args: list[str], workers: int) -> int:
-    """Score the lists in `workers` parts, a map of Ray Data, and join them in the data's order.
+    """Score the lists in `workers` parts by Ray Data, and join the parts in the data's order.
 
     Raises:
         CommandError: a mistake in the options, the configuration or the data.
@@ -65,7 +65,9 @@ def predict(args: list[str], workers: int) -> int:
     cli = make_cli("predict", args)
     if not isinstance(cli.datamodule, SplitDataModule):
         name = type(cli.datamodule).__name__
-        raise CommandError(f"{NUMBER} needs a data module of ltr, which has parts, got {name}")
+        raise CommandError(
+            f"{NUMBER} needs a data module of ltr, which Ray can split into parts, got {name}"
+        )
     path = cli.writer.path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
@@ -82,7 +84,7 @@ def predict(args: list[str], workers: int) -> int:
 
 
 def _score(item: dict[str, Any], args: list[str], parts: int) -> dict[str, Any]:
-    """Score a part of the lists into its file."""
+    """Score a part of the lists, and write its file."""
     with quiet():
         cli = make_cli("predict", args)
         assert isinstance(cli.datamodule, SplitDataModule)  # `predict` has looked
@@ -117,7 +119,7 @@ def _train(config: dict[str, Any]) -> None:
 
 
 def _on_gpu(options: dict[str, Given]) -> bool:
-    """Whether workers get a GPU each: the cluster has some, and the options do not say "cpu"."""
+    """Return whether each worker gets a GPU: the cluster has some, and no option says "cpu"."""
     import ray
 
     found = options.get("trainer.accelerator")

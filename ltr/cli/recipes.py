@@ -1,8 +1,8 @@
-"""Find, list and copy recipes: those that come with ltr, and those of the folder `recipes`.
+"""Find, list and copy recipes: those of ltr, and those of the folder `recipes`.
 
-A recipe is a folder with a `config.yaml`, whose first line is a comment that tells what the recipe
-does. Every other YAML file is an overlay, laid over `config.yaml`. This module imports only the
-standard library.
+A recipe is a folder with a `config.yaml`. Its first line is a comment that describes the recipe.
+Every other YAML file of the folder is an overlay, which overrides parts of `config.yaml`. This
+module imports only the standard library.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Recipe:
         return _first_comment(self.config)
 
     def run_name(self, overlay: str) -> str:
-        """Return the name of the runs of an overlay, or of none where it is empty."""
+        """Return the name for the runs of an overlay; "" is no overlay."""
         return f"{self.name}-{overlay}" if overlay else self.name
 
     def files(self, overlay: str) -> list[Path]:
@@ -87,14 +87,14 @@ def _recipes_in(root: Path) -> dict[str, Recipe]:
 
 
 def resolve(value: str) -> tuple[str, list[Path]]:
-    """Return the files that a value of `--config` stands for, and a name for the run.
+    """Return the files of a value of `--config`, and a name for the run.
 
-    A name of ltr's own recipes always stands for that recipe: `recipe` for its configuration,
-    `recipe/overlay` for its configuration and the overlay. Any other value is a file, a folder with
-    a `config.yaml`, or the name of a recipe in the folder `recipes`.
+    A name of ltr's own recipes always stands for that recipe: `recipe` means its configuration;
+    `recipe/overlay` means its configuration and the overlay. Any other value is a file, a folder
+    with a `config.yaml`, or the name of a recipe in the folder `recipes`.
 
     Raises:
-        CommandError: there is no such file or recipe; the message names the nearest.
+        CommandError: there is no such file or recipe; the message suggests the most similar name.
 
     >>> name, files = resolve("digits/smoke")
     >>> name, [file.name for file in files]
@@ -116,7 +116,7 @@ def resolve(value: str) -> tuple[str, list[Path]]:
 
 
 def used_files(args: list[str]) -> list[str]:
-    """Return a line for each name after `--config`, with the file that it stands for.
+    """Return a line for each name after `--config`, with its file.
 
     >>> used_files(["--config", "digits", "--data.seed=1"])  # doctest: +ELLIPSIS
     ['digits: .../ltr/recipes/digits/config.yaml']
@@ -127,11 +127,11 @@ def used_files(args: list[str]) -> list[str]:
 
 
 def names_own_code(args: list[str]) -> bool:
-    """Return whether arguments name code of the working folder, which may then be imported.
+    """Return whether arguments name code of the working folder, so that it may be imported.
 
-    They do with a configuration that does not come with ltr, with a package after `--trust`, and
-    with a class, such as `own.Loss`, of a module in the working folder. Otherwise nothing there is
-    ever imported, as where the working folder is of someone else.
+    They do if they name a configuration that does not come with ltr, a package after `--trust`, or
+    a class of a module in the working folder, such as `own.Loss`. Otherwise nothing of this folder
+    is ever imported, so a stranger's folder is safe.
 
     >>> names_own_code(["--config", "digits", "--trainer.max_epochs", "3"])
     False
@@ -151,7 +151,7 @@ def names_own_code(args: list[str]) -> bool:
             if is_part if is_file else here:
                 return True
         else:
-            with suppress(CommandError):  # which is raised again where the file is needed
+            with suppress(CommandError):  # which is raised again if the file is needed
                 if not set(resolve(value)[1]) <= set(ours):
                     return True
     return False
@@ -174,7 +174,7 @@ def _nearest_config(value: str, recipes: dict[str, Recipe]) -> str:
 def expand_configs(args: list[str]) -> tuple[list[str], str | None]:
     """Replace recipes' names after `--config` and `-c` by their files.
 
-    An overlay adds its recipe's `config.yaml` before it, unless that is given already.
+    An overlay adds its recipe's `config.yaml` before it, unless that is already in the arguments.
 
     Returns:
         The arguments, and the run's name: that of the last recipe or of the first file, or None

@@ -12,7 +12,7 @@ _PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few m
 
 
 def numbered(root: Path) -> list[Path]:
-    """Return the folders of runs, newest first, then the root, where earlier versions wrote.
+    """Return the folders of runs, newest first, then the root, which earlier versions used.
 
     >>> numbered(Path("no/such/folder"))
     [PosixPath('no/such/folder')]
@@ -43,7 +43,7 @@ def new_run(root: Path) -> Path:
 
 @contextmanager
 def hold(run: Path) -> Iterator[None]:
-    """Lock a run for this process, since two must not write the same checkpoints.
+    """Lock a run for this process, because two processes must not write the same checkpoints.
 
     Raises:
         CommandError: another process trains it.

@@ -1,9 +1,9 @@
-"""A model in a folder: `config.json` says how its parts are made, `model.safetensors` has them.
+"""A model in a folder: `config.json` describes its parts, `model.safetensors` has their weights.
 
-`config.json` also holds the SHA-256 of each file that was written with it. The model of a folder is
-the one that this file describes: a save writes the new files under hidden names, then replaces
-`config.json` in one step, and then gives the files their names. So a reader, and a process that is
-killed, find one model whole: the old one before that step, the new one after it.
+`config.json` also holds the SHA-256 of each file that was written with it. `config.json` decides
+which model a folder holds. A save writes the new files under hidden names, then replaces
+`config.json` in one step, and then renames the files. So a reader always finds one complete model,
+even if the writer is killed: the old one before that step, the new one after it.
 """
 
 import json
@@ -36,7 +36,7 @@ _Part = TypeVar("_Part", bound=nn.Module)
 
 
 def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any]:
-    """Return the configurations of several objects by name; None for one that has none.
+    """Return the configurations of several objects by name; None for an object without one.
 
     Args:
         values: the objects.
@@ -54,7 +54,7 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
         except ValueError as error:
             found[name], unsaved[name] = None, str(error)
             warnings.warn(
-                f"{name} is not saved, and must be given again to load the model: {error}",
+                f"{name} was not saved; give it again to load the model: {error}",
                 stacklevel=5,
             )
     return found
@@ -66,7 +66,7 @@ def write_folder(
     content: Mapping[str, Any],
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a model into a folder, in place of the model that is there.
+    """Write a model into a folder, replacing an older model.
 
     Args:
         folder: the folder, made if it is missing. Other files in it stay.
@@ -76,7 +76,7 @@ def write_folder(
 
     Raises:
         ValueError: a weight is not finite.
-        OSError: a file cannot be written, as on a full disk. Then the folder is as it was.
+        OSError: a file cannot be written, as on a full disk. The folder is then unchanged.
 
     >>> from tempfile import mkdtemp
     >>> folder, layer = mkdtemp(), nn.Linear(2, 1)
@@ -111,10 +111,10 @@ def write_folder(
 def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the content of a folder's `config.json`, and of the files that a model needs.
 
-    These are `model.safetensors`, and those that the configuration lists as its `files`.
+    These are `model.safetensors` and the `files` of the configuration.
 
     Raises:
-        ValueError: there is no model, a file is damaged, or has no digest.
+        ValueError: there is no model, a file is damaged, or a digest is missing.
         OSError: a file cannot be read.
     """
     config = Path(folder) / CONFIG
@@ -147,7 +147,7 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 @contextmanager
 def describing(folder: str | PathLike[str]) -> Iterator[None]:
-    """Turn what a strange configuration leads to into a ValueError that names its file.
+    """Turn any error of a malformed configuration into a ValueError that names its file.
 
     >>> with describing("model"):
     ...     {}["scorer"]
@@ -164,7 +164,7 @@ def describing(folder: str | PathLike[str]) -> Iterator[None]:
 
 
 def read_part(config: Any, name: str, kind: type[_Part], trust: Sequence[str]) -> _Part:
-    """Return a part of a model, made by its configuration, without weights.
+    """Make a part of a model from its configuration, without weights.
 
     Raises:
         ValueError: the configuration is of another kind, or names a class that is not trusted.
@@ -178,7 +178,7 @@ def read_part(config: Any, name: str, kind: type[_Part], trust: Sequence[str]) -
 def load_weights(
     folder: str | PathLike[str], weights: bytes, parts: Mapping[str, nn.Module]
 ) -> None:
-    """Load the weights of parts that are made already, and put the parts in evaluation mode.
+    """Load the weights into parts of a model, and put the parts in evaluation mode.
 
     Args:
         folder: what errors name.
@@ -231,13 +231,15 @@ def check_finite(module: nn.Module, name: str = "") -> None:
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return the content of `config.json`, and which version of the file it is."""
+    """Return the content of `config.json`, and the version of the file on disk."""
     try:
         with path.open(encoding="utf-8") as file:
             version = _version(os.fstat(file.fileno()))
             content = json.load(file)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise ValueError(f"path must be a folder that `save` wrote, got none with {path}") from None
+        raise ValueError(
+            f"path must be a folder that `save` wrote, got one without {path}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
@@ -246,7 +248,7 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether a value is the name of a file, not a path to somewhere else."""
+    """Return whether a value is a plain file name, not a path to another folder."""
     return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
 
 
@@ -255,7 +257,7 @@ def _version(status: os.stat_result) -> tuple[int, int]:
 
 
 def _new(path: Path) -> Path:
-    """Return the name of a file before its model counts."""
+    """Return the hidden name that a file has until its model is complete."""
     return path.with_name(f".{path.name}{_NEW}")
 
 
@@ -271,7 +273,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _finish(folder: Path) -> None:
-    """Give the files of the folder's model their names, and remove those of any other."""
+    """Give the files of the folder's model their final names, and remove other hidden files."""
     digests: Any = None
     with suppress(ValueError):
         digests = _read_config(folder / CONFIG)[0].get(_DIGESTS)

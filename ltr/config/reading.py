@@ -1,4 +1,4 @@
-"""Read a configuration: make the object, from classes that are allowed."""
+"""Read a configuration: make the object, using only allowed classes."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ def from_config(
     Classes are imported only from `ltr`, `torch.nn` and `torch.optim`, unless `trust` names their
     package. The name is checked before anything is imported. A class must be an `nn.Module`,
     an optimizer or a scheduler, be defined in an allowed package, and fit the annotation of its
-    argument. Optimizers and schedulers become `functools.partial`. A function is looked up, and
+    argument. Optimizers and schedulers become `functools.partial`. A function is looked up but
     never called.
 
     Args:
@@ -45,8 +45,8 @@ def from_config(
         trust: more packages or modules that may be imported: `["mypackage"]`.
 
     Raises:
-        ValueError: the configuration names something that is not allowed, or is malformed, or the
-            object's constructor raises it.
+        ValueError: the configuration names something that is not allowed or is malformed, or the
+            object's constructor raises a ValueError.
 
     >>> from_config({"class_path": "ltr.operators.SoftSort", "init_args": {"temperature": 0.5}})
     SoftSort(temperature=0.5, power=1)
@@ -60,7 +60,7 @@ def from_config(
 def read_arguments(
     cls: type, arguments: Mapping[str, Any], trust: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a constructor's arguments, made from their configurations.
+    """Make a constructor's arguments from their configurations.
 
     Args:
         cls: the class of the constructor.
@@ -68,7 +68,7 @@ def read_arguments(
         trust: as for `from_config`.
 
     Raises:
-        ValueError: the class has no such argument, or `from_config` raises it.
+        ValueError: the class has no such argument, or `from_config` raises a ValueError.
 
     >>> from ltr.losses import SoftNDCG
     >>> read_arguments(SoftNDCG, {"operator": {"class_path": "ltr.operators.HardRank"}, "top_k": 5})
@@ -116,7 +116,7 @@ class _Reader:
         self.trust = trust
 
     def read(self, config: Any, bases: tuple[type, ...] | None, where: str, depth: int) -> Any:
-        """Return the value of a configuration; `where` is its position, which errors name."""
+        """Return the value of a configuration; errors name its position `where`."""
         if depth > DEPTH:
             raise ValueError(f"{where} is nested too deeply")
         if config is None or type(config) in (bool, int, float, str):
@@ -172,7 +172,7 @@ class _Reader:
         cls = self._find_class(config["class_path"], bases, where)
         given = config.get("init_args") or {}
         if not isinstance(given, Mapping):
-            raise ValueError(f"{_at(where)}init_args must be arguments by name, got {given!r}")
+            raise ValueError(f"{_at(where)}init_args must be keyword arguments, got {given!r}")
         arguments = self.read_arguments(cls, given, where, depth)
         if issubclass(cls, Optimizer | LRScheduler):
             return partial(cls, **arguments) if arguments else cls
@@ -223,7 +223,7 @@ class _Reader:
         return found
 
     def _find(self, path: Any, where: str) -> Any:
-        """Return the object at a path; check the path before anything is imported."""
+        """Import the object at a path, after checking the path."""
         if not isinstance(path, str) or "." not in path or not _is_dotted(path):
             raise ValueError(f"{_at(where)}a path is a dotted name, got {path!r}")
         module, _, name = path.rpartition(".")
@@ -232,7 +232,7 @@ class _Reader:
         if not is_within(module, (*_PACKAGES, *self.trust)) and path not in _CLASSES:
             package = path.partition(".")[0]
             raise ValueError(
-                f"{_at(where)}{path} is of the package {package}, which is not named in trust"
+                f"{_at(where)}{path} is in the package {package}, which is not named in trust"
             )
         try:
             home = import_module(module)

@@ -9,7 +9,7 @@ from torch import nn
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the arguments of a constructor by name.
 
-    They include those that it passes to its base class as `**kwargs`.
+    They include the arguments that it passes to its base class as `**kwargs`.
     """
     found: dict[str, inspect.Parameter] = {}
     for one in _all_parameters(cls):
@@ -19,7 +19,7 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def _all_parameters(cls: type) -> list[inspect.Parameter]:
-    """Return the parameters of the constructor, then those of bases that get its `**kwargs`."""
+    """Return the parameters of the constructor, then those of bases that receive its `**kwargs`."""
     found: list[inspect.Parameter] = []
     for one in cls.__mro__:
         if one in (object, nn.Module):
@@ -33,13 +33,13 @@ def _all_parameters(cls: type) -> list[inspect.Parameter]:
 
 
 def takes_any(cls: type) -> bool:
-    """Return whether the last of these constructors takes any name."""
+    """Return whether the last of these constructors accepts any keyword."""
     last = _all_parameters(cls)[-1:]
     return bool(last) and last[0].kind is inspect.Parameter.VAR_KEYWORD
 
 
 def annotations(cls: type) -> dict[str, Any]:
-    """Return those annotations of a constructor's arguments that can be evaluated."""
+    """Return the annotations of a constructor's arguments, if they can be evaluated."""
     found: dict[str, Any] = {}
     for one in reversed(cls.__mro__):
         if "__init__" in vars(one):

@@ -86,17 +86,17 @@ def import_path(obj: Any) -> str:
         parent = ".".join(parts[:end])
         if getattr(sys.modules.get(parent), name, None) is obj:
             return f"{parent}.{name}"
-    raise ValueError(f"{module}.{name} is not the {type(obj).__name__} given")
+    raise ValueError(f"{module}.{name} is a different {type(obj).__name__}")
 
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
-    """Return whether a module is one of the packages or belongs to one."""
+    """Return whether a module is one of the packages or is inside one."""
     return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 
 def _to(value: Any, where: str, depth: int) -> Any:
     if depth > DEPTH:
-        raise ValueError(f"{where} is nested too deeply, or within itself")
+        raise ValueError(f"{where} is nested too deeply, or contains itself")
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         value = value.item()  # turn a numpy number into a Python number
     if value is None or type(value) in (bool, int, str):
@@ -124,7 +124,7 @@ def _to(value: Any, where: str, depth: int) -> Any:
 
 
 def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the configuration of an object, class or function, and its arguments apart."""
+    """Return the path of an object, class or function, and its arguments separately."""
     if isinstance(value, type):
         mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
         return {mark: import_path(value)}, {}
@@ -134,8 +134,8 @@ def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         cls = value.func
         if not (isinstance(cls, type) and issubclass(cls, Optimizer | LRScheduler)) or value.args:
             raise ValueError(
-                "a functools.partial must be of an optimizer's or scheduler's class, with "
-                f"arguments by name, got {value!r}"
+                "a functools.partial must hold an optimizer or scheduler class and keyword "
+                f"arguments, got {value!r}"
             )
         arguments: dict[str, Any] = value.keywords
     elif isinstance(value, nn.Module):
@@ -153,7 +153,7 @@ def _arguments(obj: nn.Module) -> dict[str, Any]:
     of_module = type(obj).__init__ is nn.Module.__init__
     own = () if of_module else inspect.signature(type(obj)).parameters.values()
     if any(one.kind is one.VAR_POSITIONAL for one in own):
-        raise ValueError(f"{type(obj).__name__} takes arguments without names")
+        raise ValueError(f"{type(obj).__name__} takes *args, which have no names")
     found = {}
     of_torch = is_within(type(obj).__module__, ("torch.nn",))
     for name, parameter in parameters(type(obj)).items():

@@ -1,7 +1,6 @@
 """Readers, the list store, samplers, transforms and Lightning data modules.
 
-The data modules import Lightning, which takes seconds; they are loaded when they are first asked
-for.
+The data modules import Lightning, which takes seconds, so they are loaded on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The cache of a text file: a store of its lists, made once."""
+"""The cache of a text file: a store of its lists, written once."""
 
 import hashlib
 import logging
@@ -32,17 +32,18 @@ def load_letor(
     missing: Literal["keep", "error"] = "keep",
     cache_dir: str | PathLike[str] | None = None,
 ) -> ListDataset:
-    """Read a file as `read_letor` does, but only once: later calls open a store of its lists.
+    """Read a file like `read_letor`, but only once: later calls open a store of its lists.
 
     The lists have no `rows`.
 
     The store is a folder in the user's cache folder, or in `cache_dir`, named after the source and
-    its path; nothing is written into the source's folder. It is made in little memory, as `ltr
-    convert` makes it, and its lists are read from the disk as they are asked for (`StoredLists`).
-    Its checksums are compared before it is used. It is made again if the source, its file of group
-    sizes or an argument has changed, and, with a warning, if it is damaged. A source has changed if
-    its size, modification time, change time or inode has. If the cache cannot be written, the lists
-    are read into memory, with a warning. Any folder of the cache may be deleted at any time.
+    its path; nothing is written into the source's folder. It is written in little memory, like a
+    store of `ltr convert`. Its lists are read from the disk on demand (`StoredLists`). Its
+    checksums are verified before it is used. It is written again if the source, its file of group
+    sizes or an argument has changed. If it is damaged, it is written again with a warning. A change
+    of the source is found by its size, modification time, change time or inode. If the cache cannot
+    be written, the lists are read into memory, with a warning. Any folder of the cache may be
+    deleted at any time.
 
     Args:
         path: see `read_letor`.
@@ -98,7 +99,7 @@ def load_letor_files(
 def _load(
     reader: LetorReader, source: dict[str, Any], cache_dir: str | PathLike[str] | None
 ) -> StoredLists | None:
-    """Open the store of files; make it first if there is none; None if it cannot be made."""
+    """Open the store of files, written first if it is missing; None if it cannot be written."""
     name = _name(reader.files)
     try:
         cache = _cache_folder(reader.files, cache_dir)
@@ -124,7 +125,7 @@ def _load(
 
 
 def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Return the folder of the store in which `load_letor` keeps the lists of a file.
+    """Return the folder of the store that `load_letor` keeps for a file.
 
     Args:
         path: the source.
@@ -145,14 +146,14 @@ def _cache_folder(files: Sequence[Path], cache_dir: str | PathLike[str] | None) 
     else:
         folder = platformdirs.user_cache_path("ltr")
         if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"
-            raise RuntimeError("there is no home folder for a cache: give cache_dir")
+            raise RuntimeError("no home folder for the cache: give cache_dir")
     paths = "\n".join(str(file.absolute()) for file in files)
     digest = hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest()[:10]
     return folder / f"{Path(_name(files)).name}-{digest}{_SUFFIX}"
 
 
 def _name(files: Sequence[Path]) -> str:
-    """Return the path of a file; of several, with how many more there are."""
+    """Return the path of a file, or of the first of several with the number of the others."""
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 

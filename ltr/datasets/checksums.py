@@ -2,11 +2,11 @@
 
 The checksum of a block of 64 KiB is the sum of its 8-byte words, modulo 2^64. Each word is
 multiplied by an odd constant that depends on its position. Damage within one word always changes
-the sum, since an odd factor has an inverse. Other damage goes unseen once in about 2^60 blocks.
-numpy computes the sum 3 to 4 times as fast as `zlib.crc32`, which would take a quarter of the
-time in which a loader makes the batches of an epoch. The checksum of a file is the SHA-256 of its
-length and the sums of its blocks. Checksums protect from accidents: whoever can write a file can
-also write its checksum.
+the sum, since an odd factor has an inverse. Other damage is missed about once in 2^60 blocks. numpy
+computes the sum 3 to 4 times as fast as `zlib.crc32`, which would take a quarter of the time in
+which a loader makes the batches of an epoch. The checksum of a file is the SHA-256 of its length
+and the sums of its blocks. Checksums protect against accidents, not attacks: whoever can write a
+file can also write its checksum.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _WORD = np.dtype("<u8")
 
 
 class DamagedError(ValueError):
-    """Says that a file is not as it was written."""
+    """A file differs from what was written."""
 
 
 def block_sums(content: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Batches of lists: ragged, padded, and from one form to the other."""
+"""Batches of lists: ragged, padded, and conversions between the two."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,16 +10,16 @@ from ltr.kernels.lists import pad_lists
 
 
 def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a ragged batch: the documents of one list after the other, without padding.
+    """Make a ragged batch: the documents of the lists follow each other, without padding.
 
-    This is the `collate_fn` of a `DataLoader` whose batches are ragged. The batch of a
-    `ListDataset` is ragged already and is returned as it is.
+    Use it as `collate_fn` of a `DataLoader` to get ragged batches. A batch of a `ListDataset` is
+    already ragged and is returned unchanged.
 
     Args:
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (N, d), `lengths` int64 (B,), `qid`, B strings, and, where the items have
+        `features` float32 (N, d), `lengths` int64 (B,), `qid`, B strings, and, if the items have
         them, `labels` float32 (N,), `doc_ids`, N strings, and every other tensor (n, ...) of the
         items as (N, ...). A filler is a list of length 0.
 
@@ -57,15 +57,15 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
 
 
 def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a padded batch: every list as long as the longest.
+    """Make a padded batch, in which every list is as long as the longest.
 
-    This is the `collate_fn` of a `DataLoader` whose batches are padded.
+    Use it as `collate_fn` of a `DataLoader` to get padded batches.
 
     Args:
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (B, n, d), `mask` bool (B, n), `qid`, B strings, and, where the items
+        `features` float32 (B, n, d), `mask` bool (B, n), `qid`, B strings, and, if the items
         have them, `labels` float32 (B, n) and `doc_ids`, B lists of strings (the real documents
         alone). Every other tensor (n, ...) of the items, such as `weights`, is padded with 0 in the
         same way.
@@ -87,7 +87,7 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
 
 
 def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a ragged batch in its padded form; a batch without `lengths` as it is.
+    """Return a ragged batch in padded form; a batch without `lengths` is returned unchanged.
 
     Args:
         batch: ragged, as the data modules give it; see `collate_ragged`.
@@ -118,7 +118,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def real_places(lengths: Tensor) -> Tensor:
-    """Return the mask (B, n) of lists of these lengths (B,), padded to the longest; n >= 1.
+    """Return the mask (B, n) for lists of these lengths (B,), padded to the longest; n >= 1.
 
     >>> real_places(torch.tensor([1, 2]))
     tensor([[ True, False],
@@ -129,7 +129,7 @@ def real_places(lengths: Tensor) -> Tensor:
 
 
 def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
-    """Return values (N, ...) of ragged lists as (B, n, ...), 0 in the padding; `padded[mask]` back.
+    """Pad ragged values (N, ...) to (B, n, ...) with zeros; `padded[mask]` gives them back.
 
     Args:
         values: (N, ...), the documents of one list after the other.

@@ -51,12 +51,12 @@ def convert(
 ) -> StoredLists:
     r"""Convert files into a store of lists, in at most 1 GiB of memory.
 
-    Lists and documents are in the order of their first appearance. Where the rows of a query are
-    not together, DuckDB groups them, with temporary files in `out`, about as large as the store.
-    The store is whole or not there: a conversion that was killed starts again, and removes what is
-    left of the first one. Of two processes that convert the same, one waits and takes what the
-    other one wrote. The memory grows with the number of lists alone, by 8 bytes each, and with the
-    longest list.
+    Lists and documents keep the order in which they first appear. If the rows of a query are not
+    together, DuckDB groups them. Its temporary files in `out` are about as large as the store. The
+    store is either complete or absent. After a kill, the next conversion removes the remains and
+    starts again. If two processes convert the same source, one waits and uses the store of the
+    other. The memory grows only with the number of lists, by 8 bytes each, and with the longest
+    list.
 
     Args:
         source: what `TableDataModule` takes: a file, a folder or a pattern of LETOR text, CSV or
@@ -64,7 +64,7 @@ def convert(
         out: the folder of the store. It must be new or empty, or hold a store of this source or
             what is left of a conversion.
         qid: the column of the query; None for LETOR text.
-        label: the column of the labels; None for LETOR text, or where there are none.
+        label: the column of the labels; None for LETOR text, or if there are none.
         weight: see `Schema`.
         position: see `Schema`.
         group: see `Schema`.
@@ -90,9 +90,9 @@ def convert(
         The lists of the store.
 
     Raises:
-        ValueError: an argument is wrong, or the source is not as `read_letor` or `read_table` wants
-            it; the message names the file and the line, or the row and the column. With
-            `run_tasks`, a query is in two files; the message names both.
+        ValueError: an argument is wrong, or `read_letor` or `read_table` would refuse the source.
+            The message names the file and the line, or the row and the column. With `run_tasks`, a
+            query in two files is an error that names both.
         OSError: a file cannot be written, as on a full disk.
 
     >>> from tempfile import TemporaryDirectory
@@ -110,7 +110,7 @@ def convert(
     named |= {"group": group, "doc_id": doc_id, "features": features, "categories": categories}
     check_columns(named)
     if is_store(path):
-        raise ValueError(f"path must not be a store already, got {path}")
+        raise ValueError(f"path must not be a list store already, got {path}")
     files = find_files(path)
     reader: LetorReader | None = None
     if kind_of_file(files[0]) == "letor":
@@ -145,7 +145,7 @@ def convert(
 def write_rows(
     writer: StoreWriter, rows: LetorReader | RowStream, watch: Watch | None = None
 ) -> None:
-    """Write rows as a store: as they come, or grouped if a list comes back that may."""
+    """Write rows as a store, in their order, or grouped if a list may continue later and does."""
     if not rows.gathers:  # the reader refuses it
         writer.write(rows.chunks(watch))
         return
@@ -160,9 +160,9 @@ def write_rows(
 
 
 def letor_source(reader: LetorReader) -> dict[str, Any]:
-    """Return what tells whether a store is of the files and with the options of a reader.
+    """Return the data that tell whether a store was made from these files with a reader's options.
 
-    A file has changed if its size, modification time, change time or inode has.
+    A change of a file is found by its size, modification time, change time or inode.
     """
     groups = [one and [str(one.resolve()), *stamp(one)] for one in reader.group_files]
     return {
@@ -176,7 +176,7 @@ def letor_source(reader: LetorReader) -> dict[str, Any]:
 
 
 def stamp(path: Path) -> list[int]:
-    """Return what changes where a file does."""
+    """Return values that change if a file does."""
     # `cp -p` over a file keeps size and modification time, but not the time of the change
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
@@ -190,12 +190,13 @@ def _stamps(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path, source: dict[str, Any]) -> None:
-    """Refuse a folder that holds anything else."""
+    """Raise an error if a folder holds anything else."""
     if is_store(folder):
         if open_store(folder).store.source != source:
             raise ValueError(
-                f"out must be a new folder, or the store of this source, got {folder}, a store "
-                "of another source, of an older state of it, or with other options: delete it first"
+                f"out must be a new folder or a store of this source, got {folder}, a store "
+                "of another source, of an older version of it, or with other options: "
+                "delete it first"
             )
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, got the file {folder}")
@@ -211,7 +212,7 @@ def _convert_apart(
     """Convert each file by itself, and yield the folders of their stores.
 
     Raises:
-        ValueError: a query is in two files, or a number in two spellings; the message names both.
+        ValueError: a query is in two files, or a number has two spellings; the message names both.
     """
     # names of their own: on a cluster, the tasks of a command that was killed may live on a little
     key = secrets.token_hex(4)
@@ -234,10 +235,10 @@ def _write_part(rows: LetorReader | RowStream, folder: Path, shard_bytes: int) -
 def _refuse_return(
     qids: set[str], part: Path, parts: Mapping[Path, LetorReader | RowStream]
 ) -> None:
-    """Raise the error if a part before has one of the qids; two may have the same hash.
+    """Raise the error if an earlier part has one of the qids; different qids may share a hash.
 
-    That a number is in two spellings is left to say here for LETOR text alone: `scan_table` has
-    compared those of tables.
+    Only for LETOR text, a number in two spellings must be reported here: `scan_table` has
+    already compared those of tables.
     """
     if isinstance(parts[part], LetorReader):
         refuse_return([rows.files[0] for rows in parts.values()], gather=True)
@@ -248,6 +249,7 @@ def _refuse_return(
         qid = next((qid for qid in Store(before).qids if qid in qids), None)
         if qid is not None:
             raise ValueError(
-                f"{here}: a query must be in one file where the files are converted apart, got "
-                f"{qid!r}, which is in {rows.files[0]} too: convert them in one process"
+                f"{here}: each query must be in one file if files are converted in "
+                f"parallel, got {qid!r}, which is in {rows.files[0]} too: convert them in "
+                "one process"
             )

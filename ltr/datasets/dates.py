@@ -24,17 +24,17 @@ _HEAD = 64
 
 
 class DateFinder:
-    """Finds the columns of dates in the chunks of a table: by their types, or by their text.
+    """Finds the columns of dates in the chunks of a table, by their types or by their text.
 
     A column of text holds dates if each of its values is an ISO 8601 date, YYYY-MM-DD, with or
-    without a time, which may have an offset. Blanks around a value do not count.
+    without a time, which may have an offset. Blanks around a value are ignored.
 
     Args:
         columns: of the table, with their types.
         skip: columns that are not looked at.
 
     Attributes:
-        open: the columns of which more rows may tell more.
+        open: the columns that need more rows for a decision.
 
     >>> table = pa.table({"day": ["2024-12-31", None], "x": [1, 2], "shop": ["a", "2024-12-31"]})
     >>> finder = DateFinder(table.schema)
@@ -55,7 +55,7 @@ class DateFinder:
         self._rows = 0
 
     def add(self, table: pa.Table) -> None:
-        """Look at the next rows.
+        """Read the next rows.
 
         Raises:
             RowError: a date is out of range.
@@ -70,7 +70,7 @@ class DateFinder:
         self._rows += table.num_rows
 
     def found(self) -> dict[str, tuple[Zone, int]]:
-        """Return of each column of dates its zone, and 2 if a value has a time of day, else 1.
+        """Return the zone of each column of dates, and 2 if a value has a time of day, else 1.
 
         Raises:
             RowError: some values of a column of text have an offset, and others have none.
@@ -83,7 +83,7 @@ class DateFinder:
         return {name: (zone, 1 + (name in self._with_time)) for name, zone in zones.items()}
 
     def _times(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-        """Return the times of a column of text; None if it has no value, or is no longer open."""
+        """Return the times of a column of text; None if it has no value or is already decided."""
         texts = pc.utf8_trim_whitespace(column)
         if texts.null_count == len(texts):
             return None
@@ -121,7 +121,7 @@ def is_date(dtype: pa.DataType) -> bool:
 
 
 def zone_of(dtype: pa.DataType) -> Zone:
-    """Return the zone of a type of dates."""
+    """Return the time zone of a type of dates."""
     if pa.types.is_dictionary(dtype):
         return zone_of(dtype.value_type)
     return "utc" if pa.types.is_timestamp(dtype) and dtype.tz is not None else "naive"
@@ -130,8 +130,8 @@ def zone_of(dtype: pa.DataType) -> Zone:
 def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
     """Return the whole days since 1970-01-01 and the hours of the day, (rows, 2); NaN if missing.
 
-    Both are float32. Days are exact. Hours, from 0 to 24, hold minutes and seconds as a fraction;
-    they are the time of day to the microsecond, rounded to float32. Instants are in UTC.
+    Both are float32. Days are exact. The hours, from 0 to 24, have minutes and seconds as a
+    fraction. They are exact to the microsecond, then rounded to float32. Instants are in UTC.
 
     Args:
         column: of dates or times of any unit, or text.
@@ -139,7 +139,7 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
         zone: that text must have.
 
     Raises:
-        RowError: a date is out of range, or a text is no date of this zone.
+        RowError: a date is out of range, or a text is not a date of this zone.
 
     >>> read_dates(pa.chunked_array([["1970-01-02T12:30", None]]), "at", "naive").tolist()
     [[1.0, 12.5], [nan, nan]]
@@ -151,7 +151,7 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
 
 
 def as_dates(numbers: np.ndarray) -> np.ndarray:
-    """Return the dates (rows,), datetime64[us], of what `read_dates` gives; NaT where missing.
+    """Return the dates (rows,), datetime64[us], from the result of `read_dates`; NaT where missing.
 
     >>> as_dates(np.array([[1, 12.5], [np.nan, np.nan]])).astype(str).tolist()
     ['1970-01-02T12:30:00.000000', 'NaT']
@@ -163,7 +163,7 @@ def as_dates(numbers: np.ndarray) -> np.ndarray:
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """Return what `read_dates` gives, of a column of dates or times."""
+    """Return the result of `read_dates` for a column of dates or times."""
     found = np.full((len(column), 2), np.nan, dtype=np.float32)
     if pa.types.is_null(column.type):
         return found
@@ -205,9 +205,9 @@ def _matches(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:
 
 
 def _cast(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return text of the form of dates as times; None if it cannot be, as the 30th of February.
+    """Return text in the form of dates as times; None for an impossible date (30 February).
 
-    Of a column with times of both kinds, those without an offset come back.
+    If a column has times of both kinds, those without an offset are returned.
     """
     short = pc.replace_substring_regex(texts, r"(\.[0-9]{6})[0-9]+", r"\1")
     aware = _matches(short, "utc")

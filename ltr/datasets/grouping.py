@@ -1,7 +1,7 @@
-"""Group documents by their qids in little memory, on the disk.
+"""Group documents by their qids on disk, in little memory.
 
-DuckDB finds the first document of each list, and by it the file that a document belongs to. The
-documents are copied into these files of whole lists, which are gathered one after another.
+DuckDB finds the first document of each list, which decides the file for its documents. The
+documents are copied into these files of whole lists, and each file is then grouped.
 """
 
 import errno
@@ -41,17 +41,17 @@ _FILES = """
 
 
 class NotGroupedError(Exception):
-    """Says that the rows of a query are not together."""
+    """The rows of a query are not together."""
 
 
 def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
-    """Yield chunks as long as their lists stand together.
+    """Yield chunks as long as the rows of each list are together.
 
     Args:
         chunks: see `write_store`; rows that a chunk had to gather are in its `rows`.
 
     Raises:
-        NotGroupedError: a list comes back.
+        NotGroupedError: a list continues after another list.
     """
     seen = SeenQids(spelling=True)
     last: str | None = None
@@ -69,10 +69,10 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
 def group_chunks(
     keys: Iterable[ListDataset], chunks: Iterable[ListDataset], temporary: Path
 ) -> Generator[ListDataset, None, None]:
-    """Yield the documents again, those of a qid together, in the order of first appearance.
+    """Yield the documents again, with those of a qid together, in the order of first appearance.
 
     Up to some 100 GiB, the memory depends neither on the number of documents nor on that of their
-    features. Beyond, each file has more than 200 MB and is held three times.
+    features. For more data, each file has more than 200 MB and is held three times.
 
     Args:
         keys: all documents, for their qids and `rows`. They may lack other columns.
@@ -105,7 +105,7 @@ def group_chunks(
 
 @contextmanager
 def _database(temporary: Path) -> Iterator[Any]:
-    """Open a database; its errors become those of the system."""
+    """Open a database; its errors become OSErrors."""
     import duckdb
 
     settings: dict[str, Any] = {
@@ -131,7 +131,7 @@ def _database(temporary: Path) -> Iterator[Any]:
 
 
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
-    """Give the database the qids; return the largest width and the number of the documents."""
+    """Insert the qids into the database; return the largest width and the number of documents."""
     width = documents = 0
     # each chunk is its own transaction: what is not committed stays in memory
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
@@ -149,7 +149,7 @@ def _rows(chunk: ListDataset) -> np.ndarray:
 
 
 def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder: Path) -> None:
-    """Copy documents into files, by the number of the file of each."""
+    """Copy documents into files; each document has the number of its file."""
     known = np.empty(0, np.int32)
     held: list[ListDataset] = []
     files: list[np.ndarray] = []
@@ -168,7 +168,7 @@ def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder
 
 
 def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> None:
-    """Append lists to the files of these numbers, one a list."""
+    """Append each list to the file of this number."""
     numbers = np.concatenate(files)
     order = np.argsort(numbers, kind="stable")
     data, numbers = join_lists(held).read(order), numbers[order]
@@ -183,7 +183,7 @@ def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> N
 
 
 def _read(path: Path) -> Iterator[ListDataset]:
-    """Yield the lists of a file as they were appended, mapped."""
+    """Yield the lists of a file in the order of writing, mapped."""
     with pa.memory_map(str(path)) as file:
         while file.tell() < file.size():
             [batch] = pa.ipc.open_stream(file)

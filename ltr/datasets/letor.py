@@ -1,7 +1,7 @@
-"""Read lists from LETOR / svmlight text, in the form in which data sets are published.
+"""Read lists from LETOR / svmlight text, the usual form of published data sets.
 
 The compiled parser (`ltr.datasets.svmlight_jit`) reads the usual lines, block by block. It leaves
-any other line to the strict parser, which says what is wrong with it.
+any other line to the strict parser, which reports what is wrong.
 """
 
 import math
@@ -51,37 +51,36 @@ def read_letor(
     group_file: str | PathLike[str] | None = None,
     missing: Literal["keep", "error"] = "keep",
 ) -> ListDataset:
-    r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document a line.
+    r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
     The file may be plain, gzip, bzip2, xz, zstd or a zip of one file; its first bytes decide. Lines
-    end in LF or CRLF, and have at most 64 MiB. Blank lines, lines with only a comment, and blanks
-    at the end of a line are allowed. A feature that a line leaves out is 0. If any line has a
-    comment, the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives
-    `GX004-93-7097963`, any other comment gives its text, and a line without a comment gives the
-    empty string. LightGBM's files have no
-    qid. They have a file of group sizes beside them (`rank.train.query` or `rank.train.group` for
-    `rank.train`), and their lists are named "1", "2", ...
+    end with LF or CRLF, and have at most 64 MiB. Blank lines, lines with only a comment, and blanks
+    at the end of a line are allowed. A feature that a line omits is 0. If any line has a comment,
+    the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`,
+    any other comment gives its text, and a line without a comment gives the empty string.
+    LightGBM's files have no qid. They have a file of group sizes beside them (`rank.train.query` or
+    `rank.train.group` for `rank.train`), and their lists are named "1", "2", ...
 
     Args:
         path: the file.
         num_features: the number of features; a larger index is an error. Default: the largest
             index in the file (at most 1,048,576).
         sort_by_qid: gather the lines of a qid that comes back after another qid. Lists and
-            documents are in the order of their first appearance. By default such a qid is an error.
+            documents keep the order in which they first appear. By default such a qid is an error.
         group_file: the file of group sizes. Default: the one beside `path`, if there is one.
         missing: "keep" reads the values `NULL`, `NaN` and `nan` as NaN; "error" refuses them.
 
     Returns:
         The lists: features float32 (documents, num_features), NaN where missing. Where lines were
-        gathered, `rows` says where each document stood, from 0.
+        gathered, `rows` has the original row of each document, from 0.
 
     Raises:
         ValueError: the file is missing, empty, damaged or in another format; a label is missing,
-            negative or not a finite number; a qid is missing, comes back, is written in two ways
-            (`qid:5` and `qid:05`), or runs into a feature because a blank is missing; an
-            `index:value` is malformed; an index is 0, negative, too large or comes twice in a line;
-            a value is not a finite number; or the group sizes do not fit. The message names the
-            file, the line and the text.
+            negative or not a finite number; a qid is missing, returns after another one, is written
+            in two ways (`qid:5` and `qid:05`), or is joined to a feature because a blank is
+            missing; an `index:value` is malformed; an index is 0, negative, too large or repeated
+            in a line; a value is not a finite number; or the group sizes do not fit. The message
+            names the file, the line and the text.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -107,8 +106,8 @@ def read_letor(
 def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
     """Read several files as one; the options are those of `read_letor`.
 
-    A list may continue in the next file. Otherwise a qid that comes back is an error, also in
-    another file.
+    A list may continue in the next file. Otherwise a qid that returns after another one is an
+    error, also in another file.
 
     Raises:
         ValueError: see `read_letor`.
@@ -123,8 +122,8 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
 class LetorReader:
     """The documents of files in chunks, each a `ListDataset`.
 
-    The first list of a chunk goes on with the last one of the chunk before where both have the same
-    qid. A chunk is as wide as the largest index so far; it has document ids where a line of it has
+    The first list of a chunk continues the last one of the previous chunk if both have the same
+    qid. A chunk is as wide as the largest index so far. It has document ids if one of its lines has
     a comment.
 
     Args:
@@ -139,7 +138,7 @@ class LetorReader:
         group_files: of each file the file of group sizes, or None.
         width: the largest index so far.
         schema: None, since the columns have no names.
-        gathers: whether a qid may come back.
+        gathers: whether a qid may return after another one.
 
     Raises:
         ValueError: an argument is out of range, or there is no such group file.
@@ -180,12 +179,12 @@ class LetorReader:
         self._documents = 0  # of the file so far
 
     def by_file(self) -> "list[LetorReader]":
-        """Return a reader for each file: together they read what this one does.
+        """Return a reader for each file; together they read the same lists as this one.
 
-        Lists of group sizes are counted on from file to file, as by this reader.
+        The numbers of lists from group sizes continue from file to file, as for this reader.
 
         Raises:
-            ValueError: the first documents, or group sizes, are invalid.
+            ValueError: the first documents or the group sizes are invalid.
         """
         next(self.chunks(), None)  # sets `_has_qid`
         readers: list[LetorReader] = []
@@ -207,7 +206,7 @@ class LetorReader:
             watch: called with the progress.
 
         Raises:
-            ValueError: a line is not as it should be; see `read_letor`.
+            ValueError: a line is malformed; see `read_letor`.
         """
         from ltr.datasets import svmlight_jit as compiled
 
@@ -237,11 +236,11 @@ class LetorReader:
             refuse_return(self.files, self.gathers)
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the documents, as `chunks` does: the lines of a text are read as a whole."""
+        """Yield the documents like `chunks`: the lines of a text are read completely."""
         return self.chunks()
 
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
-        """Read documents until the text or the room ends."""
+        """Read documents until the text ends or the arrays are full."""
         while True:
             has_qid = self._has_qid is not False  # or the first line is left to the strict parser
             options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
@@ -289,7 +288,7 @@ class LetorReader:
             raise MalformedError("the label must be a finite number >= 0", tokens[0])
         has_qid = len(tokens) > 1 and tokens[1].startswith(b"qid:")
         if self._has_qid is False and has_qid:
-            raise MalformedError("a qid comes after lines without one", tokens[1])
+            raise MalformedError("this line has a qid, but earlier lines have none", tokens[1])
         if not has_qid and (self._has_qid or self._group_file is None):
             raise MalformedError(self._qid_is_missing(), b" ".join(tokens))
         self._has_qid = has_qid
@@ -312,7 +311,7 @@ class LetorReader:
         )
 
     def _lists(self, chunk: "_Chunk", compiled: Any) -> ListDataset | None:
-        """Return the documents of a chunk as lists; None past the last group size."""
+        """Return the documents of a chunk as lists; None after the last group size."""
         count, found = chunk.state[2:4].tolist()
         if self._has_qid:
             starts = chunk.runs[:found, 0]
@@ -349,7 +348,7 @@ class LetorReader:
         return self._ends
 
     def _check(self, names: list[bytes]) -> None:
-        """Refuse a qid that comes back, and a number that is written in two ways."""
+        """Raise an error if a qid returns after another one, or a number is written in two ways."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
         returns = self._alike.add(fresh)
@@ -365,9 +364,7 @@ class LetorReader:
         if not self.width:
             raise ValueError(f"{self._file}: at least one line must have a feature, got none")
         if self._has_qid and self.group_file is not None:
-            raise ValueError(
-                f"group_file must be None where lines have a qid, got {self.group_file}"
-            )
+            raise ValueError(f"group_file must be None if lines have a qid, got {self.group_file}")
         if not self._has_qid:
             ends = self._group_ends()
             if self._documents != ends[-1]:
@@ -381,8 +378,8 @@ class LetorReader:
 class _Chunk:
     """The arrays that a chunk of the file is read into; see `svmlight_jit.parse`.
 
-    `state` has the position where the text goes on, the lines before it, the documents and the runs
-    of one qid so far, and the largest index; the rows may be wider.
+    `state` has the position in the text, the number of lines before it, the numbers of documents
+    and of runs of one qid so far, and the largest index. The rows may be wider.
     """
 
     def __init__(
@@ -408,7 +405,7 @@ class _Chunk:
         width: int,
         limit: int,
     ) -> None:
-        """Add a document; the rows at least double where they are too narrow, up to a limit."""
+        """Add a document; the width of the rows at least doubles if needed, up to a limit."""
         position, runs = self.state[2:4].tolist()
         if width > self.rows.shape[1]:
             before = self.rows
@@ -438,7 +435,7 @@ def find_group_file(
     """Return the file of group sizes of `path`: `group_file`, or one beside it, or None.
 
     Raises:
-        ValueError: there is no such `group_file`.
+        ValueError: `group_file` does not exist.
 
     >>> find_group_file("no/such/rank.train") is None
     True
@@ -517,7 +514,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def refuse_return(files: Sequence[Path], gather: bool) -> None:
-    """Read the qids again, line by line, for the error that names the lines, if there is one."""
+    """Read the qids again, line by line, and raise the error that names the lines, if any."""
     last: bytes | None = None
     runs: dict[bytes, tuple[Path, int, int]] = {}  # the last run of each qid: its lines in a file
     spelled: dict[bytes, bytes] = {}  # each qid by what is spelled alike
@@ -553,12 +550,12 @@ def refuse_return(files: Sequence[Path], gather: bool) -> None:
 
 
 def _of(file: Path, path: Path) -> str:
-    """Return the words that name a file where it is not the one that an error names anyway."""
+    """Return " of FILE" for an error, or "" if the error already names this file."""
     return "" if file == path else f" of {file}"
 
 
 def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
-    """Return the error that names a file, a line, what is wrong there, and the text."""
+    """Return the error that names a file, a line, the problem and the text."""
     shown = decode(text.strip())
     if len(shown) > 80:
         shown = shown[:77] + "..."
@@ -566,7 +563,7 @@ def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
 
 
 def decode(text: bytes) -> str:
-    """Return text that is UTF-8, or else Latin-1."""
+    """Decode text as UTF-8, or else as Latin-1."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -574,7 +571,7 @@ def decode(text: bytes) -> str:
 
 
 def as_strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
-    """Return the strings whose bytes are joined; offsets says where each one begins."""
+    """Return strings from their joined bytes; offsets tell where each begins."""
     try:
         joined.tobytes().decode()
     except UnicodeDecodeError:
@@ -585,7 +582,7 @@ def as_strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
 
 
 class MalformedError(Exception):
-    """Says what is wrong with a chunk of text; the reader adds the file and the line."""
+    """A problem in a chunk of text; the reader adds the file and the line."""
 
     def __init__(self, problem: str, text: bytes) -> None:
         super().__init__(problem)
@@ -604,7 +601,7 @@ def parse_number(text: bytes) -> float | None:
 def parse_pairs(
     text: bytes, num_features: int | None, keep_missing: bool
 ) -> tuple[list[int], list[float]]:
-    """Return the indices and values of the `k:v` text of one line; refuse anything else."""
+    """Return the indices and values of the `k:v` text of one line; refuse other text."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
     for found in re.finditer(rb"\S+", text):  # one at a time: a line may be long
@@ -619,7 +616,7 @@ def parse_pairs(
             declared = "declare num_features for more" if num_features is None else "num_features"
             raise MalformedError(f"a feature index must be <= {limit} ({declared})", token)
         if index in seen:
-            raise MalformedError("a feature index must come once in a line", token)
+            raise MalformedError("a line must not repeat a feature index", token)
         parsed = parse_number(value)
         if keep_missing and value in _MISSING:
             parsed = math.nan

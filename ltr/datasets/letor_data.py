@@ -17,20 +17,20 @@ from ltr.shapes import check_at_least
 
 
 class LetorDataModule(ListDataModule):
-    """Lists from LETOR / svmlight files, as their publishers ship them.
+    """Lists from LETOR / svmlight files in their publishers' layout.
 
     Args:
         root: a folder with a train, a validation and a test file, plain or compressed, under any
             usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
             folders Fold1, Fold2, ... of such files.
-        fold: which fold, where there are folds.
+        fold: which fold, if there are folds.
         batch_size: lists in a batch, in each process.
         transform: of the features, fitted on the training lists; None for `TableTransform()`,
             which fills in missing values and standardizes. `NoTransform()` leaves them as they are.
         num_features: how many features there are; None takes the largest index in any split.
-        sort_by_qid: gather the lines of a list that stands in several positions; otherwise that is
+        sort_by_qid: gather the lines of a list that are not together; otherwise that is
             an error.
-        validation: where there is no validation file, the share of the training lists to hold out
+        validation: if there is no validation file, the fraction of the training lists to hold out
             for it, in [0, 1). A hash of the qid and `seed` decides, so that a query stays on its
             side for ever. None holds out a fifth for `fit` and `validate`, 0 holds out none.
         predict_path: the file to score with `predict`; None takes the test file.
@@ -42,7 +42,7 @@ class LetorDataModule(ListDataModule):
 
     Raises:
         ValueError: at construction for an argument out of range, in `setup` for files that are
-            missing or not as `read_letor` wants them.
+            missing or that `read_letor` refuses.
 
     >>> LetorDataModule("data/MQ2008", fold=2).batch_size
     64
@@ -95,13 +95,13 @@ class LetorDataModule(ListDataModule):
                 self._prepared[path] = self._load(path)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the splits, with lists held out for validation where there is no file of them."""
+        """Load the splits; hold out lists for validation if there is no validation file."""
         if self.validation is None and stage in ("fit", "validate") and not self.splits:
             self.validation = None if "val" in self._files() else VALIDATION
         super().setup(stage)
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Load the files that are there; hold out lists for validation where that is asked for."""
+        """Load the existing files; hold out lists for validation if the options ask for it."""
         files = self._files()
         splits = {
             split: self._prepared.pop(path, None) or self._load(path)
@@ -110,7 +110,7 @@ class LetorDataModule(ListDataModule):
         if "train" in splits and self.validation:
             if "val" in splits:
                 raise ValueError(
-                    "validation must be None where root has a validation file, got "
+                    "validation must be None if root has a validation file, got "
                     f"{self.validation} (root {self.root} holds {files['val'].name})"
                 )
             train = splits["train"]
@@ -122,11 +122,11 @@ class LetorDataModule(ListDataModule):
         return splits
 
     def missing_split(self, split: str) -> ValueError:
-        """Names the root, the split, and what is there."""
+        """The message names the root, the split and the existing files."""
         if split == "predict":
             return ValueError(
-                f"predict_path must be a file where root has no test file, got {self.predict_path} "
-                f"(root {self.root} holds {list_folder(self.root)})"
+                "predict_path must be a file if root has no test file, got "
+                f"{self.predict_path} (root {self.root} holds {list_folder(self.root)})"
             )
         name = {"val": "vali"}.get(split, split)
         return ValueError(

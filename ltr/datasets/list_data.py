@@ -29,8 +29,8 @@ class ListDataModule(SplitDataModule):
     """Base class of the data modules: a subclass writes `load_splits`.
 
     The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
-    The transform, fitted on the training lists in `setup`, is for the model to take over, so that
-    it is saved with it. Training lists are shuffled by (seed, epoch) alone.
+    The transform is fitted on the training lists in `setup`. The model takes it over and saves it.
+    The order of training lists depends only on (seed, epoch).
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -40,12 +40,12 @@ class ListDataModule(SplitDataModule):
 
     Attributes:
         bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
-            prediction. None, which it is at first: if the model's scorer looks at whole lists, and
-            so gets padded ones. Never of more than 10 million lists, whose lengths are not sorted.
+            prediction. None until `setup`, which sets it to True if the model's scorer looks at
+            whole lists and so gets padded ones. It is never True for more than 10 million lists,
+            whose lengths are not sorted.
         num_features: features of a document; after `setup`.
-        feature_transform: the transform; fitted after `setup` where there is a training split.
-        splits: the lists by split ("train", "val", "test", "predict"), those that there are; after
-            `setup`.
+        feature_transform: the transform; fitted after `setup` if there is a training split.
+        splits: the lists by split ("train", "val", "test", "predict") that exist; after `setup`.
     """
 
     num_features: int
@@ -64,23 +64,22 @@ class ListDataModule(SplitDataModule):
         self.bucket: bool | None = None
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Load what there is of "train", "val", "test" and "predict"."""
+        """Load those of "train", "val", "test" and "predict" that exist."""
         raise NotImplementedError
 
     def missing_split(self, split: str) -> ValueError:
-        """The error for a split that there is none of."""
+        """Return the error for a missing split."""
         return ValueError(f"{type(self).__name__} has no {split} lists")
 
     def setup(self, stage: str | None = None) -> None:
         """Load the splits and fit the transform, once.
 
-        A Trainer calls this for the data module of its last `fit` also where it is given another
+        A Trainer calls this for the data module of its last `fit` even if it is given another
         loader, as in `trainer.predict(module, loader)`. So only the stage that loads the splits
-        asks whether it has its own; in later ones the loaders do.
+        requires its own split; in later stages the loaders do.
 
         Raises:
-            ValueError: if a split that the first stage needs is missing, or the data are not as
-                they should be.
+            ValueError: a split that the first stage needs is missing, or the data are invalid.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -99,25 +98,26 @@ class ListDataModule(SplitDataModule):
         """Fit the transform on the training lists.
 
         Raises:
-            ValueError: features are missing, or there are categories, and the transform takes none.
+            ValueError: features are missing or there are categories, and the transform does not
+                accept them.
         """
         train = train.to_fit()
         numbers = train.features, train.categories
         fit_documents(self.feature_transform, *numbers, train.labels, train.offsets)
 
     def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
-        """Return which of the queries are held out for validation, bool (queries,), and say so.
+        """Return which queries are held out for validation, bool (queries,), and print how many.
 
-        A hash of the qid and the seed decides, so that a query stays on its side for ever.
+        A hash of the qid and the seed decides, so a query always stays on its side.
 
         Raises:
-            ValueError: no query would be held out, or none would be left.
+            ValueError: no query would be held out, or none would remain.
         """
         held = query_shares(qids, self.seed) < validation
         if held.all() or not held.any():
             raise ValueError(
-                f"validation must leave queries on both sides, got {validation}: "
-                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
+                "validation must leave queries for training and for validation, got "
+                f"{validation}: {int(held.sum())} of {len(held)} held out (seed {self.seed})"
             )
         rank_zero_info(
             f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
@@ -136,7 +136,7 @@ class ListDataModule(SplitDataModule):
         return self.splits[split]
 
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
-        """The order of a split's lists; this process's share of them."""
+        """Return the order of a split's lists for this process."""
         assert isinstance(dataset, ListDataset)
         # lengths are sorted in memory
         if split == "predict" or len(dataset) > EXACT or not self._in_buckets():

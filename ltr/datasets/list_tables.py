@@ -1,4 +1,4 @@
-"""Sources that are lists already: LETOR text and stores, in the place of a table.
+"""Sources that are lists already: LETOR text and stores, used like a table.
 
 LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
@@ -26,7 +26,7 @@ from ltr.datasets.table_files import find_files, kind_of_file
 
 
 def holds_lists(source: Any) -> bool:
-    """Whether a source is a store, or LETOR text by its files' names.
+    """Return whether a source is a store, or LETOR text by the names of its files.
 
     Raises:
         ValueError: there is no such file.
@@ -35,7 +35,7 @@ def holds_lists(source: Any) -> bool:
 
 
 def is_letor(source: Any) -> bool:
-    """Whether a table is files of LETOR text, by their names.
+    """Return whether a table is files of LETOR text, by their names.
 
     Raises:
         ValueError: there is no such file.
@@ -54,7 +54,7 @@ def load_lists(
 ) -> ListDataset:
     """Load the lists of a store, or of a file, a folder or a pattern of LETOR text.
 
-    Files are in the order of their names, and a list may go on in the next file.
+    Files are in the order of their names, and a list may continue in the next file.
 
     Args:
         source: the path or pattern.
@@ -63,8 +63,8 @@ def load_lists(
         keep_order: give each document its row, counted from 0 through all files.
 
     Raises:
-        ValueError: what `read_letor` raises; a folder holds several splits; a qid comes back in
-            another file; or `missing` is "error" for a store that was made with missing values.
+        ValueError: the errors of `read_letor`; a folder holds several splits; a qid returns in
+            another file; or `missing` is "error" for a store with missing values.
     """
     path = Path(source).expanduser()
     options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
@@ -74,8 +74,8 @@ def load_lists(
         kept = made_of.get("missing") if isinstance(made_of, dict) else None
         if missing == "error" and kept != missing:
             raise ValueError(
-                'missing must be "keep" for a store that was converted so, got "error" for '
-                f"{source}"
+                'missing must be "keep" for a store that was converted with '
+                f'missing="keep", got "error" for {source}'
             )
     else:
         check_one_split(path)
@@ -88,7 +88,7 @@ def load_lists(
 def schema_of(
     data: ListDataset, uses: Mapping[str, str | None], features: Sequence[str] | None
 ) -> Schema:
-    """Return the schema of lists: all features, or those that are named.
+    """Return the schema of lists with all features, or with the named ones.
 
     Args:
         data: what `load_lists` gives.
@@ -96,7 +96,7 @@ def schema_of(
         features: the names of features, or None for all.
 
     Raises:
-        ValueError: a name is not that of the lists.
+        ValueError: the lists have no feature of this name.
     """
     found = data.store.schema if isinstance(data, StoredLists) else None
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
@@ -112,7 +112,7 @@ def schema_of(
     for name in features or ():
         if name not in whole.features:
             known = shown_names(whole.features)
-            raise ValueError(f"features must be those of {what}, {known}, got {name!r}")
+            raise ValueError(f"features must be the columns of {what}, {known}, got {name!r}")
     if features is None:
         return whole
     dates = {name: zone for name, zone in whole.dates.items() if name in features}
@@ -125,7 +125,7 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
     A feature that no line of LETOR text has is 0.
 
     Raises:
-        ValueError: there is no such column, or it is of another kind.
+        ValueError: a column is missing or is of another kind.
     """
     found = data.store.schema if isinstance(data, StoredLists) else None
     if found is None:
@@ -164,7 +164,7 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
-    """Return a category's position in the store, and the schema's code of each of its codes."""
+    """Return a category's position in the store, and the schema's code for each of its codes."""
     one, wanted = found.categories.get(name), schema.categories[name]
     if one is None or one.kind != wanted.kind:
         kind = "a feature" if one is None else f"a {one.kind} category"
@@ -188,14 +188,14 @@ def letor_schema(data: ListDataset) -> Schema:
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
-    """Return the columns of qids and, where there are any, of document ids, by `data.rows`."""
+    """Return the columns of qids and, if they exist, of document ids, by `data.rows`."""
     rows = data.rows
     back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
     return _keys(qid, data.qids, data.lengths, data.doc_ids).take(pa.array(back))
 
 
 def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
-    """Return a batch of the lists of a store with the columns that its predictions need.
+    """Return a batch of a store's lists, with the columns for its predictions.
 
     Args:
         batch: ragged, with `rows`; see `StoredLists.numbered`.
@@ -216,7 +216,7 @@ def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
 
 
 def _keys(qid: str, qids: Sequence[str], lengths: np.ndarray, doc_ids: Any) -> pa.Table:
-    """Return the qid and, where there is one, the id of each document of lists."""
+    """Return the qid and, if it exists, the id of each document of lists."""
     lists = np.repeat(np.arange(len(lengths)), lengths)
     columns = {qid: pa.array(qids, pa.string()).take(pa.array(lists))}
     if doc_ids is not None:

@@ -14,7 +14,7 @@ _FAR = torch.iinfo(torch.int64).max
 class ListTransform(FeatureTransform):
     """Base class of transforms that look at the whole list; a subclass writes `transform_lists`.
 
-    `forward` must know the lists: by a mask or the shape (..., n, d), or by `lengths`.
+    `forward` needs the lists: by a mask, by the shape (..., n, d), or by `lengths`.
 
     Args:
         num_features: d, if it is known already.
@@ -30,7 +30,7 @@ class ListTransform(FeatureTransform):
     within_list = True
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the numbers of documents that may stand in any order.
+        """Return the numbers of the documents, whose order does not matter.
 
         Args:
             features: (N, d).
@@ -48,7 +48,7 @@ class ListTransform(FeatureTransform):
     ) -> Tensor:
         """Transform each list; see `FeatureTransform.forward`.
 
-        Without mask and lengths each (n, d) is one list.
+        Without mask and lengths, each (n, d) is one list.
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
@@ -71,7 +71,9 @@ class ListTransform(FeatureTransform):
 
 
 class MinMaxPerList(ListTransform):
-    """(x - min) / (max - min) over the list's real documents; 0 for a constant feature.
+    """Scales each feature to [0, 1] within its list.
+
+    The result is (x - min) / (max - min) over the list's real documents; 0 for a constant feature.
 
     LETOR's "query level normalization". There is nothing to fit.
 
@@ -85,15 +87,18 @@ class MinMaxPerList(ListTransform):
     """
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the features, from 0 to 1."""
+        """Return the features, scaled to 0..1 in each list."""
         return _min_max(features, lists, num_lists).to(features.dtype)
 
 
 class StandardizePerList(ListTransform):
-    """(x - mean) / standard deviation over the list's real documents; 0 for a constant feature.
+    """Standardizes each feature within its list.
 
-    The deviation is over the documents, not their number less one. A list of one gives 0. There is
-    nothing to fit.
+    The result is (x - mean) / standard deviation over the list's real documents; 0 for a constant
+    feature.
+
+    The deviation divides by the number of documents n, not by n - 1. A list of one gives 0. There
+    is nothing to fit.
 
     Args:
         num_features: d, if it is known already.
@@ -105,7 +110,7 @@ class StandardizePerList(ListTransform):
     """
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the features, with mean 0 and deviation 1 in each list."""
+        """Return the features, with mean 0 and standard deviation 1 in each list."""
         # from 0 to 1 first: a constant feature is exactly 0, and no square overflows
         x = _min_max(features, lists, num_lists)
         zeros = x.new_zeros(num_lists, x.shape[1])
@@ -157,7 +162,7 @@ class RankPerList(ListTransform):
 
 
 def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-    """The features (N, d) from 0 to 1 in each list, in float32 at least."""
+    """The features (N, d) from 0 to 1 in each list, in at least float32."""
     x = features if features.dtype == torch.float64 else features.float()
     limit = torch.finfo(x.dtype).max / 4  # no difference may overflow
     x = x.clamp(-limit, limit)

@@ -1,4 +1,4 @@
-"""Lists of documents in flat arrays, and the batches that are cut from them."""
+"""Lists of documents in flat arrays, and batches of them."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,14 @@ from ltr.shapes import check_at_least
 
 @dataclass(frozen=True)
 class ListSummary:
-    """What a data set holds; `str()` of it is the line that the data modules log.
+    """The size of a data set; the data modules log its `str()`.
 
     Attributes:
         lists: how many lists there are.
         documents: how many documents they hold together.
         features: how many features a document has.
         longest: the length of the longest list.
-        without_relevant: lists without a document of label > 0; they are kept. None where there
-            are no labels.
+        without_relevant: lists without a document of label > 0; they are kept. None without labels.
         of_one: lists of one document; they are kept.
     """
 
@@ -54,20 +53,20 @@ class ListDataset(Dataset[dict[str, Any]]):
     `weights` float32 (n,), `positions` int64 (n,), `groups` float32 (n,) and `rows` int64 (n,).
     `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
 
-    A `DataLoader` asks for a whole batch at once (`__getitems__`), which is ragged: (N, ...) in
-    position of (n, ...), with `lengths` int64 (B,) in place of the mask; a filler has length 0. Its
-    `collate_fn` is `collate_ragged`, which keeps that form, or `collate_lists`, which pads.
+    A `DataLoader` requests a whole batch at once (`__getitems__`). The batch is ragged: arrays are
+    (N, ...) instead of (n, ...), and `lengths` int64 (B,) replaces the mask. A filler has length 0.
+    Its `collate_fn` is `collate_ragged`, which keeps this form, or `collate_lists`, which pads.
 
-    Most users come here by `read_letor`, `load_letor`, `read_table` or `ListDataset.from_arrays`,
-    which check the data; this constructor checks shapes alone, and keeps the arrays without copying
+    Most users get one from `read_letor`, `load_letor`, `read_table` or `ListDataset.from_arrays`,
+    which check the data. This constructor checks only shapes, and keeps the arrays without copying
     them.
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
-        labels: float32 (documents,), >= 0; None where there are none, as in data to be scored.
+        labels: float32 (documents,), >= 0; None if there are none, as in data to score.
         offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
         qids: one string per list.
-        doc_ids: one string per document, or None where the data has none.
+        doc_ids: one string per document, or None if the data have none.
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
         weights: float32 (documents,), >= 0.
         positions: int64 (documents,), from 1.
@@ -75,7 +74,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         rows: int64 (documents,), the position of each document in the table that it comes from.
 
     Raises:
-        ValueError: if the shapes do not fit together.
+        ValueError: the shapes do not fit together.
 
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
     >>> len(data)
@@ -114,8 +113,8 @@ class ListDataset(Dataset[dict[str, Any]]):
                 raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
         if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(
-                f"offsets must run from 0 to {documents} in {len(qids) + 1} numbers, "
-                f"got {len(offsets)} from {offsets[0]} to {offsets[-1]}"
+                f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got "
+                f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
             )
         if doc_ids is not None and len(doc_ids) != documents:
             raise ValueError(f"doc_ids must be {documents} strings, got {len(doc_ids)}")
@@ -144,7 +143,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         sort_by_qid: bool = False,
         padding: float | None = None,
     ) -> "ListDataset":
-        """Make lists of one's own arrays: numpy, torch, pandas (and so Parquet), or plain lists.
+        """Make lists from your own arrays: numpy, torch, pandas (and so Parquet), or plain lists.
 
         Args:
             features: (documents, d), finite.
@@ -157,9 +156,9 @@ class ListDataset(Dataset[dict[str, Any]]):
                 are left out, whatever else they hold. None: there are none.
 
         Raises:
-            ValueError: if a shape does not fit, a feature is not finite, a label is negative or not
-                finite, a qid or a document id is missing, or a qid comes back after another one;
-                with the row.
+            ValueError: a shape does not fit, a feature is not finite, a label is negative or not
+                finite, a qid or a document id is missing, or a qid returns after another one; the
+                message names the row.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"q": ["a", "a", "b"], "f1": [0.1, 0.2, 0.3], "y": [1, 0, 2]})
@@ -221,9 +220,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         if back is not None:
             first, again = back
             raise ValueError(
-                f"qid must be contiguous, got {runs[again]!r} again at row {rows[starts[again]]}: "
-                f"its list stood at rows {rows[starts[first]]} to {rows[ends[first] - 1]} "
-                "(sort_by_qid=True gathers it)"
+                f"qid must be contiguous, got {runs[again]!r} again at row "
+                f"{rows[starts[again]]}: its list was at rows {rows[starts[first]]} to "
+                f"{rows[ends[first] - 1]} (sort_by_qid=True sorts the rows)"
             )
         ids = None
         if given_ids is not None:
@@ -253,7 +252,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return {**item, "mask": mask}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists: a copy, since the arrays may be a map of a file.
+        """Return a ragged batch of lists as a copy, because the arrays may be a map of a file.
 
         Args:
             indices: the lists in the order wanted; -1 is a filler.
@@ -281,7 +280,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return batch
 
     def read(self, chosen: np.ndarray) -> "ListDataset":
-        """Return some of the lists in memory, by their numbers, int64 (lists,): a copy."""
+        """Return some of the lists, by their numbers int64 (lists,), as a copy in memory."""
         starts = self.offsets[chosen]
         lengths = self.offsets[chosen + 1] - starts
         offsets = np.r_[0, np.cumsum(lengths)]
@@ -308,20 +307,20 @@ class ListDataset(Dataset[dict[str, Any]]):
         return {"features": self.features, **columns}
 
     def _with(self, **changes: Any) -> Self:
-        """The same lists with other attributes."""
+        """Return the same lists with other attributes."""
         found = object.__new__(type(self))
         found.__dict__.update({**self.__dict__, **changes})
         return found
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays beside the features that the data has, by the names of a batch."""
+        """The arrays besides the features, by their names in a batch."""
         named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
         named |= {"positions": self.positions, "groups": self.groups, "rows": self.rows}
         return {name: array for name, array in named.items() if array is not None}
 
     @property
     def has_labels(self) -> bool:
-        """Whether there are labels: data to be scored may have none."""
+        """Whether there are labels: data to score may have none."""
         return self._labels is not None
 
     @property
@@ -332,7 +331,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             ValueError: there are none.
         """
         if self._labels is None:
-            raise ValueError("the lists must have labels, got lists without: name their column")
+            raise ValueError("the lists must have labels, got none: name the label column")
         return self._labels
 
     @property
@@ -346,7 +345,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return np.diff(self.offsets)
 
     def summary(self) -> ListSummary:
-        """Count lists and documents, and the lists that a metric treats apart.
+        """Count lists and documents, and the lists that metrics treat specially.
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
         >>> data.summary().without_relevant, data.summary().of_one
@@ -372,7 +371,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return best > 0
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
-        """A data set of some of the lists, in the order given (a copy).
+        """Return a data set of some of the lists, in the given order (a copy).
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
         >>> data.select([1, 0]).qids
@@ -381,23 +380,23 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.read(np.asarray(lists, dtype=np.int64))
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
-        """The same lists with some of the features, by index (a copy)."""
+        """Return the same lists with some of the features, by index (a copy)."""
         return self._with(features=self.features[:, indices])
 
     def numbered(self, start: int) -> "ListDataset":
-        """The same lists with `rows` that count from `start`, if they have none."""
+        """Return the same lists with `rows` that count from `start`, if they have none."""
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
         return self._with(rows=rows + start)
 
     def to_fit(self) -> "ListDataset":
-        """The lists to fit a transform on: these."""
+        """Return the lists to fit a transform on: these lists."""
         return self
 
     def widen(self, num_features: int) -> "ListDataset":
-        """The same lists, with features of 0 up to `num_features` (sparse files leave them out).
+        """Return the same lists with features of 0 up to `num_features` (sparse files omit them).
 
         Raises:
-            ValueError: if there are more features than that already.
+            ValueError: there are already more features.
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=[7, 7])
         >>> data.widen(2)[0]["features"]
@@ -413,7 +412,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
 
 def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
-    """The first run whose name came before: (where it was last, where it comes back), or None.
+    """Return the first run whose name occurred before: (last position, new position), or None.
 
     >>> find_return(["a", "b", "a"])
     (0, 2)
@@ -452,12 +451,12 @@ def gather_runs(data: ListDataset) -> ListDataset:
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
     """Return the lists of several data sets, one after another, in memory.
 
-    Where a part has fewer features, the others are 0; where a part has no document ids and another
-    one has, they are "". Other columns that a part lacks are left out.
+    If a part has fewer features, the others are 0. If a part has no document ids and another one
+    has, they are "". Other columns that a part lacks are left out.
 
     Args:
         parts: one or more.
-        across: whether the first list of a part goes on with the last one of the part before where
+        across: whether the first list of a part continues the last one of the previous part if
             both have the same qid.
 
     >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])

@@ -13,22 +13,22 @@ from ltr.shapes import check_at_least, check_whole
 
 
 class ListLoader(DataLoader[dict[str, Any]]):
-    """A loader of training lists that goes on in the middle of an epoch after a resume.
+    """A loader of training lists that continues in the middle of an epoch after a resume.
 
-    Lightning saves how many batches of the epoch were trained, and gives a loader its `state_dict`
-    back only when it resumes inside an epoch. The position is Lightning's own count, read when the
-    first batch is asked for: batches that workers had fetched ahead, or a checkpoint written by a
-    hook before the count went up, do not shift it.
+    Lightning saves how many batches of the epoch were trained. It restores a loader's `state_dict`
+    only if it resumes inside an epoch. The position is Lightning's own count, read when the first
+    batch is requested. So it is right even if workers have fetched batches ahead, or if a hook
+    wrote a checkpoint before the count increased.
 
     Attributes:
-        batches_done: gives the number of batches of this epoch that are trained already.
+        batches_done: returns the number of batches of this epoch that are already trained.
     """
 
     batches_done: Callable[[], int] | None = None
     _state: dict[str, int] | None = None
 
     def state_dict(self) -> dict[str, int]:
-        """What must be the same for the rest of an epoch to be the same."""
+        """Return what must be equal to repeat the rest of an epoch exactly."""
         sampler = cast(ListSampler, self.sampler)
         bucket = {"bucket": 1} if isinstance(sampler, BucketSampler) else {}
         return {
@@ -40,7 +40,7 @@ class ListLoader(DataLoader[dict[str, Any]]):
         }
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """The next pass goes on where the checkpoint was written."""
+        """The next pass continues where the checkpoint was written."""
         self._state = state_dict
 
     def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -49,9 +49,9 @@ class ListLoader(DataLoader[dict[str, Any]]):
         if state is not None and self.batches_done is not None and self.batches_done() > 0:
             if state != self.state_dict():
                 rank_zero_warn(
-                    "Resuming inside an epoch with other training data: the rest of the epoch "
-                    "may repeat or miss lists "
-                    f"(now {self.state_dict()}, in the checkpoint {state})."
+                    "Resuming in the middle of an epoch with other training data: the rest "
+                    f"of the epoch may repeat or miss lists (now {self.state_dict()}, in "
+                    f"the checkpoint {state})."
                 )
             sampler = cast(ListSampler, self.sampler)
             sampler.skip = self.batches_done() * cast(int, self.batch_size)
@@ -59,10 +59,10 @@ class ListLoader(DataLoader[dict[str, Any]]):
 
 
 class SplitDataModule(LightningDataModule):
-    """What the data modules share that have a data set for each split: the loaders.
+    """Base class of data modules with a data set for each split: the loaders.
 
-    A subclass writes `dataset`. Training lists (or images) come in an order that (seed, epoch)
-    alone decide, also in the rest of an epoch after a resume.
+    A subclass writes `dataset`. The order of training lists (or images) depends only on (seed,
+    epoch), also for the rest of an epoch after a resume.
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -71,11 +71,12 @@ class SplitDataModule(LightningDataModule):
             after the training the seed that the checkpoint was trained with.
 
     Attributes:
-        share: None, or (part, parts): the lists that the loaders give are one of several parts, as
-            if this were process `part`, from 0, of as many processes. Others take the other parts.
+        share: None, or (part, parts): the loaders give one of several parts of the lists, as if
+            this were process `part`, from 0, of that many processes. Other processes take the other
+            parts.
 
     Raises:
-        ValueError: for an argument out of range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, batch_size: int, num_workers: int = 0, seed: int | None = None) -> None:
@@ -90,23 +91,23 @@ class SplitDataModule(LightningDataModule):
         raise NotImplementedError(f"{type(self).__name__} must define dataset")
 
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
-        """The order of a split's lists; this process's share of them."""
+        """Return the order of a split's lists for this process."""
         return ListSampler(
             cast(Sized, dataset), shuffle=split == "train", seed=self.seed, **self.replicas()
         )
 
     def replicas(self) -> dict[str, Any]:
-        """The number of processes and this one's, as a sampler takes them; see `share`."""
+        """The number of processes and of this one, as a sampler takes them; see `share`."""
         if self.share is not None:
             return {"rank": self.share[0], "num_replicas": self.share[1]}
         return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
 
     def collate(self, batch: Any) -> dict[str, Any]:
-        """A batch of what the data set gave for it: that itself, of one with `__getitems__`."""
+        """Return a batch that the data set made (`__getitems__`), or collate its items."""
         return batch
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches of the training split, shuffled; goes on inside an epoch after a resume."""
+        """Batches of the training split, shuffled; after a resume they continue inside an epoch."""
         loader = ListLoader(**self._loader_options("train"))
         loader.batches_done = lambda: trained_batches(self.trainer)
         return loader
@@ -120,7 +121,7 @@ class SplitDataModule(LightningDataModule):
         return DataLoader(**self._loader_options("test"))
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """Batches of what is to be scored: the test split, unless the module says otherwise."""
+        """Batches to score: the test split, unless the module defines another one."""
         return DataLoader(**self._loader_options("predict"))
 
     def _loader_options(self, split: str) -> dict[str, Any]:
@@ -139,5 +140,5 @@ class SplitDataModule(LightningDataModule):
 
 
 def trained_batches(trainer: Trainer | None) -> int:
-    """How many batches of its epoch a trainer has trained: a `ListLoader`'s `batches_done`."""
+    """Return how many batches of its epoch a trainer has trained, for a `ListLoader`."""
     return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0

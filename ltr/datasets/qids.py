@@ -1,7 +1,7 @@
-"""Qids that come back in a stream, and qids that spell one number in two ways.
+"""Qids that return in a stream, and qids that spell one number in two ways.
 
-Examples are 5, 05 and 5.0. pandas writes 5.0 where a column of numbers has a gap. Without a check
-one query would become two lists.
+Examples are 5, 05 and 5.0. pandas writes 5.0 if a column of numbers has a missing value. Without a
+check one query would become two lists.
 """
 
 import re
@@ -19,9 +19,9 @@ _RECENT = 16
 
 
 class SeenQids:
-    """The qids of a stream's lists by their hashes, 8 bytes each: was one there before?
+    """The qids of a stream's lists, as hashes of 8 bytes: did one occur before?
 
-    Two qids may share a hash, about once in 2^64 pairs: so a return is a suspicion.
+    Two qids may have the same hash, about once in 2^64 pairs, so a match is only a suspicion.
 
     Args:
         spelling: whether 5, 05 and 5.0 are different qids.
@@ -40,7 +40,7 @@ class SeenQids:
         return len(self._merged())
 
     def add(self, qids: Sequence[bytes]) -> bool:
-        """Add the qids of the next lists; return whether one was there before."""
+        """Add the qids of the next lists; return whether one of them occurred before."""
         names = qids if self._spelling else [spelled_alike(qid) for qid in qids]
         hashes = np.unique(np.fromiter(map(hash, names), np.int64, len(names)))
         again = len(hashes) < len(names) or any(
@@ -59,7 +59,7 @@ class SeenQids:
 
 
 def spelled_alike(qid: bytes) -> bytes:
-    """Return a qid, a whole number without a plus, zeros in front and zeros behind the point.
+    """Return a qid in its plain spelling: without a plus, leading zeros or a zero fraction.
 
     >>> spelled_alike(b"05.0"), spelled_alike(b"00"), spelled_alike(b"a05")
     (b'5', b'0', b'a05')
@@ -82,8 +82,8 @@ def has_other_spelling(qids: pa.ChunkedArray) -> bool:
 def check_spelling(read: Callable[[], Iterable[pa.ChunkedArray]], column: str) -> None:
     """Raise an error if a number is among the qids in two spellings.
 
-    Only if a number is not in its plain spelling, all qids are read again, and remembered in 16
-    bytes each.
+    Only if a number is not in its plain spelling, all qids are read again and kept in 16 bytes
+    each.
 
     Args:
         read: gives the column of the qids, chunk by chunk: text.

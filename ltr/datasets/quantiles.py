@@ -1,4 +1,4 @@
-"""Transforms that are fitted by quantiles: piecewise-linear bins, and the distribution itself."""
+"""Transforms fitted by quantiles: piecewise-linear bins, and the distribution itself."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -23,21 +23,21 @@ class PiecewiseLinearBins(FeatureTransform):
     """Piecewise-linear encoding: how much of each bin of a feature lies below the value.
 
     The edges b_0 <= ... <= b_bins of a feature's bins are its quantiles at equal steps, from the
-    smallest value in training to the largest. The bin from b_(t-1) to b_t gives one number,
-    (x - b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above
-    it, and a share for the bin that x lies in. A linear layer on these numbers is a
+    smallest value in training to the largest. The bin from b_(t-1) to b_t gives one number, (x -
+    b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above it,
+    and a fraction for the bin that contains x. A linear layer on these numbers is a
     piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
-    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends
-    the first and the last bin beyond the training data. Here they are clipped: values beyond the
-    training data get the score of the nearest value in it, as in boosted trees. So an extreme or
-    infinite value does no harm.
+    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends the first and
+    the last bin beyond the training data. Here they are clipped: values beyond the training data
+    get the score of the nearest value in it, as in boosted trees. So an extreme or infinite value
+    does no harm.
 
-    Equal quantiles, of a value that many documents have, leave out the bins between them. A feature
-    that is constant or missing throughout in training gives one number, always 0. Quantiles are of
-    the values that are there; `TableTransform(PiecewiseLinearBins())` puts a missing value at the
-    median and adds an indicator. In front of a linear layer the median is as general as any
-    other value, since the indicator has a weight of its own. A feature that is missing for the
-    first time after training then looks average.
+    If many documents have the same value, quantiles are equal; the bins between them are left out.
+    A feature that is constant or always missing in training gives one number, always 0. Quantiles
+    ignore missing values. `TableTransform(PiecewiseLinearBins())` replaces a missing value by the
+    median and adds an indicator. Before a linear layer, the median is as general as any other
+    value, because the indicator has its own weight. A feature that is missing for the first time
+    after training then looks average.
 
     If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
     which the labels jump. Each that it finds gets a narrow bin, of 0.5 % of the documents. A linear
@@ -88,7 +88,7 @@ class PiecewiseLinearBins(FeatureTransform):
 
     @property
     def out_features(self) -> int | None:
-        """How many bins there are, or None before that is known."""
+        """The number of bins, or None before it is known."""
         return len(self.columns) or None
 
     def fit(
@@ -169,13 +169,14 @@ class PiecewiseLinearBins(FeatureTransform):
 class Quantile(FeatureTransform):
     """Each feature's position in its distribution in training, as a normal score or a share.
 
-    The share of a value that a training document has is (mean rank - 1/2) / documents, ranks from
-    1, ties with the mean of theirs. Between two such values it is interpolated; below the smallest
-    and above the largest it stays. The normal score is the normal distribution's quantile of the
-    share (Bliss's rankit): training documents then have nearly normal features, whatever the
-    feature's distribution. A feature that is constant or missing throughout in training gives 0, or
-    a share of 1/2. Where there are more training documents than `quantiles`, that many quantiles at
-    equal steps stand for them. NaN gives NaN; `TableTransform(Quantile())` fills missing values in.
+    The share of a value that a training document has is (mean rank - 1/2) / documents. Ranks count
+    from 1, and tied documents have their mean rank. Values between two of these are interpolated;
+    values beyond them get the share of the nearest one. The normal score is the normal
+    distribution's quantile of the share (Bliss's rankit): training documents then have nearly
+    normal features, whatever the feature's distribution. A feature that is constant or always
+    missing in training gives 0, or a share of 1/2. If there are more training documents than
+    `quantiles`, that many quantiles at equal steps replace them. NaN gives NaN;
+    `TableTransform(Quantile())` fills in missing values.
 
     Cost: a binary search and an interpolation for each number; fitting sorts each feature once.
 
@@ -286,7 +287,7 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
 
 def _columns(features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
-    """The values of each feature that are there, finite and in float64; a 0 where none is."""
+    """Return the known, finite values of each feature in float64; a 0 if there is none."""
     features = as_numbers("features", features)
     block = max(1, _VALUES // len(features))
     for start in range(0, features.shape[1], block):

@@ -1,4 +1,4 @@
-"""Splits by query: a query stays on its side, whatever other queries the data has."""
+"""Splits by query: a query stays on its side, whatever other queries the data have."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from ltr.shapes import check_at_least, check_whole
 def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     """Return a number in [0, 1) for each qid, float64 (len(qids),): its hash with the seed.
 
-    It depends on the qid's text and the seed alone, so it is always the same, in every process and
+    It depends only on the text of the qid and the seed, so it is the same in every process and
     every data set.
 
     >>> query_shares(["a", "b"])
@@ -51,7 +51,7 @@ class QueryFolds:
         rows = X.shape[0] if hasattr(X, "shape") else len(self.folds) if X is None else len(X)
         if rows != len(self.folds):
             raise ValueError(
-                f"X must have a row for each of the {len(self.folds)} qids, got {rows}"
+                f"X must have one row for each of the {len(self.folds)} qids, got {rows}"
             )
         for fold in range(self.n_splits):
             tested = self.folds == fold
@@ -66,7 +66,7 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     """Return folds of whole queries for cross-validation.
 
     A hash of the qid and the seed decides on the fold of a query. So a query stays in its fold when
-    queries are added or left out, and the folds differ a little in size.
+    queries are added or removed. The folds differ slightly in size.
 
     Args:
         qid: (rows,), the query of each row; any type.

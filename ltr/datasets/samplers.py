@@ -1,4 +1,4 @@
-"""The sampler, which decides which lists each process sees, and in which order."""
+"""The samplers, which decide which lists each process gets, and in which order."""
 
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any, cast
@@ -21,15 +21,17 @@ MOST_PADDING = 0.1
 
 
 class ListSampler(DistributedSampler[int]):
-    """Indices of lists: shuffled by (seed, epoch) alone, divided among the processes.
+    """Samples the lists in random order, divided among the processes.
+
+    The order depends only on (seed, epoch).
 
     If the lists do not divide evenly, some processes get the index -1, the filler of `ListDataset`,
-    instead of a list that another process has too. So no metric counts a list twice. The class is a
+    instead of a list of another process. So no metric counts a list twice. The class is a
     `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
 
-    Up to `EXACT` lists (10 million), every order is equally likely, and takes 16 bytes a list. Of
-    more, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256 blocks
-    together: it takes some 25 MB, and 2 MB more for each thousand million lists.
+    Up to `EXACT` lists (10 million), every order is equally likely, and takes 16 bytes per list.
+    For more lists, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256
+    blocks together. This takes some 25 MB, and 2 MB more for each billion lists.
 
     Args:
         dataset: anything with a length.
@@ -40,12 +42,12 @@ class ListSampler(DistributedSampler[int]):
         rank: the number of this process, from 0.
 
     Attributes:
-        skip: how many of this process's indices the next pass leaves out at its start, to continue
-            within an epoch. `len()` is still that of a whole epoch.
+        skip: the number of this process's indices that the next pass skips, to continue within an
+            epoch. `len()` still counts a whole epoch.
 
     Raises:
-        ValueError: the data set has no length, the seed is negative, or the rank is not that of a
-            process.
+        ValueError: the data set has no length, the seed is negative, or the rank is not below the
+            number of processes.
 
     >>> sampler = ListSampler(range(5), shuffle=False, num_replicas=2, rank=1)
     >>> list(sampler)
@@ -82,7 +84,7 @@ class ListSampler(DistributedSampler[int]):
         self.skip = 0
 
     def __iter__(self) -> Iterator[int]:
-        # a generator, so that epoch and `skip` are read when the first index is asked for
+        # a generator, so that epoch and `skip` are read when the first index is requested
         skip, self.skip = self.skip, 0
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
         position = self.rank + skip * self.num_replicas  # of this process's next list, in its part
@@ -109,7 +111,7 @@ class ListSampler(DistributedSampler[int]):
         yield np.full(self.total_size - lists, -1)
 
     def order(self, draws: np.random.Generator | None) -> np.ndarray:
-        """Return the lists of all processes, the next one of each in turn; -1 for a filler.
+        """Return the lists of all processes in turn; -1 for a filler.
 
         Args:
             draws: decides the order; None for the data's own.
@@ -121,13 +123,13 @@ class ListSampler(DistributedSampler[int]):
 
 
 class BucketSampler(ListSampler):
-    """Indices of lists, so that those of a batch have similar lengths.
+    """Indices of lists, grouped so that the lists of a batch have similar lengths.
 
     If every batch is padded to its longest list, at most `MOST_PADDING` of all cells are padding.
-    The lists are parted into buckets of neighboring lengths, and a batch is of one bucket. Both the
-    lists within a bucket and the batches are shuffled by (seed, epoch). A batch may have fewer than
-    `batch_size` lists; the index -1, `ListDataset`'s filler, takes the other positions. So each
-    epoch and each process has the same number of batches.
+    The lists are divided into buckets of similar lengths, and a batch comes from one bucket. Both
+    the lists within a bucket and the batches are shuffled by (seed, epoch). A batch may have fewer
+    than `batch_size` lists; the index -1, the filler of `ListDataset`, takes the other positions.
+    So each epoch and each process has the same number of batches.
 
     Args:
         lengths: (lists,), how many documents each list has.
@@ -188,7 +190,7 @@ class BucketSampler(ListSampler):
 def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
     """Return the first and the last position + 1 of each bucket of ascending lengths (lists,).
 
-    A bucket takes the next length as long as, padded to it, its lists have little padding.
+    A bucket is extended as long as little padding is needed.
     """
     found: list[tuple[int, int]] = []
     sizes, starts = np.unique(lengths, return_index=True)

@@ -34,7 +34,7 @@ class Category:
     Attributes:
         kind: "string", "number" or "boolean".
         levels: the values, as text; the code of `levels[i]` is i + 1. A missing value, or any value
-            that is not here, has code 0.
+            outside the levels, has code 0.
     """
 
     kind: CategoryKind
@@ -117,8 +117,8 @@ class Schema:
                 pandas frame is neither; the metadata of a file that pandas wrote tells.
 
         Raises:
-            ValueError: a column is not there, is named twice, or has a type that it cannot have;
-                some dates of a column have a time zone and others have none; a date is not from
+            ValueError: a column is missing, is named twice, or has a type that it cannot have; some
+                dates of a column have a time zone and others have none; a date is not from
                 0001-01-01 to 9999-12-31; or there is neither a feature nor a category.
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
@@ -129,8 +129,8 @@ class Schema:
         for argument, name in uses:
             if name not in kinds:
                 raise ValueError(
-                    f"{argument} must name a column of the table, got {name!r}: there are "
-                    f"{shown_names(table.column_names)}"
+                    f"{argument} must name a column of the table, got {name!r}: the columns "
+                    f"are {shown_names(table.column_names)}"
                 )
             if name in given:
                 raise ValueError(
@@ -176,7 +176,7 @@ class Schema:
                 )
         if not features and not categories:
             raise ValueError(
-                "a table must have a feature or a category beside the columns "
+                "a table must have a feature or a category besides the columns "
                 f"{shown_names(list(given))}, got {shown_names(table.column_names)}"
             )
         return cls(
@@ -193,7 +193,7 @@ class Schema:
         )
 
     def fit_levels(self, table: pa.Table, max_levels: int = 256) -> "Schema":
-        """Return the schema with the levels of the categories that a table has.
+        """Return the schema with the levels of a table's categories.
 
         Args:
             table: the rows of the training lists.
@@ -228,7 +228,7 @@ class Schema:
 
     @property
     def feature_names(self) -> list[str]:
-        """A name of each feature: the column's, or for several "name[0]", or "name (hour)".
+        """A name for each feature: the column's, or for several "name[0]", or "name (hour)".
 
         >>> Schema("q", features={"x": 1, "at": 2, "v": 2}, dates={"at": "utc"}).feature_names
         ['x', 'at', 'at (hour)', 'v[0]', 'v[1]']
@@ -256,7 +256,7 @@ class Schema:
         return {name for name in found if name is not None}
 
     def text_types(self) -> dict[str, pa.DataType]:
-        """Return the type that each column has when it is read from a file of text."""
+        """Return the type of each column for reading it from a text file."""
         types: dict[str, pa.DataType] = dict.fromkeys(self.columns, pa.float64())
         types |= {name: _TEXT_TYPES[one.kind] for name, one in self.categories.items()}
         types |= dict.fromkeys(self.dates, pa.string())
@@ -314,7 +314,7 @@ class Schema:
                 )
 
     def difference(self, other: "Schema") -> str | None:
-        """Return the first column in which two schemas differ, with what each says, or None.
+        """Return the first column in which two schemas differ, with both descriptions, or None.
 
         >>> Schema("q", features={"x": 1}).difference(Schema("q", features={"x": 3}))
         "column 'x': 1 feature, and 3 features"
@@ -346,10 +346,10 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
-        """Return the schema of plain data.
+        """Return the schema from plain data.
 
         Raises:
-            ValueError: the data is not that of a schema.
+            ValueError: the data do not describe a schema.
 
         >>> schema = Schema("q", features={"x": 1}, categories={"c": Category("string", ("a",))})
         >>> Schema.from_dict(schema.to_dict()) == schema
@@ -436,7 +436,7 @@ def index_columns(schema: pa.Schema) -> set[str]:
 
 
 def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a categorical column (Arrow's dictionaries), any other one as it is."""
+    """Return a categorical column's values (Arrow's dictionaries); other columns unchanged."""
     coded = pa.types.is_dictionary(column.type)
     return column.cast(column.type.value_type) if coded else column
 

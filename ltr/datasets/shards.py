@@ -1,10 +1,10 @@
-"""Shards: the documents of some lists of a store in one Arrow IPC file, which is mapped to be read.
+"""Shards: the documents of some lists of a store in one memory-mapped Arrow IPC file.
 
-A shard is one record batch with one row per document: float32 `labels`, `weights` and `groups`,
-int64 `positions`, large_string `doc_ids`, and fixed-size lists of float32 `features` and int32
-`categories`: those that the data has. Its buffers are the flat arrays of `ListDataset`,
-uncompressed, so that reading copies nothing. A shard holds only numbers and strings, and reading it
-runs no code from it: any other schema, also with Arrow's extension types, is an error.
+A shard is one record batch with one row per document. Its columns are those that the data have, of:
+float32 `labels`, `weights` and `groups`, int64 `positions`, large_string `doc_ids`, and fixed-size
+lists of float32 `features` and int32 `categories`. Its buffers are the flat arrays of
+`ListDataset`, uncompressed, so reading copies nothing. A shard holds only numbers and strings, and
+reading it runs no code from it. Any other schema is an error, even with Arrow's extension types.
 """
 
 import stat
@@ -37,7 +37,7 @@ _LEAST = {"labels": 0, "weights": 0, "positions": 1, "groups": -np.inf, "categor
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """What the manifest of a store says of a shard.
+    """What the manifest of a store records about a shard.
 
     Attributes:
         name: of the file.
@@ -120,8 +120,8 @@ def file_in(folder: Path, name: Any) -> Path:
     """Return the path of a file of a store.
 
     Raises:
-        DamagedError: the name is not that of a regular file in the folder, such as a device or a
-            file elsewhere.
+        DamagedError: the name does not belong to a regular file in the folder, but for example to a
+            device or a file elsewhere.
     """
     if not isinstance(name, str) or name in ("", ".", "..") or {*"/\\\0"} & {*name}:
         raise DamagedError(f"{folder}: the manifest is damaged: no file may be called {name!r}")
@@ -136,20 +136,20 @@ def file_in(folder: Path, name: Any) -> Path:
 
 
 def check_entry(folder: Path, entry: ShardEntry) -> None:
-    """Compare the numbers of an entry with the size of the shard's file.
+    """Check an entry's numbers against the size of the shard's file.
 
-    Memory for batches is reserved by these numbers, before a shard is opened.
+    The memory for batches is reserved by these numbers, before a shard is opened.
 
     Raises:
-        DamagedError: there is no such file, its size is another one, or it is too small for what
-            the entry says.
+        DamagedError: the file is missing, its size differs, or it is too small for the numbers of
+            the entry.
     """
     path = file_in(folder, entry.name)
     counts = [entry.lists, entry.documents, entry.bytes, *entry.widths.values()]
     if any(type(count) is not int or count < 1 for count in counts):
         raise DamagedError(f"{path}: the shard is damaged: its counts must be whole numbers >= 1")
     if path.stat().st_size != entry.bytes:
-        raise DamagedError(f"{path}: the shard is damaged: its size is not the manifest's")
+        raise DamagedError(f"{path}: the shard is damaged: its size differs from the manifest")
     least = 4 * entry.documents * sum(entry.widths.values())
     if entry.lists > entry.documents or least > entry.bytes:
         raise DamagedError(
@@ -159,7 +159,7 @@ def check_entry(folder: Path, entry: ShardEntry) -> None:
 
 
 def check_file(path: Path, checksum: str) -> None:
-    """Compare the checksum of a file with the manifest's.
+    """Compare the checksum of a file with that of the manifest.
 
     Raises:
         DamagedError: they differ, or the file cannot be read.
@@ -169,7 +169,7 @@ def check_file(path: Path, checksum: str) -> None:
     except OSError as error:
         raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
     if found != checksum:
-        raise DamagedError(f"{path}: the file is damaged: its checksum is not the manifest's")
+        raise DamagedError(f"{path}: the file is damaged: its checksum differs from the manifest")
 
 
 def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
@@ -181,7 +181,7 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
         known: whether its values have been checked before.
 
     Raises:
-        DamagedError: it is not a shard, or not that of the entry.
+        DamagedError: it is not a shard, or not the shard of the entry.
     """
     try:
         with pa.ipc.open_file(pa.memory_map(str(file_in(folder, entry.name)))) as reader:
@@ -192,7 +192,7 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
                 )
             batch = reader.get_batch(0)
         if len(batch) != entry.documents:
-            raise DamagedError("the documents are not those of the manifest")
+            raise DamagedError("the documents differ from the manifest")
         if not known:
             batch.validate(full=True)  # checks strings, and the number of the features
         return from_batch(batch, known=known)
@@ -225,14 +225,14 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
         known: whether the values have been checked before.
 
     Raises:
-        DamagedError: a value is not as it must be.
+        DamagedError: a value is invalid.
     """
     columns: dict[str, np.ndarray] = {}
     doc_ids = None
     for key, column in zip(batch.schema.names, batch.columns, strict=True):
         values: Any = column.values if key in WIDE else column  # pyright: ignore[reportAttributeAccessIssue]
         if not known and (column.null_count or values.null_count):
-            raise DamagedError("no value must be null")
+            raise DamagedError("values must not be null")
         if key == "doc_ids":
             doc_ids = column
         if key not in _TYPES:

@@ -26,7 +26,7 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
         fold: the number of the fold or set; 1 if there are none.
 
     Returns:
-        A path for each split that is there. A plain file is preferred to its compressed copy.
+        A path for each split that exists. A plain file is preferred to its compressed copy.
 
     Raises:
         ValueError: the folder or the fold is missing, or two files could be the same split.

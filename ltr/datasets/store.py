@@ -1,10 +1,10 @@
-"""The list store: a folder of shards of whole lists, and a manifest.
+"""The list store: a folder with shards of whole lists, and a manifest.
 
-The manifest, `manifest.json`, is written last. It has the schema, what the lists were made from,
-and the counts and the checksum of each shard; `KEY-offsets.bin` says where each list begins, in
-int64, and `KEY-lists.arrow` has the qids. A folder without a manifest is no store. Opening one
-reads the manifest and maps the offsets; a shard is mapped when a list of it is asked for, the first
-time after its checksum is compared.
+The manifest, `manifest.json`, is written last. It has the schema, the source of the lists, and the
+counts and the checksum of each shard. `KEY-offsets.bin` has the position of each list in int64, and
+`KEY-lists.arrow` has the qids. A folder without a manifest is not a store. Opening a store reads
+the manifest and maps the offsets. A shard is mapped when one of its lists is requested; the first
+time, its checksum is compared.
 """
 
 import hashlib
@@ -43,13 +43,13 @@ _OPEN = 256  # shards that are mapped at a time, since each takes a file descrip
 
 
 class StaleError(ValueError):
-    """Says that a store is sound, but of another version or made from something else."""
+    """A store is undamaged, but of another version or made from another source."""
 
 
 class Store:
     """The files of a store.
 
-    Most users open a store by `open_store`, which gives its lists.
+    Most users call `open_store`, which returns the lists.
 
     Args:
         path: the folder.
@@ -57,12 +57,12 @@ class Store:
     Attributes:
         path: the folder.
         source: what the lists were made from.
-        schema: of the table that they come from; None for LETOR text.
-        entries: of the shards.
+        schema: that of the source table; None for LETOR text.
+        entries: one for each shard.
         offsets: int64 (lists + 1,), mapped: the first document of each list.
         first_list: int64 (shards + 1,), of each shard.
         first_document: int64 (shards + 1,), of each shard.
-        widths: of each column, the largest of any shard.
+        widths: the largest width of each column in any shard.
 
     Raises:
         ValueError: the folder is not a store, is of another version, or is damaged.
@@ -91,18 +91,18 @@ class Store:
             for key, width in entry.widths.items():
                 self.widths[key] = max(width, self.widths.get(key, 0))
         if offsets.stat().st_size != OFFSETS.itemsize * (self.first_list[-1] + 1):
-            raise DamagedError(f"{offsets}: the offsets are not those of the manifest")
+            raise DamagedError(f"{offsets}: the offsets differ from the manifest")
         self.offsets: np.ndarray = np.memmap(offsets, OFFSETS, "r").view(np.ndarray)
         starts = range(0, len(self.offsets), _CHECKED)
         chunks = (self.offsets[start : start + _CHECKED + 1] for start in starts)
         ascending = all((np.diff(chunk) > 0).all() for chunk in chunks)
         if not ascending or (self.offsets[self.first_list] != self.first_document).any():
-            raise DamagedError(f"{offsets}: the offsets must rise, and be those of the shards")
+            raise DamagedError(f"{offsets}: the offsets must ascend and match the shards")
         self._mapped: OrderedDict[int, Shard] = OrderedDict()
         self._known: set[int] = set()
 
     def shard(self, number: int) -> Shard:
-        """Map a shard; the first time its checksum is compared and its values are checked.
+        """Map a shard; the first time, compare its checksum and check its values.
 
         Raises:
             ValueError: it is damaged.
@@ -132,7 +132,7 @@ class Store:
         try:
             with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
                 if not reader.schema.equals(LISTS):
-                    raise DamagedError(f"{path}: the columns must be those of the format")
+                    raise DamagedError(f"{path}: the columns differ from the format")
                 batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             for batch in batches:
                 batch.validate(full=True)
@@ -141,7 +141,7 @@ class Store:
         found = [(batch.column("qid"), batch.column("relevant")) for batch in batches]
         counts = [len(batch) for batch in batches]
         if counts != np.diff(self.first_list).tolist() or any(qid.null_count for qid, _ in found):
-            raise DamagedError(f"{path}: the lists are not those of the manifest")
+            raise DamagedError(f"{path}: the lists differ from the manifest")
         return found
 
     @property
@@ -154,7 +154,7 @@ class Store:
         return Qids(pa.chunked_array([qid for qid, _ in self.lists], LISTS.field("qid").type))
 
     def relevant(self, lists: np.ndarray | None = None) -> np.ndarray:
-        """Return which lists, of all or of some, have a document of label > 0: bool (lists,).
+        """Return which of the lists have a document of label > 0: bool (lists,).
 
         Raises:
             ValueError: the file is damaged.
@@ -165,14 +165,14 @@ class Store:
 
     @property
     def names(self) -> set[str]:
-        """The names of the files, without the manifest."""
+        """The names of the files, except the manifest."""
         return {file["name"] for file in self._files.values()} | {one.name for one in self.entries}
 
     def check(self) -> None:
-        """Compare the checksums of all shards: reads the whole store.
+        """Compare the checksums of all shards; this reads the whole store.
 
         Raises:
-            DamagedError: one is damaged, which the message names.
+            DamagedError: a shard is damaged; the message names it.
         """
         for number in range(len(self.entries)):
             self.shard(number)
@@ -188,7 +188,7 @@ class Store:
 
 
 class Qids(Sequence[str]):
-    """The qids of the lists of a store, read from the disk as they are asked for."""
+    """The qids of a store's lists, read from the disk on demand."""
 
     def __init__(self, column: pa.ChunkedArray, lists: np.ndarray | None = None) -> None:
         self._column = column
@@ -229,7 +229,7 @@ class Qids(Sequence[str]):
 
 
 def is_store(path: Any) -> bool:
-    """Whether a path is a folder with the manifest of a store.
+    """Return whether a path is a folder with the manifest of a store.
 
     >>> is_store("no/such/folder")
     False
@@ -256,7 +256,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{folder}: the manifest is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") != "ltr store":
-        raise DamagedError(f"{folder}: the manifest is damaged: it is not that of a list store")
+        raise DamagedError(f"{folder}: the manifest is damaged: it does not describe a list store")
     if found.get("version") != FORMAT_VERSION:
         version = str(found.get("version"))[:20]
         raise StaleError(
@@ -265,7 +265,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         )
     checksum = found.pop("checksum", None)
     if checksum != _digest(found):
-        raise DamagedError(f"{folder}: the manifest is damaged: its checksum is another one")
+        raise DamagedError(f"{folder}: the manifest is damaged: its checksum is wrong")
     return found
 
 

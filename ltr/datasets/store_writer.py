@@ -1,9 +1,9 @@
-"""Write a store as its lists come: it is whole, or not there.
+"""Write a store chunk by chunk; it is either complete or absent.
 
-The manifest is written last, and names the files that count. Their names begin with a key that is
-drawn anew, so that a store that is written again keeps its old files until the new manifest is
-there. A writer that was killed leaves files that no manifest names; the next writer removes them.
-A writer holds a lock: a second one of the same lists waits, and then finds them written.
+The manifest is written last, and names the files of the store. Their names begin with a new random
+key, so a store that is written again keeps its old files until the new manifest exists. A writer
+that was killed leaves files that no manifest names. The next writer removes them. A writer holds a
+lock: a second writer of the same lists waits, and then uses the finished store.
 """
 
 import json
@@ -48,9 +48,9 @@ def write_store(
 
     Args:
         lists: a data set, or chunks of one that come one after another. The first list of a chunk
-            goes on with the last one of the chunk before where both have the same qid. All chunks
-            have the same columns; only document ids may be left out.
-        path: the folder, made if it is missing. A store that is there is replaced, by the manifest
+            continues the last one of the previous chunk if both have the same qid. All chunks have
+            the same columns; only document ids may be left out.
+        path: the folder, made if it is missing. An existing store is replaced, by the manifest
             in one step.
         schema: of the table that the lists come from; it is kept.
         source: what the lists were made from, plain data; it is kept.
@@ -58,7 +58,7 @@ def write_store(
 
     Raises:
         ValueError: there is no list, the columns of the chunks differ, `path` is a file, or an
-            argument is of another type.
+            argument has another type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -84,7 +84,7 @@ def write_store(
 
 
 def locked(folder: Path) -> FileLock:
-    """Make a folder, and return the lock of its writers.
+    """Make a folder, and return the lock for its writers.
 
     Raises:
         OSError: it cannot be made.
@@ -94,9 +94,9 @@ def locked(folder: Path) -> FileLock:
 
 
 def is_written(folder: Path, source: Any) -> bool:
-    """Return whether a folder is a store that was made from a source; it must be locked.
+    """Return whether a folder is a store made from this source; the folder must be locked.
 
-    If it is, what is left of a writer that was killed is removed.
+    If so, the remains of a killed writer are removed.
     """
     with suppress(ValueError):
         if Store(folder).source == source:
@@ -123,7 +123,7 @@ class StoreWriter:
         self._header = {"source": source, "schema": None if schema is None else schema.to_dict()}
 
     def write(self, chunks: Iterable[ListDataset]) -> None:
-        """Write the lists of chunks that come one after another; see `write_store`.
+        """Write the lists of chunks in order; see `write_store`.
 
         Raises:
             ValueError: there is no list, or the columns of the chunks differ.
@@ -151,10 +151,10 @@ class StoreWriter:
                 self._write_shards(held, whole=True)
 
     def join(self, folders: Iterable[Path]) -> None:
-        """Write the lists of stores, one after another; their shards move into this one's folder.
+        """Write the lists of several stores in order; their shards move into this store's folder.
 
         Args:
-            folders: of the stores; they may be made when they are asked for.
+            folders: of the stores; they may be made on demand.
 
         Raises:
             ValueError: there is no store, or one is damaged.
@@ -171,9 +171,9 @@ class StoreWriter:
                     self._add(replace(entry, name=path.name), lengths, *store.lists[number])
 
     def _write_shards(self, held: list[ListDataset], whole: bool) -> list[ListDataset]:
-        """Write shards of what is held, and return the rest; the last list stays if it may go on.
+        """Write shards of the lists in memory, and return the rest; the last list may continue.
 
-        Where a shard ends depends on the lists alone, not on the chunks they come in.
+        Where a shard ends depends only on the lists, not on the chunks.
         """
         data = join_lists(held, across=True)
         held.clear()
@@ -198,7 +198,7 @@ class StoreWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Open the files; at the end write the manifest, and remove those that do not count."""
+        """Open the files; at the end, write the manifest and remove files that it does not name."""
         _remove_others(self.folder)  # of a writer that was killed
         self._key = secrets.token_hex(4)
         self._entries: list[ShardEntry] = []
@@ -225,7 +225,7 @@ class StoreWriter:
             _remove_others(self.folder)
 
     def _add(self, entry: ShardEntry, lengths: np.ndarray, qids: pa.Array, relevant: Any) -> None:
-        """Add the lists of a shard that is written."""
+        """Add the lists of a written shard."""
         self._offsets.write((self._documents + np.cumsum(lengths)).astype(OFFSETS).tobytes())
         self._lists.write_batch(pa.record_batch([qids, relevant], schema=LISTS))
         self._documents += entry.documents
@@ -240,7 +240,7 @@ class StoreWriter:
 
 
 def _remove_others(folder: Path) -> None:
-    """Remove what the manifest of a folder does not name, of the files that stores have."""
+    """Remove store files that the manifest of the folder does not name."""
     remove_leftovers(folder)
     kept: set[str] = set()
     with suppress(ValueError):
@@ -253,5 +253,5 @@ def _remove_others(folder: Path) -> None:
 
 
 def _sizes(data: ListDataset) -> np.ndarray:
-    """The bytes of the lists up to each one, about."""
+    """The approximate size in bytes of the lists up to each one."""
     return data.offsets[1:] * (4 * data.num_features + 16) + 32 * np.arange(1, len(data) + 1)

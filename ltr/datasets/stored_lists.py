@@ -1,4 +1,4 @@
-"""The lists of a store as a data set, read from the disk as they are asked for."""
+"""The lists of a store as a data set, read from the disk on demand."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -28,12 +28,11 @@ FIT_VALUES = 1 << 28
 
 
 class StoredLists(ListDataset):
-    """The lists of a store (`open_store`), like those of a `ListDataset` but not in memory.
+    """The lists of a store (`open_store`), like a `ListDataset` but not in memory.
 
     A batch is copied from the mapped shards of its lists. `features`, `labels` and the other arrays
-    read the whole column from the disk each time they are asked for; without a selection, of a
-    store of one shard, they are mapped. `select` and `widen` copy nothing but the numbers of the
-    lists.
+    read the whole column from the disk at each access. Without a selection, those of a store with
+    one shard are mapped. `select` and `widen` copy only the numbers of the lists.
 
     Args:
         store: the files.
@@ -56,7 +55,7 @@ class StoredLists(ListDataset):
         return len(self._offsets) - 1
 
     def in_memory(self) -> ListDataset:
-        """Return the lists in memory; those of a store of one shard are mapped.
+        """Return the lists in memory; those of a store with one shard are mapped.
 
         >>> from tempfile import mkdtemp
         >>> from ltr.datasets import open_store, write_store
@@ -72,8 +71,8 @@ class StoredLists(ListDataset):
     def to_fit(self) -> ListDataset:
         """Return the lists to fit a transform on, in memory.
 
-        They are all lists, or of a store with more than `FIT_VALUES` features in all documents a
-        sample of whole lists, drawn without regard to their labels; the same one each time.
+        These are all lists. For a store with more than `FIT_VALUES` feature values, they are a
+        sample of whole lists, drawn without regard to their labels and always the same.
         """
         values = max(1, int(self._offsets[-1])) * max(1, self.num_features)
         if values <= FIT_VALUES:
@@ -83,7 +82,7 @@ class StoredLists(ListDataset):
         return self.read(np.sort(drawn))
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "StoredLists":
-        """A data set of some of the lists, in the order given; nothing is read."""
+        """Return a data set of some of the lists, in the given order; this reads nothing."""
         chosen = np.asarray(lists, dtype=np.int64)
         return self._with(
             _lists=chosen if self._lists is None else self._lists[chosen],
@@ -91,14 +90,14 @@ class StoredLists(ListDataset):
         )
 
     def between(self, start: int, stop: int) -> "StoredLists":
-        """Neighboring lists; nothing is read."""
+        """Return neighboring lists; this reads nothing."""
         return self.select(range(start, stop))
 
     def widen(self, num_features: int) -> "StoredLists":
-        """The same lists, with features of 0 up to `num_features`; nothing is read.
+        """Return the same lists, with features of 0 up to `num_features`; this reads nothing.
 
         Raises:
-            ValueError: there are more features than that already.
+            ValueError: there are already more features.
         """
         check_at_least("num_features", num_features, self.num_features)
         if num_features == self.num_features:
@@ -110,11 +109,11 @@ class StoredLists(ListDataset):
         return self._with(_columns=np.r_[self._columns, more], _width=self._width + 1)
 
     def take_features(self, indices: np.ndarray) -> "StoredLists":
-        """The same lists with some of the features, by index; nothing is read."""
+        """Return the same lists with some of the features, by index; this reads nothing."""
         return self._with(_columns=indices if self._columns is None else self._columns[indices])
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
-        """The same lists with other categories; nothing is read.
+        """Return the same lists with other categories; this reads nothing.
 
         Args:
             codes: of each category its position in the store, and the new code of each of the
@@ -123,11 +122,11 @@ class StoredLists(ListDataset):
         return self._with(_codes=codes)
 
     def numbered(self, start: int) -> "StoredLists":
-        """The same lists with `rows` that count from `start` in the store's order."""
+        """Return the same lists with `rows` that count from `start` in the store's order."""
         return self._with(_first_row=start)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a column of all documents, read from the disk, such as `features`."""
+        """Return a column of all documents, such as `features`, read from the disk."""
         if name not in _COLUMNS:
             raise AttributeError(f"StoredLists has no attribute {name!r}", name=name, obj=self)
         only = (
@@ -144,7 +143,7 @@ class StoredLists(ListDataset):
 
     @property
     def qids(self) -> Qids:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The qids, read from the disk as they are asked for."""
+        """The qids, read from the disk on demand."""
         return self.store.qids if self._lists is None else self.store.qids.take(self._lists)
 
     @property
@@ -158,11 +157,11 @@ class StoredLists(ListDataset):
         return self._width if self._columns is None else len(self._columns)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays beside the features; see `ListDataset.columns`."""
+        """The arrays besides the features; see `ListDataset.columns`."""
         return self.in_memory().columns()
 
     def relevant(self) -> np.ndarray:
-        """Which lists have a document of label > 0; no shard is read."""
+        """Return which lists have a document of label > 0; this reads no shard."""
         return self.store.relevant(self._lists)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -176,7 +175,7 @@ class StoredLists(ListDataset):
             self._offsets = np.r_[0, np.cumsum(every[lists + 1] - every[lists])]
 
     def _is_mapped(self) -> bool:
-        """Whether the arrays are those of the only shard."""
+        """Return whether the arrays are those of the only shard."""
         changes = (self._lists, self._columns, self._codes, self._first_row)
         same = self._width == self.store.widths.get("features", 0)
         return len(self.store.entries) == 1 and same and all(one is None for one in changes)
@@ -237,17 +236,17 @@ class StoredLists(ListDataset):
 
 
 def open_store(path: str | PathLike[str]) -> StoredLists:
-    """Open a store of lists, as `ltr convert` or `write_store` makes it.
+    """Open a store of lists, written by `ltr convert` or `write_store`.
 
-    It takes milliseconds, and memory only for batches: see `StoredLists`.
+    It takes milliseconds, and needs memory only for batches: see `StoredLists`.
 
     Args:
         path: the folder.
 
     Raises:
-        ValueError: the folder is not a store, is of another version, or is damaged. A shard of
-            another size is found here, other damage when a list of it is first asked for; the
-            message names the shard.
+        ValueError: the folder is not a store, is of another version, or is damaged. A shard of the
+            wrong size is found here. Other damage is found when one of its lists is first
+            requested. The message names the shard.
 
     >>> open_store("no/such/store")
     Traceback (most recent call last):

@@ -1,12 +1,13 @@
 """The compiled parser of svmlight lines: one pass over the bytes of a block.
 
-It takes the usual lines and stops at any other one, whether right or wrong; then
-`ltr.datasets.letor` reads that line with its strict parser.
+It parses the usual lines and stops at any other one, valid or not. Then `ltr.datasets.letor` reads
+that line with its strict parser.
 
-A number becomes the float32 that Python's `float` and a conversion to float32 give. Where the
-digits fit a float64 and the power of ten is exact, one operation rounds as `float` does. Elsewhere
-the product is within a few units of the true float64, so the float32 is right unless the product
-lies near the middle between two of them; such a number is left to `float`. This module loads numba.
+A number becomes the same float32 as by Python's `float` and a conversion to float32. If the digits
+fit a float64 and the power of ten is exact, one operation rounds like `float`. Otherwise the
+product is within a few units of the true float64. The float32 is then right unless the product is
+near the middle between two float32 numbers; such a number is left to `float`. This module loads
+numba.
 """
 
 from typing import Any
@@ -53,7 +54,7 @@ def _starts(text: Any, i: Any, word: Any) -> Any:
 
 @_jit
 def _number(text: Any, i: Any) -> Any:
-    """Return the number at text[i:], the position after it, and whether it is sure."""
+    """Return the number at text[i:], the position after it, and whether it is exact."""
     negative = text[i] == _MINUS
     if negative or text[i] == _PLUS:
         i += 1
@@ -113,9 +114,9 @@ def _number(text: Any, i: Any) -> Any:
 
 @_jit
 def _comment(text: Any, i: Any) -> Any:
-    """Return where the document's id begins and ends, and the position of the line's end.
+    """Return the begin and the end of the document's id, and the position of the line's end.
 
-    text[i:] is what follows the #.
+    text[i:] follows the #.
     """
     end = i
     while text[end] != _LF:

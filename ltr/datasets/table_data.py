@@ -39,20 +39,20 @@ _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "
 class TableDataModule(ListDataModule):
     """Lists from tables: files, or data frames in Python.
 
-    `fit` makes the schema of the table to train on. It travels in the model, so that `test` and
-    `predict` match the columns of theirs by name: no argument has to name them again. A column that
-    is missing or has another type is an error; one notice names the columns that are not used.
+    `fit` makes the schema of the training table. The model saves it, so `test` and `predict` match
+    the columns of their tables by name, and you need not name them again. A column that is missing
+    or has another type is an error. One notice names the unused columns.
 
-    LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table whose
-    columns are `qid`, `label` and the features, called by their numbers. It needs no names, and a
-    feature that no line has is 0. Comments are document ids. A query that comes back is an error
-    unless `sort_by_qid` is given.
+    LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table with
+    the columns `qid`, `label` and the features, whose names are their numbers. You need not name
+    them, and a feature that no line has is 0. Comments are document ids. A query whose rows are not
+    together is an error unless `sort_by_qid` is given.
 
-    A store, as `ltr convert` makes it, is a table too, and need not fit into memory. It has the
-    names and the levels with which it was converted.
+    A store of `ltr convert` is a table too, and need not fit into memory. It has the names and the
+    levels of its conversion.
 
     Args:
-        path: the table to train on; where there is no `test_path` or `predict_path`, `test` and
+        path: the table to train on; if there is no `test_path` or `predict_path`, `test` and
             `predict` take it (after a `fit` of this object, `test` asks for a `test_path`). See
             `load_table` for what it may be.
         qid: the column of the query that a row belongs to. `fit` requires it.
@@ -68,7 +68,7 @@ class TableDataModule(ListDataModule):
         validation: the share of the queries of `path` that is held out for validation, in (0, 1).
             A hash of the qid and `seed` decides, so that a query stays on its side for ever.
             Default: a fifth, unless `val_path` is given.
-        val_path: the table to validate on, in place of `validation`.
+        val_path: the table to validate on, instead of `validation`.
         test_path: the table to test on.
         predict_path: the table to score.
         batch_size: lists in a batch, in each process.
@@ -83,14 +83,14 @@ class TableDataModule(ListDataModule):
             tables are always gathered.
 
     Attributes:
-        schema: what the columns are: of the table that `fit` read, or of the model; None before.
+        schema: the schema of the table that `fit` read, or of the model; None before.
         stream: whether batches of `predict` have their own qids and document ids: of the lists of a
             store, and of the rows of files if the model looks at each row alone (`RowStream`).
             False at first; `PredictionWriter` sets it for CSV and Parquet.
 
     Raises:
-        ValueError: at construction for an argument out of range; later for a table that is not as
-            `read_table` wants it.
+        ValueError: at construction for an argument out of range; later for a table that
+            `read_table` refuses.
 
     >>> frame = pa.table({"q": [1, 1, 2, 2], "y": [0, 1, 1, 0], "x": [0.1, 0.5, 0.7, 0.2]})
     >>> data = TableDataModule(frame, qid="q", label="y", val_path=frame)
@@ -160,9 +160,9 @@ class TableDataModule(ListDataModule):
         self._keys: pa.Table | None = None
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the tables to train and validate on; others are read when a loader asks for them.
+        """Read the tables to train and validate on; others are read when a loader needs them.
 
-        By then the model has given its schema.
+        The model has given its schema by then.
 
         Raises:
             ValueError: a table or a column is missing, or the data are invalid.
@@ -176,7 +176,7 @@ class TableDataModule(ListDataModule):
                 raise self.missing_split(split)
 
     def dataset(self, split: str) -> ListDataset:
-        """The lists of a split, read when they are first asked for.
+        """Return the lists of a split, read when they are first requested.
 
         Raises:
             ValueError: there are none, or the data are invalid.
@@ -189,21 +189,21 @@ class TableDataModule(ListDataModule):
         return super().dataset(split)
 
     def missing_split(self, split: str) -> ValueError:
-        """Name the argument that is missing."""
+        """Return an error that names the missing argument."""
         name = _SPLITS[split]
         alone = "" if split == "train" else " (or path)"
-        return ValueError(f"{name} must be given{alone}, the table of the {split} lists, got None")
+        return ValueError(f"{name} must be given{alone}, a table with the {split} lists, got None")
 
     def use_schema(self, schema: Schema) -> None:
-        """Take the schema of a model.
+        """Use the schema of a model.
 
         Raises:
-            ValueError: the lists were made by another schema, or an argument names other columns.
+            ValueError: the lists were made with another schema, or an argument names other columns.
         """
         if self.schema is not None and (found := schema.difference(self.schema)):
             raise ValueError(
-                f"the data's schema must be the model's, got a difference: {found} (train a new "
-                "model on a table with other columns or levels)"
+                f"the data must have the schema of the model, got a difference: {found} "
+                "(train a new model on a table with other columns or levels)"
             )
         for key in ("qid", "label", "weight", "position", "group"):
             given, known = self.uses[key], getattr(schema, key)
@@ -212,38 +212,38 @@ class TableDataModule(ListDataModule):
         self.schema = schema
 
     def scored(self, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
-        """Return the predictions as a table, with the rows of the input in its order.
+        """Return the predictions as a table, in the row order of the input.
 
         Args:
             rows: (n,), the row of each document in the table to score.
             scores: (n,).
 
         Returns:
-            The columns of the qid and, where there is one, of the document ids as they are in the
+            The columns of the qid and, if there is one, of the document ids as they are in the
             input, and `score`.
 
         Raises:
-            ValueError: the rows are not those of the table, each once.
+            ValueError: the rows do not match those of the table, once each.
         """
         return add_scores(self._all_keys(), rows, scores)
 
     def keys(self, rows: np.ndarray) -> pa.Table:
-        """Return the qid and, where there is one, the document id of rows of the table to score.
+        """Return the qid and, if it exists, the document id of rows of the table to score.
 
         Raises:
-            ValueError: there is no such table.
+            ValueError: the table is missing.
         """
         return self._all_keys().take(pa.array(rows))
 
     def _all_keys(self) -> pa.Table:
         if "predict" not in self.splits:
-            raise ValueError("there must be a table to score, got none")
+            raise ValueError("a table to score must be given, got none")
         if self._keys is None:  # of lists
             self._keys = keys_of(self.splits["predict"], self._schema_of("predict").qid)
         return self._keys
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """Batches of the table to score: lists, or with `stream` rows where that is possible."""
+        """Batches of the table to score: lists, or rows if `stream` is set and possible."""
         limit = None if self.trainer is None else self.trainer.limit_predict_batches
         # 1 is a limit of one batch: such a file would look whole
         if not self.stream or self.trainer is None or limit != 1.0 or isinstance(limit, int):
@@ -285,7 +285,7 @@ class TableDataModule(ListDataModule):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
 
     def _read_table(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """Read the table to train on, and hold out lists if that is asked for."""
+        """Read the training table, and hold out lists if the options ask for it."""
         given = self.schema
         for key in ("qid", "label"):
             if given is None and self.uses[key] is None:
@@ -318,7 +318,7 @@ class TableDataModule(ListDataModule):
         return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
 
     def _read_lists(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """The same of LETOR text or a store."""
+        """Do the same for LETOR text or a store."""
         if self.categories:
             raise ValueError(
                 f"categories must be None for LETOR text or a store, got {self.categories!r}"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 class RowError(ValueError):
-    """Says what is wrong in a row of a table.
+    """An error in a row of a table.
 
     Args:
         row: its number, from 0.
@@ -28,7 +28,7 @@ class RowError(ValueError):
 
 @contextmanager
 def counted_from(first: int) -> Iterator[None]:
-    """Name the row of the whole table in the errors of a part of it.
+    """Convert the row number in errors of a part of a table to that of the whole table.
 
     Args:
         first: the row of the table that the part begins with.

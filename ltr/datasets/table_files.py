@@ -37,11 +37,10 @@ The larger block is for files with a row that does not fit into two of the small
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
-    The values of a CSV file have no types. A column holds numbers if all of its values are numbers,
-    booleans if all are true or false, and otherwise text; dates are text here (see `Schema.infer`).
-    If more than half of the values of a text column are numbers, it
-    is an error, unless `text` names the column. The empty value, NULL, NaN, NA, N/A, #N/A, None and
-    <NA> are missing.
+    The values of a CSV file have no types. A column has numbers if all of its values are numbers,
+    booleans if all are true or false, and otherwise text. Dates are text here (see `Schema.infer`).
+    If more than half of the values of a text column are numbers, it is an error, unless `text`
+    names the column. An empty value, NULL, NaN, NA, N/A, #N/A, None and <NA> are missing values.
 
     Args:
         source: a file, a folder of files or a pattern such as "data/2024-*.parquet" (files in the
@@ -51,9 +50,9 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
         text: columns of a CSV file that are text whatever their values are.
 
     Raises:
-        ValueError: there is no such file, a file is damaged or of another kind, several files have
-            different columns, a name occurs twice, a column has values of mixed types, or there is
-            no row.
+        ValueError: the file is missing, damaged or of another kind, several files have different
+            columns, a column name is repeated, a column has values of mixed types, or there is no
+            row.
 
     >>> load_table(pa.table({"q": [1, 2]})).num_rows
     2
@@ -73,7 +72,7 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
 def load_columns(
     source: Any, schema: Schema, optional: Collection[str] = ()
 ) -> tuple[pa.Table, list[str]]:
-    """Load the columns of a schema, and return the names of the others too.
+    """Load the columns of a schema, and return the names of the other columns too.
 
     Args:
         source: see `load_table`.
@@ -102,7 +101,7 @@ def load_columns(
 
 
 class TableFiles:
-    """CSV or Parquet files with the same columns, which are one table.
+    """CSV or Parquet files with the same columns, read as one table.
 
     Args:
         path: a file, a folder or a pattern.
@@ -110,12 +109,12 @@ class TableFiles:
     Attributes:
         files: in the order of their names.
         delimiter: of the columns of text; None for Parquet.
-        schema: the columns and their types, before those of a CSV file are known: they are text.
+        schema: the columns and their types; those of a CSV file are text at first.
         size: of the files together, in bytes.
 
     Raises:
-        ValueError: there is no such file, a file is damaged or of another kind, the files have
-            different columns, or a name occurs twice.
+        ValueError: a file is missing, damaged or of another kind, the files have different columns,
+            or a column name is repeated.
     """
 
     def __init__(self, path: Path) -> None:
@@ -153,7 +152,7 @@ class TableFiles:
             rows: the most rows of a chunk.
 
         Yields:
-            How much has been read, in bytes of the files as they are, and a chunk.
+            The number of bytes read so far of the files on disk, and a chunk.
         """
         schema = self._schema_of(columns)
         before = 0
@@ -265,7 +264,7 @@ def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
 
 
 def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
-    """Refuse a file that does not have the columns of the first one."""
+    """Raise an error for a file whose columns differ from those of the first."""
     names = {*first.names} & {*other.names}
     for name in dict.fromkeys([*first.names, *other.names]):
         if name not in names:
@@ -305,7 +304,7 @@ def _from_memory(source: Any) -> pa.Table:
 
 
 def without_views(table: pa.Table) -> pa.Table:
-    """Return the table with its string views as strings: Arrow computes with few views."""
+    """Return the table with its string views as strings: Arrow supports few operations on views."""
     for position, field in enumerate(table.schema):
         column: Any = table.column(position)
         if pa.types.is_string_view(field.type):
@@ -368,23 +367,23 @@ def _refuse_doubles(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"a column must be there once, got {name!r} twice")
+            raise ValueError(f"duplicate column {name!r}")
         seen.add(name)
 
 
 def _with_rows(table: pa.Table, source: Any) -> pa.Table:
     if not table.num_rows:
-        raise ValueError(f"a table must have a row at least, got none{of_file(source)}")
+        raise ValueError(f"the table must have at least one row, got none{of_file(source)}")
     return table
 
 
 def find_files(path: Path) -> list[Path]:
     """Return the files of a table, in the order of their names: all of one kind.
 
-    LETOR text is passed over where there are files of other kinds.
+    LETOR text is ignored if there are files of other kinds.
 
     Raises:
-        ValueError: there is no such file, or there are several kinds.
+        ValueError: there is no file, or the files are of several kinds.
     """
     if path.is_file():
         return [path]
@@ -399,7 +398,7 @@ def find_files(path: Path) -> list[Path]:
         found = [Path(one) for one in sorted(glob(str(path), recursive=True))]
         found = [one for one in found if one.is_file()]
         if not found:
-            raise ValueError(f"a pattern must be of files that are there, got {path}")
+            raise ValueError(f"no file matches the pattern {path}")
     else:
         raise ValueError(f"path must be a file, a folder or a pattern, got {path} (no such file)")
     kinds = {kind_of_file(one) for one in found}
@@ -409,7 +408,7 @@ def find_files(path: Path) -> list[Path]:
 
 
 def kind_of_file(path: Path) -> str:
-    """Return a file's kind by its name: "parquet", "letor", its text's delimiter, or "".
+    """Return a file's kind by its name: "parquet", "letor", the delimiter of text, or "".
 
     >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
     (',', '')
@@ -444,7 +443,7 @@ def kind_of_table(file: Path) -> str:
 
 @contextmanager
 def naming_damage() -> Iterator[None]:
-    """Say that a file is no table, in place of Arrow's errors."""
+    """Raise an error that says that a file is not a table, instead of Arrow's errors."""
     try:
         yield
     except pa.ArrowException as error:

@@ -1,4 +1,4 @@
-"""What a user should know of a table's columns before a training: one warning names them."""
+"""What a user should know about a table's columns before training: one warning names them."""
 
 import inspect
 import warnings
@@ -19,7 +19,7 @@ _FEW = 20  # tables of up to this many rows get no notice
 
 
 def warn_of_table(table: pa.Table, schema: Schema, max_levels: int, *, chosen: bool) -> None:
-    """Warn of the columns of a table in memory; see `warn_of_columns`."""
+    """Warn about the columns of a table in memory; see `warn_of_columns`."""
     distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
     copies = copies_of_qid(table, schema.qid)
     warn_of_columns(
@@ -37,13 +37,12 @@ def warn_of_columns(
     *,
     chosen: bool,
 ) -> None:
-    """Warn of columns that are left out, or that look as if they should be.
+    """Warn about columns that are not used, and columns that should probably not be used.
 
-    They are columns that are neither numbers, dates, text nor booleans, such as durations; the
-    index of a pandas frame; text that is read as dates; text with nearly one value a row; a feature
-    or category that equals the qid; and categories with more levels than get a code of their own.
-    The warning points to the first line outside of this package and the libraries that it stands
-    on.
+    These are columns that are neither numbers, dates, text nor booleans, such as durations; the
+    index of a pandas frame; text that looks like dates; text with nearly one value per row; a
+    feature or category that equals the qid; and categories with more levels than codes. The warning
+    points to the first line outside of this package and its libraries.
 
     Args:
         columns: of the table, with their types.
@@ -89,7 +88,7 @@ def warn_of_columns(
 
 
 def copies_of_qid(table: pa.Table, qid: str) -> list[str]:
-    """Return the other columns that equal the qid in all rows, as text or as numbers.
+    """Return the columns besides the qid that equal it in all rows, as text or as numbers.
 
     There are none if all rows have the same qid.
 

@@ -1,4 +1,4 @@
-"""Find the schema of a table that is larger than memory, in passes over its files."""
+"""Find the schema of a table that does not fit into memory, in passes over its files."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,10 +24,10 @@ _FIRST = 64  # rows
 def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
     """Return the schema of a table, with the levels of its categories.
 
-    It is that of `Schema.infer` and `fit_levels`. A CSV file takes a pass for the types of its
-    columns, any table with times or text one to find the dates, which ends as soon as all is known,
-    and any table with categories one for their levels. A warning names the columns that
-    look like a mistake; see `warn_of_columns`.
+    It is that of `Schema.infer` and `fit_levels`. A CSV file takes one pass for the types of its
+    columns. A table with times or text takes a pass to find the dates, which ends early if it can.
+    A table with categories takes a pass for their levels. A warning names the columns that look
+    like a mistake; see `warn_of_columns`.
 
     Args:
         path: the file, folder or pattern.
@@ -35,7 +35,7 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
         uses: the columns by their uses; see `Schema.infer`.
 
     Raises:
-        ValueError: what `load_table` and `Schema.infer` raise, or a qid is in two spellings.
+        ValueError: the errors of `load_table` and `Schema.infer`, or a qid has two spellings.
     """
     files = TableFiles(path)
     with naming(path):
@@ -67,16 +67,16 @@ def _find_types(files: TableFiles, uses: dict[str, Any]) -> dict[str, pa.DataTyp
     for _, table in files.chunks(files.schema.names):
         found.add(table)
     if not found.rows:
-        raise ValueError("a table must have a row at least, got none")
+        raise ValueError("the table must have at least one row, got none")
     return found.found()
 
 
 def _find_dates(
     files: TableFiles, columns: pa.Schema, uses: dict[str, Any]
 ) -> dict[str, tuple[Zone, int]]:
-    """Return of each column of dates what `DateFinder` finds.
+    """Return the result of `DateFinder` for each column of dates.
 
-    The whole table is read for those columns alone that may be dates by the first rows.
+    The whole table is read only for columns whose first rows may be dates.
     """
     used = {name for _, name in check_columns(uses)} | index_columns(columns)
     names = [name for name in columns.names if name not in used] + [*(uses["features"] or ())]
@@ -112,7 +112,7 @@ def _find_copies(
 ) -> list[str]:
     """Return the columns that equal the qid in all rows.
 
-    The whole table is read for those columns alone that do so in the first rows.
+    The whole table is read only for columns whose first rows equal the qid.
     """
     copies = [*schema.features, *schema.categories]
     for rows in (_FIRST, ROWS):

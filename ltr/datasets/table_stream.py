@@ -1,4 +1,4 @@
-"""Read the files of a table chunk by chunk, in memory that does not grow with them."""
+"""Read the files of a table chunk by chunk, in memory that does not grow with the files."""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -25,13 +25,13 @@ VALUES = 1 << 22
 
 
 class RowStream(IterableDataset[dict[str, Any]]):
-    """The rows of a table's files as ragged batches, for a model that scores a row by itself.
+    """The rows of a table's files as ragged batches, for a model that scores each row by itself.
 
-    A batch holds rows that stand together, at most 16,384, and fewer of many features. Rows of one
-    query may be in several batches, and are one list in each. Beside what a batch of `ListDataset`
-    has, `rows` counts from the first row of the batch, `keys` is an Arrow table of the qid and the
-    document ids, and `chunk` counts the batches of all processes. Every process reads the files;
-    those chunks that are not its own are neither checked nor scored there.
+    A batch holds neighboring rows, at most 16,384, and fewer if there are many features. The rows
+    of a query may be in several batches; each batch treats its rows as one list. A batch has
+    the values of a `ListDataset` batch, with three differences. `rows` counts from the first row of
+    the batch. `keys` is an Arrow table of the qid and the document ids. `chunk` counts the batches
+    of all processes. Every process reads all files, but checks and scores only its own chunks.
 
     Args:
         source: files of CSV or Parquet; see `load_table`.
@@ -51,11 +51,10 @@ class RowStream(IterableDataset[dict[str, Any]]):
         size: of the files together, in bytes.
         columns: the columns that it has.
         types: their types.
-        gathers: True, since a query may come back.
+        gathers: True, since a query may return in a later batch.
 
     Raises:
-        ValueError: there is no such file, or a column is missing; in a pass, what `read_table`
-            raises.
+        ValueError: a file or a column is missing; during a pass, the errors of `read_table`.
 
     >>> from tempfile import mkdtemp
     >>> import pyarrow.parquet as pq
@@ -119,7 +118,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
             yield data
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the rows with their qids alone."""
+        """Yield the rows with only their qids."""
         return RowStream(self.source, Schema(self.schema.qid), types=self.types).chunks()
 
     def by_file(self) -> "list[RowStream]":
@@ -129,7 +128,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         return [one for one in several if any(table.num_rows for table in one.tables())]
 
     def _chunks(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
-        """Yield this process's chunks: their number, their rows as lists and as they are."""
+        """Yield this process's chunks: their number, their rows as lists, and their raw rows."""
         self.rows = self.position = 0
         with naming(self.source):
             for chunk, table in enumerate(self.tables()):
@@ -139,10 +138,12 @@ class RowStream(IterableDataset[dict[str, Any]]):
                         data, table = self._read(table)
                     yield chunk, data, table
         if not self.rows:
-            raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
+            raise ValueError(
+                f"the table must have at least one row, got none{of_file(self.source)}"
+            )
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows as they are in the files."""
+        """Yield the raw rows of the files."""
         width = max(1, self.schema.num_features)
         rows_at_once = max(1, min(ROWS, VALUES // width))
         for position, table in self._table.chunks(self.columns, rows_at_once):
@@ -150,7 +151,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
             yield table
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:
-        """Return the rows as lists, and in the types that `load_table` gives them."""
+        """Return the rows as lists, and with the types of `load_table`."""
         if self._table.delimiter is None:
             table = table.cast(self.types)
         else:
@@ -159,7 +160,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
 
 def scores_rows(model: Any) -> bool:
-    """Return whether a model's score of a row depends on that row alone.
+    """Return whether a model's score of a row depends only on that row.
 
     >>> from ltr.models import AttentionScorer, LinearScorer
     >>> from ltr.modules import Ranker

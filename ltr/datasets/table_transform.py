@@ -21,16 +21,15 @@ class TableTransform(FeatureTransform):
     - for each feature that is missing in some training document, 1 where it is missing and else 0;
     - for each category, a 1 at the position of its level and else 0 (one-hot). In front of a linear
       layer this is a learned embedding. Code 0, a value that is missing or unseen, has a position
-      too, which is always 0 where no training document had it.
+      too, which is always 0 if no training document had it.
 
-    A feature that is missing in no training document may be missing later: it is replaced by the
-    median.
+    A feature that was never missing in training may be missing later: it is replaced by the median.
 
     Args:
         features: the transform of the features. It is fitted on the values of the training lists
             that are not missing, or, if it has no `fits_missing`, after the missing ones are
             replaced. Several stand side by side in `Join`. Default: `Standardize()`.
-        num_features: d, if it is known already; 0 where there are categories alone.
+        num_features: d, if it is known already; 0 if there are only categories.
 
     Attributes:
         out_features: d'; after `fit`, or after a state is loaded.
@@ -75,7 +74,7 @@ class TableTransform(FeatureTransform):
 
     @property
     def out_features(self) -> int | None:
-        """d', the width of what comes out, or None before it is known."""
+        """d', the width of the output, or None before it is known."""
         if not self._fitted:
             return None
         numbers = self.features.out_features if len(self.median) else 0
@@ -98,8 +97,8 @@ class TableTransform(FeatureTransform):
             Itself.
 
         Raises:
-            ValueError: if a shape is wrong, there is no document, the features are not numbers, or
-                a code is not a whole number >= 0.
+            ValueError: a shape is wrong, there is no document, the features are not numbers, or a
+                code is not a whole number >= 0.
         """
         features = as_numbers("features", features)
         codes = None if categories is None else as_numbers("categories", categories)
@@ -113,7 +112,9 @@ class TableTransform(FeatureTransform):
                 f"{codes.min(initial=0) if codes.dtype.kind in 'iu' else codes.dtype}"
             )
         if not features.shape[1] and (codes is None or not codes.shape[1]):
-            raise ValueError("there must be a feature or a category, got none")
+            raise ValueError(
+                "features must have at least one column if there are no categories, got none"
+            )
         self._check_width(features.shape[1])
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
@@ -154,8 +155,8 @@ class TableTransform(FeatureTransform):
             lengths: (B,), the documents of each list; see `FeatureTransform.forward`.
 
         Raises:
-            ValueError: if d, c, another shape or a dtype is wrong, mask and lengths are both given,
-                or the transform is not fitted.
+            ValueError: d, c, another shape or a dtype is wrong, mask and lengths are both given, or
+                the transform is not fitted.
         """
         self.check_shapes(features, mask, lengths)
         if not self._fitted:
@@ -189,7 +190,7 @@ class TableTransform(FeatureTransform):
         return self.features.training_range()
 
     def _lay_out(self) -> None:
-        """Give each level a position."""
+        """Give each level a position among the codes."""
         counts = self.levels + 1
         self.positions = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         codes = torch.arange(len(self.positions), device=counts.device)
@@ -210,9 +211,9 @@ class TableTransform(FeatureTransform):
 
 
 def _may_be_missing(features: Tensor) -> bool:
-    """Return False if one quick pass tells that no value is missing.
+    """Return False if one fast pass shows that no value is missing.
 
-    It is made on the CPU alone: elsewhere it would wait for the device.
+    The check runs only on the CPU: on a GPU it would wait for the device.
     """
     if features.device.type != "cpu" or torch.compiler.is_compiling():
         return True
@@ -222,8 +223,8 @@ def _may_be_missing(features: Tensor) -> bool:
 def _check_codes(categories: Tensor, features: Tensor) -> None:
     if categories.shape[:-1] != features.shape[:-1]:
         raise ValueError(
-            f"categories must be of shape {tuple(features.shape[:-1])} and c, got "
-            f"{tuple(categories.shape)}"
+            f"categories must have shape {tuple(features.shape[:-1])} and an axis of "
+            f"columns, got {tuple(categories.shape)}"
         )
     if not isinstance(categories, Tensor) or categories.is_floating_point():
         got = getattr(categories, "dtype", type(categories).__name__)

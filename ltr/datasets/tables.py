@@ -1,4 +1,4 @@
-"""Read tables into lists, by a schema that says how their columns are used."""
+"""Read tables into lists. A schema says how their columns are used."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -35,18 +35,18 @@ def read_table(
 ) -> ListDataset:
     """Read a table into lists by its schema.
 
-    The rows of a query need not be together: they are gathered. Lists and documents are in the
-    order of their first appearance; `rows` of the result is the row of each document in the table.
-    A missing feature is NaN. Dates are days since 1970-01-01, and the hour of the day where the
-    schema has it; see `Schema.infer`. A missing category has code 0, as has any value that is not a
-    level of the schema. Errors count rows from 0, without a header; of a folder or pattern they
-    name the file, and count its rows.
+    The rows of a query need not be together. Lists and documents are in the order of their first
+    appearance; `rows` of the result is the row of each document in the table. A missing feature is
+    NaN. Dates are days since 1970-01-01, and the hour of the day if the schema has it; see
+    `Schema.infer`. A missing category has code 0, and so has any value that is not a level of the
+    schema. Errors count rows from 0, without a header. For a folder or pattern they name the file,
+    and count its rows.
 
     Args:
         source: see `load_table`.
         schema: how the columns are used; see `Schema.infer`.
         missing: "keep", or "error" to refuse a missing feature.
-        needs_label: whether the column of the labels must be there. If it may be missing and is,
+        needs_label: whether the column of the labels must exist. If it may be missing and is,
             the lists have no labels.
         needs_weight: whether the columns of weights, positions and groups, which only training
             uses, must exist. Without `needs_label` they may be missing too.
@@ -55,8 +55,8 @@ def read_table(
         ValueError: a column is missing or has another type; a qid or document id is missing; a
             label is missing, negative, infinite or not a number; a weight is missing, negative or
             infinite; a position is not a whole number >= 1; a group is not a finite number; a date
-            is none, or has a time zone and those of the training had none, or the reverse; or a
-            feature is infinite in float32. The message names row and column.
+            is invalid, or only one of it and the training dates has a time zone; or a feature is
+            infinite in float32. The message names the row and the column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
     >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
@@ -122,12 +122,12 @@ def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table
     """Return a table with a column `score`, float32.
 
     Args:
-        keys: the columns of the qid and, where there is one, of the document ids.
+        keys: the columns of the qid and, if there is one, of the document ids.
         rows: (n,), the row of each score, each row of the table once.
         scores: (n,).
 
     Raises:
-        ValueError: a row has no score, or several; or a column is called "score" already.
+        ValueError: a row has no score or several, or a column is already called "score".
 
     >>> add_scores(pa.table({"q": ["a", "b"]}), np.array([1, 0]), np.array([0.5, 2.0])).to_pylist()
     [{'q': 'a', 'score': 2.0}, {'q': 'b', 'score': 0.5}]
@@ -146,7 +146,7 @@ def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table
 
 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
-    """Return the list of each row, int64 (rows,), and the lists' qids by first appearance.
+    """Return the list of each row, int64 (rows,), and the lists' qids in order of appearance.
 
     Args:
         column: of the qids.
@@ -214,10 +214,10 @@ def _amounts(table: pa.Table, schema: Schema, use: str) -> np.ndarray | None:
 
 
 def _check_numbers(table: pa.Table, schema: Schema) -> None:
-    """Refuse text where numbers are wanted; the error names the first row without a number."""
+    """Raise an error for text instead of numbers; it names the first row without a number."""
     uses = {getattr(schema, use): f"a {use}" for use in _RULES}
     uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
-    given = {*table.column_names}  # once: Arrow makes the list anew each time
+    given = {*table.column_names}  # once: Arrow makes a new list each time
     for name, what in uses.items():
         if name is None or name not in given:
             continue

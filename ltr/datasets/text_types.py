@@ -1,4 +1,4 @@
-"""The types of the columns of a CSV file: what Arrow can make of all of a column's values."""
+"""The types of the columns of a CSV file: types that fit all of a column's values."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -16,8 +16,8 @@ _HEAD = 64
 class TextTypes:
     """Finds the types of columns of text from chunks of a table.
 
-    A column has numbers or booleans if all of its values are such, otherwise text. It has the type
-    null if it has no value. Blanks around a value do not count. If more than half of the
+    A column has numbers or booleans if all of its values are of that type, otherwise text. It has
+    the type null if it has no value. Blanks around a value do not count. If more than half of the
     values of a column of text are numbers, it is an error.
 
     Args:
@@ -82,7 +82,7 @@ class TextTypes:
 
 
 def typed(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return columns of text with other types; one that holds something else stays text.
+    """Return columns of text converted to other types; a column with other values stays text.
 
     A column that should have numbers may have booleans.
 
@@ -104,7 +104,7 @@ def typed(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Return the values of text as another type, or None if one is not of it."""
+    """Return text values as another type, or None if one of them does not fit."""
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), dtype)])
     found = None
@@ -129,7 +129,7 @@ def first_text(column: pa.ChunkedArray) -> int:
 
 
 def shown(value: object) -> str:
-    """Return a value for an error, shortened.
+    """Return a shortened value for an error.
 
     >>> shown(None), shown("x" * 99)[-5:]
     ('nothing', 'xx...')

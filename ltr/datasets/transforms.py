@@ -16,13 +16,15 @@ _CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapp
 
 
 class FeatureTransform(nn.Module):
-    """Base class: features (..., n, d), mask (..., n) -> (..., n, out_features), 0 under the mask.
+    """Base class of transforms of the features, which are fitted on the training lists.
+
+    Features (..., n, d) and mask (..., n) become (..., n, out_features), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
-    be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
-    and the constructor's arguments, which are kept as attributes of their names. Missing values and
-    categories are for `TableTransform`, which hands the numbers on to any other. A transform that
-    looks at the other documents of a list is a `ListTransform`.
+    be empty until the transform is fitted: loading a state adopts its shape. A checkpoint has the
+    state and the constructor's arguments, which are attributes of the same names. `TableTransform`
+    handles missing values and categories, and passes the numbers on to any other transform. A
+    transform that looks at the other documents of a list is a `ListTransform`.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
@@ -57,7 +59,7 @@ class FeatureTransform(nn.Module):
 
     @property
     def out_features(self) -> int | None:
-        """How many numbers a document has after the transform, or None before that is known."""
+        """The number of features after the transform, or None before it is known."""
         return self.num_features
 
     def fit(
@@ -77,7 +79,7 @@ class FeatureTransform(nn.Module):
             Itself.
 
         Raises:
-            ValueError: if the shape is wrong, there is no document, there are categories, or the
+            ValueError: the shape is wrong, there is no document, there are categories, or the
                 features are not numbers.
         """
         self._refuse_categories(categories)
@@ -89,14 +91,14 @@ class FeatureTransform(nn.Module):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the features transformed: features (..., n, d), 0 under mask (..., n)."""
+        """Return the transformed features: features (..., n, d), 0 under mask (..., n)."""
         raise NotImplementedError
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return about where the features lay in training: the low and the high ends, (d,) each.
+        """Return the approximate range of the features in training: low and high ends, (d,) each.
 
-        It is what the transform knows, such as three standard deviations around the mean. A
-        transform that learns nothing gives -1 and 1.
+        It is derived from the state of the transform, such as three standard deviations around the
+        mean. A transform that learns nothing gives -1 and 1.
         """
         width = self.num_features or 0
         return torch.full((width,), -1.0), torch.ones(width)
@@ -115,12 +117,12 @@ class FeatureTransform(nn.Module):
                 looked at.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes; None unless the transform takes them.
-            lengths: (B,), the documents of each list, where the lists stand one after another;
+            lengths: (B,), the documents of each list, if the lists are ragged;
                 their sum must be N.
 
         Raises:
-            ValueError: if a shape or dtype is wrong, mask and lengths are both given, lengths do
-                not sum to N, there are categories, or the transform is not fitted.
+            ValueError: a shape or dtype is wrong, mask and lengths are both given, lengths do not
+                sum to N, there are categories, or the transform is not fitted.
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
@@ -134,32 +136,31 @@ class FeatureTransform(nn.Module):
     def check_shapes(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> None:
         """Raise `ValueError` unless features, mask and lengths fit together and have d features.
 
-        The values of lengths are checked on the CPU alone; elsewhere that would wait for the
+        The values of lengths are checked only on the CPU; on a GPU the check would wait for the
         device.
         """
         if not isinstance(features, Tensor) or not features.is_floating_point():
             got = features.dtype if isinstance(features, Tensor) else type(features).__name__
             raise ValueError(f"features must be a floating-point tensor, got {got}")
         if not features.dim():
-            raise ValueError("features must be (..., n, d), got a number alone")
+            raise ValueError("features must be (..., n, d), got a single number")
         self._check_width(features.shape[-1])
         if mask is not None:
             check_mask(mask, features.shape[:-1])
         if lengths is None:
             return
         if mask is not None:
-            raise ValueError("mask must be None where lengths are given")
+            raise ValueError("mask must be None if lengths are given")
         if features.dim() != 2:
             raise ValueError(
-                "features must be (documents, d) where lengths are given, got "
-                f"{tuple(features.shape)}"
+                f"features must be (documents, d) if lengths are given, got {tuple(features.shape)}"
             )
         check_lengths(features.new_empty(len(features)), lengths, "documents")
 
     def not_fitted(self) -> ValueError:
         """Return the error of a transform that is used before it is fitted."""
         return ValueError(
-            f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
+            f"{type(self).__name__} must first be fitted, or loaded from a checkpoint"
         )
 
     def _begin_loading(self, saved: dict[str, Any]) -> None:
@@ -202,7 +203,8 @@ def fit_documents(
         offsets: (lists + 1,), where each list starts, and where the last one ends.
 
     Raises:
-        ValueError: features are missing, or there are categories, and the transform takes none.
+        ValueError: features are missing or there are categories, and the transform does not accept
+            them.
     """
     within = None
     if transform.fits_labels:
@@ -215,8 +217,9 @@ def fit_documents(
             for position in np.flatnonzero(absent)[:1]:
                 name = type(transform).__name__
                 raise ValueError(
-                    f"features must not be missing for {name}, got some in column {position}: "
-                    f'give TableTransform({name}()), or missing="error" to find them'
+                    f"features must not be missing for {name}, got some in column "
+                    f'{position}: give TableTransform({name}()), or missing="error" to find '
+                    "them"
                 )
     fit_numbers(transform, features, within, categories)
 
@@ -247,7 +250,7 @@ def _after_loading(transform: FeatureTransform, _: Any) -> None:
 
 
 class NoTransform(FeatureTransform):
-    """Leave the features as they are (0 under the mask).
+    """Leave the features unchanged (0 under the mask).
 
     Args:
         num_features: d, if it is known already.
@@ -264,10 +267,14 @@ class NoTransform(FeatureTransform):
 
 
 class Standardize(FeatureTransform):
-    """(x - mean) / standard deviation, feature by feature; 0 for one constant in training.
+    """Standardizes each feature by its mean and standard deviation in training.
 
-    Mean and deviation (over the documents that have the feature, not their number less one) are
-    taken in float64, two passes. A feature that is missing throughout gives 0.
+    The result is (x - mean) / standard deviation, feature by feature; 0 for one constant in
+    training.
+
+    Mean and deviation are computed in float64, in two passes, over the documents that have the
+    feature. The deviation divides by their number n, not by n - 1. A feature that is always missing
+    gives 0.
 
     Args:
         num_features: d, if it is known already.
@@ -311,8 +318,9 @@ class Standardize(FeatureTransform):
             count += (~np.isnan(chunk)).sum(axis=0)
         for position in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
             raise ValueError(
-                f"features must be finite in float32 for {type(self).__name__}, got another number "
-                f"in column {position}: PiecewiseLinearBins and Quantile take any"
+                f"features must be finite in float32 for {type(self).__name__}, got an "
+                f"infinite or larger number in column {position}: use PiecewiseLinearBins "
+                "or Quantile"
             )
         count = count.clip(1)
         mean = total / count
@@ -357,7 +365,10 @@ class Standardize(FeatureTransform):
 
 
 class SignedLog1pStandardize(Standardize):
-    """sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long tails.
+    """Takes logarithms of the features, then standardizes: for counts and long tails.
+
+    The result is sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long
+    tails.
 
     Args:
         num_features: d, if it is known already.
@@ -376,18 +387,18 @@ class SignedLog1pStandardize(Standardize):
 
 
 class Join(FeatureTransform):
-    """Several transforms of the same features, side by side.
+    """Several transforms of the same features, concatenated.
 
-    For missing values and categories, give it to `TableTransform` as a whole.
+    For missing values and categories, wrap it in `TableTransform`.
 
     Args:
         transforms: one or more; each is fitted on the training lists.
 
     Attributes:
-        out_features: the sum of those of the parts; after `fit`, or after a state is loaded.
+        out_features: the sum over the transforms; after `fit`, or after a state is loaded.
 
     Raises:
-        ValueError: there is none, or one that takes missing values itself.
+        ValueError: there is no transform, or one that accepts missing values itself.
 
     >>> fitted = Join([NoTransform(), Standardize()]).fit(torch.tensor([[1.0], [3.0]]))
     >>> fitted(torch.tensor([[1.0], [4.0]])), fitted.out_features
@@ -403,11 +414,11 @@ class Join(FeatureTransform):
         for one in transforms:
             if not isinstance(one, FeatureTransform) or one.takes_missing:
                 raise ValueError(
-                    "transforms must be FeatureTransforms of numbers that are there (TableTransform"
-                    f" takes a Join, not the other way round), got {one!r}"
+                    "transforms must be FeatureTransforms that take no missing values (put "
+                    f"the Join into a TableTransform), got {one!r}"
                 )
         if not transforms:
-            raise ValueError("transforms must be one or more, got none")
+            raise ValueError("transforms must have at least one transform, got none")
         self.transforms = nn.ModuleList(transforms)
         self.within_list = any(one.within_list for one in transforms)
         self.fits_missing = all(one.fits_missing for one in transforms)
@@ -415,7 +426,7 @@ class Join(FeatureTransform):
 
     @property
     def out_features(self) -> int | None:
-        """How many numbers a document has after all transforms, or None before that is known."""
+        """The number of features after all transforms, or None before it is known."""
         widths = [one.out_features for one in self._parts()]
         return None if None in widths else sum(width or 0 for width in widths)
 
@@ -438,13 +449,13 @@ class Join(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return what the transforms give, side by side; see `FeatureTransform.forward`."""
+        """Return the outputs of the transforms, concatenated; see `FeatureTransform.forward`."""
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
         return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the widest range of the parts."""
+        """Return the widest range of the transforms."""
         lows, highs = zip(*(one.training_range() for one in self._parts()), strict=True)
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 

@@ -37,28 +37,28 @@ _SCALE_LISTS = 1000  # of the training lists, to fit the scales on
 class Blend(RankingEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
-    Rankers of different kinds err on different lists, so their average often ranks better than
-    each of them. The scores of each are multiplied by one constant, so that their mean standard
-    deviation within a list of the training lists is 1, and averaged with weights.
+    Different kinds of rankers make different mistakes, so their average often ranks better than
+    each of them. The scores of each ranker are multiplied by a constant, so that their mean
+    standard deviation within a training list is 1, and averaged with weights.
 
-    The weights are those with the best NDCG@10 on the validation lists: for two rankers all steps
-    of 1/20 are tried, for more one ranker's share after another, until none helps. They stay equal
-    if that gains no more than two standard errors, by the paired differences of the lists. Of a few
-    hundred lists the best weights are mostly chance, and equal ones are better on new lists.
+    The weights have the best NDCG@10 on the validation lists. For two rankers, all steps of 1/20
+    are tried; for more, the weight of one ranker after another, until nothing improves. They stay
+    equal if the gain is at most two standard errors of the paired differences. With a few hundred
+    lists the best weights are mostly chance, and equal weights are better on new lists.
 
-    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets what its `fit` names in its
-    signature: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
+    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets those arguments that its
+    `fit` names: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
     the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
     and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
-    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors fit in.
+    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work.
 
     Columns of text and pandas' categories reach each ranker in the form that it takes: LightGBM,
-    XGBoost and `HistGradientBoostingRegressor` get categories, CatBoost text and the columns'
-    names, scikit-learn's other regressors a column of 0 and 1 for each level. A value that the
-    training lists do not have counts as missing. Dates reach them as numbers: the days since
-    1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`. Other
-    rankers, such as pipelines, get X as it is.
-    Each ranker must take missing numbers itself.
+    XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
+    the columns. scikit-learn's other regressors get a column of 0 and 1 for each level. A value
+    that does not occur in the training lists counts as missing. Dates reach them as numbers: the
+    days since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`.
+    Other rankers, such as pipelines, get X unchanged. Each ranker must handle missing numbers
+    itself.
 
     Args:
         rankers: the estimators, one or more. They are cloned, and not changed.
@@ -122,15 +122,15 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
 
-        Weights of lists reach a ranker that takes `qid` as they are, any other as weights of rows.
-        `position` and `groups` reach the rankers whose `fit` takes them.
+        Weights of lists reach a ranker that takes `qid` unchanged, and any other ranker as weights
+        of rows. `position` and `groups` reach the rankers whose `fit` takes them.
 
         Returns:
             Itself.
 
         Raises:
             ValueError: a parameter or an argument is out of range, or the arguments do not fit
-                together; and what the rankers raise.
+                together; also the errors of the rankers.
         """
         self._check()
         validate_data(self, X, y, skip_check_array=True)
@@ -179,7 +179,7 @@ class Blend(RankingEstimator):
                 may have further columns, which the rankers do not get.
             qid: (rows,), see `fit`; it reaches the rankers whose `predict` takes it. It is needed
                 only if one of them needs it.
-            group: in place of `qid`.
+            group: instead of `qid`.
         """
         check_is_fitted(self)
         X = self._columns(X)
@@ -215,7 +215,7 @@ class Blend(RankingEstimator):
         Raises:
             ValueError: the blend is not fitted; a ranker has no safe format, which is named; or a
                 weight is not finite. Nothing is written.
-            OSError: a file cannot be written. The folder is then as it was.
+            OSError: a file cannot be written. The folder is then unchanged.
         """
         from ltr.estimators.blend_files import contents
 
@@ -234,8 +234,9 @@ class Blend(RankingEstimator):
     ) -> "Exported":
         """Write the blend as one ONNX file; see `ltr.export.export_model`.
 
-        Raw columns go in and one score comes out: the transforms, the networks and the trees are
-        inside. The rankers must be `NeuralRanker`s and trees of LightGBM and XGBoost.
+        Its input is the raw columns and its output one score: it contains the transforms, the
+            networks and the trees. The rankers must be `NeuralRanker`s or trees of LightGBM and
+            XGBoost.
 
         Args:
             path: a file that ends in .onnx, or a folder, which `load` can read too.
@@ -253,8 +254,9 @@ class Blend(RankingEstimator):
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
         """Return the blend that `save` wrote: its scores are equal bit for bit.
 
-        No code of the files runs. The files of trees are parsed by their libraries. A ranker of
-        LightGBM is then a `lightgbm.Booster`. `fit` trains again, with the rankers' parameters.
+        Loading runs no code from the files. The files of trees are parsed by their libraries. A
+        ranker of LightGBM is then a `lightgbm.Booster`. `fit` trains again, with the rankers'
+        parameters.
 
         Args:
             path: the folder.
@@ -263,7 +265,7 @@ class Blend(RankingEstimator):
 
         Raises:
             ValueError: the folder holds no blend, a file is damaged or names a class that is not
-                trusted, or a library that one of the rankers needs is not installed.
+                trusted, or a library of one of the rankers is not installed.
         """
         from ltr.estimators.blend_files import load
 
@@ -279,7 +281,7 @@ class Blend(RankingEstimator):
         return parameters
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also of the rankers, or a whole ranker by its name; return itself."""
+        """Set parameters of the blend or of its rankers, or replace a ranker; return the blend."""
         if "rankers" in params:
             self.rankers = params.pop("rankers")
         names = self._names()
@@ -308,7 +310,7 @@ class Blend(RankingEstimator):
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
 
     def _columns(self, X: Any) -> Any:
-        """Return the columns of the training, checked."""
+        """Return the columns of the training, after checks."""
         X = tables.by_name(self, tables.with_rows(X))
         validate_data(self, X, reset=False, skip_check_array=True)
         return X
@@ -321,7 +323,7 @@ class Blend(RankingEstimator):
         weights: tuple[np.ndarray, bool] | None,
         side: dict[str, np.ndarray],
     ) -> Any:
-        """Fit a ranker, with what its `fit` takes, and return it."""
+        """Fit a ranker, with those arguments that its `fit` takes, and return it."""
         takes, form = inspect.signature(ranker.fit).parameters, form_of(ranker)
         given: dict[str, Any] = {}
         if "qid" in takes:
@@ -360,7 +362,7 @@ class Blend(RankingEstimator):
             scores = one.predict(own, qid=qid) if takes_qid else one.predict(own)
             found.append(np.asarray(scores, dtype=np.float64))
             if found[-1].shape != (tables.row_count(X),):
-                raise ValueError(f"rankers must predict a number for each row, got {one!r}")
+                raise ValueError(f"rankers must predict one number for each row, got {one!r}")
         return np.stack(found)
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:
@@ -392,7 +394,7 @@ class _Lists:
         labels: (rows,).
         codes: (rows,), the number of each row's query, from 0 without gaps.
         queries: the names of the queries.
-        rows: (rows,), where each row stood.
+        rows: (rows,), the original position of each row.
     """
 
     X: Any
@@ -403,7 +405,7 @@ class _Lists:
 
     @classmethod
     def read(cls, X: Any, y: Any, qid: Any, group: Any, suffix: str = "") -> "_Lists":
-        """Check and sort what `fit` gets."""
+        """Check and sort the arguments of `fit`."""
         count = tables.row_count(X)
         labels = tables.as_labels(y, count)
         groups, queries = tables.list_groups(tables.query_names(count, qid, group, suffix))
@@ -424,14 +426,14 @@ class _Lists:
         return _Lists(_take(self.X, kept), self.labels[kept], codes, names, self.rows[kept])
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
-        """Return NDCG@10 of each list, (lists,), by scores (rows,)."""
+        """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
         return values_of_lists(scores, self.labels, self.codes)
 
 
 def _evaluation(
     takes: Mapping[str, Any], X: Any, val: _Lists, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of a `fit` that validate, of those that it takes."""
+    """Return those validation arguments that a `fit` takes."""
     if "group_id" in takes:  # CatBoost has no argument for the lists of an evaluation
         pool = import_module("catboost").Pool
         more = {"group_id": val.codes, "cat_features": given.get("cat_features")}

@@ -46,7 +46,7 @@ def export_blend(
     if blend.schema_ is not None:
         columns, schema = _columns(blend.feature_names_in_.tolist(), blend.schema_), blend.schema_
     elif blend.levels_:
-        raise ValueError("columns must have names that are text, and levels of one type")
+        raise ValueError("columns must have text as names, and levels of one type")
     evaluation = None
     if test is not None:
         if not isinstance(test, tuple | list) or len(test) != 3:
@@ -66,6 +66,6 @@ def export_blend(
 
 
 def _columns(names: Sequence[str], schema: Schema) -> list[str]:
-    """Return the names of columns, in which dates may be two; see `in_form`."""
+    """Return the names of columns, two for a column of dates if needed; see `in_form`."""
     widths = {name: schema.features[name] for name in schema.dates}
     return [one for name in names for one in (name, f"{name} (hour)")[: widths.get(name, 1)]]

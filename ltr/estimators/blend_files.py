@@ -83,7 +83,7 @@ _FORMATS = {
 
 
 def contents(blend: Any, names: Sequence[str]) -> Saved:
-    """Return what a Blend is saved as; `names` are those of its rankers, for errors."""
+    """Return a Blend's configuration and files; `names` are those of its rankers, for errors."""
     parts: dict[str, nn.Module] = {}
     own: dict[str, bytes] = {}
     rankers = []
@@ -162,7 +162,7 @@ def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
 
 
 def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], bytes]:
-    """Return the format of a ranker, what `config.json` says of it, and its file.
+    """Return the format of a ranker, its entry of `config.json`, and its file.
 
     Args:
         name: what an error names.
@@ -170,7 +170,7 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
         given: it as it was before `fit`, which has the parameters of a `lightgbm.Booster`.
 
     Raises:
-        ValueError: no format holds such a ranker.
+        ValueError: no format supports this ranker.
     """
     cls = type(fitted)
     package = cls.__module__.partition(".")[0]
@@ -189,15 +189,16 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
             )
         return "skops", {}, data
     raise ValueError(
-        f"rankers must all have a safe format, got {name}: there is one for NeuralRanker, rankers "
-        "and regressors of LightGBM, XGBoost and CatBoost, and scikit-learn's estimators"
+        f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker, "
+        "for rankers and regressors of LightGBM, XGBoost and CatBoost, and for "
+        "scikit-learn's estimators"
     )
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a ranker, without None and what JSON cannot hold.
+    """Return the parameters of a ranker, without None and values that JSON cannot hold.
 
-    A warning names those that cannot be held. Only another `fit` needs them.
+    A warning names these values. Only another `fit` needs them.
     """
     found = {}
     for name, value in params.items():
@@ -206,8 +207,8 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
             from_config(config)
         except ValueError as error:
             warnings.warn(
-                f"{name} is not saved, and is the default where the loaded ranker is fitted again: "
-                f"{error}",
+                f"{name} was not saved; if the loaded ranker is fitted again, it uses the "
+                f"default: {error}",
                 stacklevel=5,
             )
             continue
@@ -217,7 +218,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
-    """Return a ranker that is not fitted, and the fitted one of a file."""
+    """Return an unfitted ranker, and the fitted one from a file."""
     if package == "skops":
         fitted = _skops().loads(data, trusted=_HARMLESS)
         return clone(fitted), fitted

@@ -1,4 +1,4 @@
-"""Text, categories and dates of a table, in the form that each library's rankers take."""
+"""Text, categories and dates of a table, in the form that each library accepts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,12 +22,12 @@ _WRAPPERS = {"estimator", "estimators", "regressor"}
 
 
 def form_of(ranker: Any) -> Form:
-    """Return the form in which a ranker takes text, categories and dates.
+    """Return the form in which a ranker accepts text, categories and dates.
 
     "categories", pandas' own, are for LightGBM, XGBoost and scikit-learn's
     `HistGradientBoostingRegressor`; "text" is for CatBoost, which gets the names of the columns;
     and "numbers", a column of 0 and 1 for each level, for scikit-learn's other regressors. All
-    others, such as a pipeline, get the table as it is.
+    others, such as a pipeline, get the table unchanged.
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
@@ -44,7 +44,7 @@ def form_of(ranker: Any) -> Form:
 
 
 def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
-    """Return of each column of dates of a table what `DateFinder` finds; none of an array.
+    """Return the result of `DateFinder` for each column of dates of a table; nothing for an array.
 
     >>> dates_of(pd.DataFrame({"day": ["2024-12-31", None], "price": [1, 2]}))
     {'day': ('naive', 1)}
@@ -65,9 +65,9 @@ def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
 
 
 def levels_of(X: Any) -> dict[Any, pd.Index]:
-    """Return the levels of each column of text or categories of a table; none of an array.
+    """Return the levels of each column of text or categories of a table; nothing for an array.
 
-    Text that is dates has none.
+    Text that holds dates has no levels.
 
     >>> levels = levels_of(pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]}))
     >>> {name: [*found] for name, found in levels.items()}
@@ -88,10 +88,11 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
 def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
     """Return the columns of a table by name, or None if they have no schema.
 
-    An array has none, nor has a table with a name that is not text, or with levels that are neither
-    text nor numbers nor booleans.
+    An array has no schema. Neither has a table with a name that is not text, or with levels that
+    are not text, numbers or booleans.
 
-    A column of booleans is a category, as in `Schema.infer`; all others without levels are numbers.
+    A column of booleans is a category, as in `Schema.infer`; all other columns without levels are
+    numbers.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3], "new": [True] * 3})
     >>> schema = schema_of(table, levels_of(table))
@@ -165,10 +166,10 @@ def from_codes(
 def in_form(
     X: Any, levels: Mapping[Any, pd.Index], form: Form, schema: Schema | None = None
 ) -> Any:
-    """Return a table with its text, categories and dates in a form; without such columns, X itself.
+    """Return a table with text, categories and dates in a form; X itself if it has none.
 
-    A column of dates becomes the days since 1970-01-01, and a column "NAME (hour)" stands behind it
-    where the schema has the hour of the day.
+    A column of dates becomes the days since 1970-01-01. A column "NAME (hour)" follows it if the
+    schema has the hour of the day.
 
     Args:
         X: a table.
@@ -203,7 +204,7 @@ def in_form(
 
 
 def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Return a frame with numbers in the place of its dates."""
+    """Return a frame with numbers instead of its dates."""
     names = [*frame.columns]
     only = replace(schema, label=None, features={}, categories={})
     for name, zone in schema.dates.items():
@@ -214,7 +215,7 @@ def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         hour = one.feature_names[-1]
         if width > 1 and hour in names:
             raise ValueError(
-                f"column {hour!r} must not exist: it is the name of the hours of {name!r}"
+                f"column {hour!r} must not exist: the hours of {name!r} take this name"
             )
         frame = frame.assign(**{name: numbers[:, 0]})
         if width > 1:

@@ -23,8 +23,8 @@ class Column:
 
     Attributes:
         kept: whether the networks get it.
-        cost: what the metric loses on the validation lists where the column alone is shuffled;
-            None where that was not measured.
+        cost: what the metric loses on the validation lists if only this column is shuffled;
+            None if that was not measured.
         error: the standard error of `cost`, over the lists.
         reason: in words.
     """
@@ -62,7 +62,7 @@ def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
 
 
 def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
-    """Return lists of a schema with the columns of a narrower one alone."""
+    """Return lists of a schema with only the columns of a narrower one."""
     found = lists.take_features(_chosen(_positions(schema.features), narrow.features))
     if lists.categories is not None:
         positions = _chosen(_positions(dict.fromkeys(schema.categories, 1)), narrow.categories)
@@ -81,10 +81,11 @@ def choose_columns(
 ) -> dict[str, Column]:
     """Return which columns a trained model needs, each with the reason.
 
-    Each column is shuffled among all documents of the validation lists, which costs the model a
-    part of its metric. A column that costs more than two standard errors is kept. The others may
-    still matter together. So they are ordered by cost / standard error, and shuffled in one go, the
-    least ones first: the longest run of them that costs no more than one standard error is dropped.
+    Each column is shuffled among all documents of the validation lists. The cost of a column
+    is the loss of the metric. A column that costs more than two standard errors is kept. The others
+    may still matter together. So they are ordered by cost / standard error. The first 1, 2, 3,
+    ... of them are shuffled together, and the most columns that together cost at most one standard
+    error are dropped.
 
     If nothing is left, all are kept, with a warning: the model has then learned nothing that a
     choice could be made by.
@@ -115,8 +116,8 @@ def choose_columns(
     dropped, joint = _longest(shuffled, weak)
     if len(dropped) == len(names):
         warnings.warn(
-            f"no column says anything about {metric} on the validation lists, so all are kept: "
-            f"shuffling all {len(names)} costs {joint[0]:.4f} +- {joint[1]:.4f}",
+            f"all columns are kept, because none alone helps {metric} on the validation "
+            f"lists: shuffling all {len(names)} costs {joint[0]:.4f} +- {joint[1]:.4f}",
             stacklevel=5,
         )
         return all_kept(schema, "kept: no column costs more than chance when it is shuffled")
@@ -205,7 +206,7 @@ class _Shuffled:
 
 
 def _positions(widths: Mapping[str, int]) -> dict[str, range]:
-    """Return where the numbers of each column stand."""
+    """Return the positions of each column's numbers."""
     found, start = {}, 0
     for name, width in widths.items():
         found[name] = range(start, start + width)

@@ -36,7 +36,7 @@ _TOLERANCE = 1e-4  # of the standard deviation of scores: the rounding of float3
 
 @dataclass(frozen=True, repr=False)
 class Contributions:
-    """The result of `contributions`: take `between(a, b)`, `of(row)`, `table` or `plot()`.
+    """The result of `contributions`: use `between(a, b)`, `of(row)`, `table` or `plot()`.
 
     Attributes:
         columns: their names.
@@ -57,11 +57,11 @@ class Contributions:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The contributions, a row by its position in X, a column by its name."""
+        """The contributions, with a row for each row of X and a column for each column of X."""
         return pd.DataFrame(self.values, columns=pd.Index(self.columns))
 
     def of(self, row: int) -> pd.DataFrame:
-        """Return what each column holds in a row and adds to its score, the largest share first.
+        """Return the value of each column in a row and its contribution, the largest first.
 
         Args:
             row: its position in X, from 0.
@@ -71,7 +71,7 @@ class Contributions:
         return self._sorted(content, self.values[row])
 
     def between(self, a: int, b: int) -> pd.DataFrame:
-        """Return why row a has another score than row b: the difference of each column's share.
+        """Return why row a has another score than row b: the difference of each contribution.
 
         Args:
             a: position of a row in X, from 0.
@@ -90,7 +90,7 @@ class Contributions:
     def plot(
         self, row: int = 0, other: int | None = None, axes: "Axes | None" = None, *, most: int = 15
     ) -> "Axes":
-        """Draw a bar for what each column adds to a row's score.
+        """Draw a bar for each column's contribution to a row's score.
 
         Args:
             row: position of the row in X, from 0.
@@ -141,7 +141,9 @@ class Contributions:
     def _position(self, name: str, row: int) -> int:
         check_at_least(name, row, 0)
         if row >= len(self.scores):
-            raise ValueError(f"{name} must be below {len(self.scores)}, the rows of X, got {row}")
+            raise ValueError(
+                f"{name} must be below {len(self.scores)}, the number of rows of X, got {row}"
+            )
         return int(row)
 
     def _held(self, row: int) -> np.ndarray:
@@ -166,10 +168,10 @@ def contributions(
 ) -> Contributions:
     """Return what each column adds to the score of each document.
 
-    A contribution is a Shapley value: the mean change of the score when the column's value comes in
-    position of one of the background, over all orders in which the columns may come. Those of a row
-    sum to its score minus the mean score of the background. A column of text or categories has
-    one contribution, whatever the model makes of it.
+    A contribution is a Shapley value: the mean change of the score when the column's value replaces
+    that of the background, over all orders of the columns. The contributions of a row sum to its
+    score minus the mean score of the background. A column of text or categories has one
+    contribution, even if the model makes many features of it.
 
     - Of an additive model, such as `LinearScorer` and `AdditiveScorer` in a `NeuralRanker`, or a
       linear regression, they are exact. A model counts as additive if its scores of rows whose
@@ -184,7 +186,7 @@ def contributions(
             its row alone.
         X: (rows, columns) of the documents: a pandas or polars data frame, an Arrow table, or an
             array, as the ranker takes it. A few hundred rows.
-        background: rows of the same columns, which stand for what is usual. With the other
+        background: rows of the same columns, which represent usual documents. With the other
             documents of the list, the contributions tell what sets a document apart in this list;
             with one row b, why a row's score differs from that of b. Default: X.
         samples: how many rows of the background are used, at equal steps. Default: 1000 for an
@@ -195,12 +197,13 @@ def contributions(
     Returns:
         The contributions, with the base value and the scores.
 
-    Cost: columns * (rows + samples) predictions for an additive model; for others 2 * columns *
-    samples * permutations for each row, less where a row and the background agree in columns.
+    Cost: columns * (rows + samples) predictions for an additive model. For others 2 * columns *
+    samples * permutations for each row, and fewer if a row and the background share values.
 
     Raises:
         ValueError: X or the background does not fit, an argument is out of range, the ranker looks
-            at whole lists or predicts something else, or `shap` is needed and not installed.
+            at whole lists or does not predict one number per row, or `shap` is needed and not
+            installed.
 
     Reference: Lundberg and Lee, "A unified approach to interpreting model predictions", 2017;
     Lundberg et al., "From local explanations to global understanding with explainable AI for
@@ -284,12 +287,12 @@ class _Mixed:
         )
 
     def some(self, samples: int) -> np.ndarray:
-        """Return at most so many rows of the background, at equal steps."""
+        """Return at most this many rows of the background, evenly spaced."""
         steps = np.linspace(0, len(self.background) - 1, min(samples, len(self.background)))
         return self.background[np.unique(steps.round().astype(int))]
 
     def moved(self, rows: np.ndarray) -> np.ndarray:
-        """Return what the first row's score gains from each column of rows (n, columns)."""
+        """Return the change of the first row's score for each column of rows (n, columns)."""
         count, width = rows.shape
         found = np.empty(rows.shape)
         at_a_time = max(1, _CHUNK // count)
@@ -303,7 +306,7 @@ class _Mixed:
         return found - self.scores(self.codes[:1])
 
     def is_additive(self, seed: int) -> bool:
-        """Return whether scores of mixed rows are the sums of what each column adds."""
+        """Return whether scores of mixed rows are the sums of the columns' contributions."""
         rng = np.random.default_rng(seed)
         rows = rng.integers(0, len(self.codes), (_TRIED, self.codes.shape[1]))
         codes = np.take_along_axis(self.codes, rows, axis=0)
@@ -321,7 +324,7 @@ class _Mixed:
         return values - usual.mean(0), float(base)
 
     def by_shap(self, samples: int, permutations: int, seed: int) -> tuple[np.ndarray, float]:
-        """Return the contributions (rows of X, columns) and the base value, by drawn orders."""
+        """Return the contributions (rows of X, columns) and the base value, from random orders."""
         try:
             from shap import Explanation
             from shap.explainers import Permutation
@@ -347,7 +350,7 @@ class _Mixed:
 
 
 def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """Return what LightGBM computes, or None for another model, or one whose scores are no sums."""
+    """Return LightGBM's contributions, or None if the model or its score has another form."""
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(ranker).__mro__}
     if not kinds & {("lightgbm", "LGBMModel"), ("lightgbm", "Booster")}:
         return None

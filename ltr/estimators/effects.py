@@ -1,4 +1,4 @@
-"""Plots of what each column adds to a score."""
+"""Plots of each column's effect on the score."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,13 @@ _BARS = 12  # of a category
 
 
 def plot_effects(ranker: NeuralRanker, X: Any, *, rows: int = 1000) -> "Figure":
-    """Draw what each column adds to the score, one plot a column.
+    """Draw the effect of each column on the score, one plot per column.
 
-    The model must be additive: then these plots show all that it knows. With a transform of each
-    column by itself, such as the default, `AdditiveScorer` and `LinearScorer` are. An effect is the
-    difference from the column's mean effect over the rows. The plots have one scale. A dashed line
-    is the effect of a missing value, also in a category, where it stands for unseen values too.
+    The model must be additive; the plots then show the whole model. `AdditiveScorer` and
+    `LinearScorer` are additive with a transform of each column by itself, such as the default. An
+    effect is the difference from the column's mean effect over the rows. All plots have the same
+    scale. A dashed line is the effect of a missing value. In a category it also stands for unseen
+    values.
 
     Args:
         ranker: fitted.
@@ -40,8 +41,8 @@ def plot_effects(ranker: NeuralRanker, X: Any, *, rows: int = 1000) -> "Figure":
         The figure; `figure.savefig("effects.png")` writes it. Needs matplotlib (the extra `plots`).
 
     Raises:
-        ValueError: the model is not additive, or looks at the whole list; X does not fit; there is
-            no matplotlib.
+        ValueError: the model is not additive, or looks at the whole list; X does not fit; or
+            matplotlib is not installed.
 
     >>> from ltr.models import AdditiveScorer
     >>> X = np.random.default_rng(0).normal(size=(200, 3))
@@ -65,7 +66,7 @@ def plot_effects(ranker: NeuralRanker, X: Any, *, rows: int = 1000) -> "Figure":
 
 @dataclass
 class _Panel:
-    """A column: its values in the rows, what each adds to the score, and names of categories."""
+    """A column: its values in the rows, their effects on the score, and names of categories."""
 
     name: str
     values: np.ndarray
@@ -88,7 +89,7 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     columns: dict[str, np.ndarray] = {"features": data.features}
     if data.categories is not None:
         columns["categories"] = data.categories
-    # each column is moved alone, while the others stay as in the first row
+    # only one column changes; the others stay as in the first row
     still = {key: np.repeat(x[:1], len(x), 0) for key, x in columns.items()}
     names: list[tuple[str, int, str, tuple[str, ...] | None]] = [
         ("features", i, name, None) for i, name in enumerate(schema.feature_names)
@@ -107,8 +108,8 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     error = np.abs(scores - scores.mean() - total).max()
     if error > 1e-3 * max(scores.std(), 1e-6):
         raise ValueError(
-            "ranker must be additive, such as NeuralRanker(scorer=AdditiveScorer()): its scores "
-            f"differ by up to {error:.2g} from the sums of what each column adds"
+            "ranker must be additive, such as NeuralRanker(scorer=AdditiveScorer()): its "
+            f"scores differ by up to {error:.2g} from the sum of the columns' contributions"
         )
     return panels
 

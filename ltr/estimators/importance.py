@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Importance:
-    """The result of `importance`: `print` it, or take `table` or `plot()`.
+    """The result of `importance`: `print` it, or use `table` or `plot()`.
 
     Attributes:
         metric: the metric's name.
-        score: the mean metric of the lists as they are.
+        score: the mean metric of the unchanged lists.
         columns: the names of the columns that were shuffled, in the order of X.
-        among: (repeats, columns), what the mean metric loses when the column is shuffled among all
+        among: (repeats, columns), the loss of the mean metric if the column is shuffled among all
             documents; negative if it rises.
         within: (repeats, columns), the same for a column that is shuffled within each list.
         confidence: level of the intervals.
@@ -43,11 +43,11 @@ class Importance:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row by the column's name, the largest mean loss among all documents first.
+        """A table with one row per column, the largest mean loss among all documents first.
 
         `among` and `within` are the means over the repeats. `among_low`, `among_high`, `within_low`
-        and `within_high` bound them, by Student's t: they tell how far the mean would move with
-        other random shuffles, and not with other lists.
+        and `within_high` are bounds by Student's t. They show how far the mean would move with
+        other random shuffles, not with other lists.
         """
         found: dict[str, np.ndarray] = {}
         for name, losses in (("among", self.among), ("within", self.within)):
@@ -120,16 +120,17 @@ def importance(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Importance:
-    """Return what a metric loses when a column's values are shuffled, for each column.
+    """Return how much a metric falls if a column's values are shuffled, for each column.
 
-    A column is shuffled in two ways. Among all documents, it loses all that it tells, of the
-    document and of the query. Within each list, it keeps its values in the list, and only which
-    document has which is lost: so a column that is constant within each list, such as the length of
-    the query, loses exactly 0 there. The ranker is not fitted again. Take lists that it was not
-    trained on; on its training lists, columns that it has learned by heart look important.
+    A column is shuffled in two ways. Shuffling among all documents removes all information of the
+    column, about the document and about the query. Shuffling within each list keeps the values of
+    the list, and removes only which document has which. So a column that is constant within each
+    list, such as the length of the query, loses exactly 0. The ranker is not fitted again. Use
+    lists that it was not trained on; on its training lists, columns that it has memorized look
+    important.
 
-    Of two columns that tell the same, each may look unimportant, since the ranker still has the
-    other one.
+    If two columns have the same information, each may look unimportant, because the ranker still
+    has the other one.
 
     Args:
         ranker: fitted, with a `predict` that returns a score for each row: `NeuralRanker`,
@@ -139,13 +140,13 @@ def importance(
             gets the same type, with text and categories as they are.
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
-        group: in place of `qid`, the sizes of lists that stand one after the other.
+        group: instead of `qid`, the sizes of lists that follow each other.
         metric: a metric's name, such as "mrr@10"; see `ltr.metrics.evaluate`.
         columns: the names of the columns to shuffle; those of an array are x0, x1 and so on.
             Default: the columns that the ranker was trained on, if it knows their names
             (`feature_names_in_`), or all.
         repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
-            by the same permutations, so a result does not depend on which others are asked for.
+            by the same permutations, so a result does not depend on which others are requested.
         confidence: level of the intervals, in (0, 1).
         seed: of the permutations.
 
@@ -211,7 +212,7 @@ def importance(
 
 
 def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return what a ranker predicts, (rows,) finite float64.
+    """Return the predictions of a ranker, (rows,) finite float64.
 
     Args:
         ranker: see `importance`.
@@ -226,7 +227,8 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     scores = np.asarray(found, dtype=np.float64)
     if scores.shape != (len(X),):
         raise ValueError(
-            f"ranker must predict a number for each of the {len(X)} rows, got shape {scores.shape}"
+            f"ranker must predict one number for each of the {len(X)} rows, got shape "
+            f"{scores.shape}"
         )
     if (bad := np.flatnonzero(~np.isfinite(scores))).size:
         raise ValueError(f"ranker must predict finite numbers, got {scores[bad[0]]}")

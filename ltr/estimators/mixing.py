@@ -1,4 +1,4 @@
-"""Tables whose columns are taken from other rows, each column with its own type."""
+"""Tables whose columns come from different rows, each column with its own type."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +61,7 @@ def take_by_column(X: Any, rows: Sequence[np.ndarray | None]) -> Any:
 
 
 def trained_positions(ranker: Any, X: Any) -> list[int]:
-    """Return the numbers of the columns that a ranker was trained on; all if it does not know."""
+    """Return the numbers of the columns that a ranker was trained on; all if it does not tell."""
     names = column_names(X)
     trained = [*getattr(ranker, "feature_names_in_", names)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
@@ -114,7 +114,7 @@ def _concatenate_frames(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFra
 
 
 def first_rows(X: Any) -> np.ndarray:
-    """Return for each value of a table the first row that has it in that column, (rows, columns).
+    """Return, for each value of a table, the first row with it in its column, (rows, columns).
 
     >>> first_rows(np.array([[1, 5], [2, 5], [1, 6]]))
     array([[0, 0],
@@ -134,7 +134,7 @@ def first_rows(X: Any) -> np.ndarray:
 
 
 def column_values(X: Any, position: int) -> pd.Series:
-    """Return a column as pandas has it."""
+    """Return a column as a pandas series."""
     if isinstance(X, np.ndarray):
         return pd.Series(X[:, position])
     if isinstance(X, pd.DataFrame):

@@ -113,7 +113,8 @@ class NeuralRanker(RankingEstimator):
             stopped.
         validation_queries_: how many queries were validated on.
 
-    A list without a relevant row, or of one row, trains nothing. Tied scores keep the rows' order.
+    A list without a relevant row, or with only one row, does not change the weights. Tied scores
+    keep the rows' order.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
@@ -203,8 +204,8 @@ class NeuralRanker(RankingEstimator):
             y: (rows,), graded relevance >= 0.
             qid: (rows,), the query of each row, numbers or names; the rows of a query need not be
                 together.
-            group: in place of `qid`, the sizes of the lists, whose rows stand one list after the
-                other.
+            group: instead of `qid`, the sizes of the lists, whose rows must be together and in
+                order.
             sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
                 weights of the lists, in the order of their first rows. Default: 1.
             position: (rows,), where each row was shown in its list, from 1. A loss on clicks needs
@@ -213,7 +214,7 @@ class NeuralRanker(RankingEstimator):
                 (`ExposureParity`); other losses do not look at it.
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
-            eval_group: `[group_val]`, in place of `eval_qid`.
+            eval_group: `[group_val]`, instead of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each
                 epoch a list with `metric` of each member on the validation lists, NaN for a member
                 that has stopped, or if nothing is validated. If one returns True, the training
@@ -268,7 +269,7 @@ class NeuralRanker(RankingEstimator):
                 may have further columns.
             qid: (rows,), see `fit`. It is needed only if the transform or the scorer looks at the
                 whole list; otherwise a score depends on its row alone.
-            group: in place of `qid`.
+            group: instead of `qid`.
 
         Raises:
             ValueError: a column is missing or has another type than in training, or the lists are
@@ -309,7 +310,7 @@ class NeuralRanker(RankingEstimator):
             X: for this and the others see `fit`.
             y: (rows,).
             qid: (rows,).
-            group: in place of `qid`.
+            group: instead of `qid`.
             sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
                 `ltr.metrics.NDCG`.
             metric: a metric's name. Default: the parameter `metric`.

@@ -47,7 +47,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a `NeuralRanker` trains with: its parameters, and what `effort` says where one is None.
+    """The settings of a training: a `NeuralRanker`'s parameters, with those of `effort` for None.
 
     `scorer` and `transform` are not built or fitted yet; the others are as in `NeuralRanker`.
     """
@@ -92,8 +92,8 @@ def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
     if _has_width(given["scorer"], given["transform"]):
         if estimator.columns == "useful":
             raise ValueError(
-                "columns must be 'all' where the scorer or the transform has its number of "
-                "features already, got 'useful'"
+                "columns must be 'all' if the scorer or the transform already has its "
+                "number of features, got 'useful'"
             )
         given["columns"] = "all"
     given["random_state"] = estimator.random_state
@@ -193,8 +193,8 @@ def check_parameters(estimator: Any) -> None:
         raise ValueError(f'device must be "auto", "cpu", "cuda" or "mps", got {estimator.device!r}')
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise ValueError(
-            f"device must be there, got {estimator.device!r} of {torch.cuda.device_count()} CUDA "
-            "devices"
+            f"device {estimator.device!r} does not exist: the number of CUDA devices is "
+            f"{torch.cuda.device_count()}"
         )
 
 

@@ -18,7 +18,7 @@ class Progress:
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the most epochs that there will be.
         metric: the name of the metric.
-        note: what stands at the end of the line.
+        note: the end of the line.
     """
 
     def __init__(self, verbose: int, max_epochs: int, metric: str, note: str = "") -> None:

@@ -135,7 +135,7 @@ def _given(estimator: Any, name: str, members: int) -> Ensemble | FeatureTransfo
 
 
 def _check(folder: str | PathLike[str], content: dict[str, Any]) -> None:
-    """Raise a ValueError unless the keys and types are as `save` writes them."""
+    """Raise a ValueError unless the keys and types are those that `save` writes."""
     kinds = {"config": dict, "unsaved": dict, "schema": dict, "columns": list, "named": bool}
     kinds |= {"num_features": int, "settings": dict, "selected": dict}
     good = (

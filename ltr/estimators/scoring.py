@@ -18,7 +18,7 @@ _ROWS = 1 << 14  # that are scored at a time
 
 
 class RankingEstimator(BaseEstimator):
-    """What scikit-learn may know of `NeuralRanker` and `Blend`."""
+    """The scikit-learn tags of `NeuralRanker` and `Blend`."""
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
@@ -102,7 +102,7 @@ def score(
     sample_weight: Any = None,
     metric: str = "ndcg@10",
 ) -> float:
-    """Return the mean metric of the lists by what an estimator predicts; see its `score`."""
+    """Return the mean metric of the lists for an estimator's predictions; see its `score`."""
     labels = tables.as_labels(y, tables.row_count(X))
     groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
     scores = ranker.predict(X, qid=qid, group=group)
@@ -124,7 +124,7 @@ def values_of_lists(
     *,
     metric: str = "ndcg@10",
 ) -> np.ndarray:
-    """Return a metric of each list, (lists,); 0 for one without a relevant row.
+    """Return a metric of each list, (lists,); 0 for a list without a relevant row.
 
     Args:
         scores: (rows,).
@@ -145,7 +145,7 @@ def values_of_lists(
 
 
 def _whole_lists(offsets: np.ndarray) -> list[int]:
-    """Return where chunks of whole lists start, each of `_ROWS` documents if its lists allow it."""
+    """Return the starts of chunks of whole lists, of at most `_ROWS` documents if possible."""
     starts = [0]
     for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         if end - starts[-1] > _ROWS and start > starts[-1]:

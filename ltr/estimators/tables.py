@@ -1,4 +1,4 @@
-"""Turn what LGBMRanker and XGBRanker take into tables and lists."""
+"""Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ SIDE_INPUTS = {"shown": "position", "groups": "groups"}
 
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> pa.Table:
-    """Return the rows of X as a table, and let scikit-learn check its names and its width.
+    """Return the rows of X as a table, with the names and the width checked by scikit-learn.
 
     Args:
         estimator: keeps `n_features_in_` and `feature_names_in_` if `reset`, else is compared.
@@ -33,8 +33,8 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
         reset: whether this is a new training.
 
     Raises:
-        ValueError: X is not such a table, is sparse, lacks a column of the training, or holds a
-            number beyond float32.
+        ValueError: X is not a table, is sparse, lacks a column of the training, or holds a number
+            beyond float32.
     """
     X = with_rows(X)
     if not reset:
@@ -62,7 +62,7 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
 
 
 def is_frame(X: Any) -> bool:
-    """Return whether X is a table whose columns have names and types of their own."""
+    """Return whether X is a table whose columns have names and types."""
     return hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2
 
 
@@ -83,7 +83,7 @@ def with_rows(X: Any) -> Any:
 
 
 def by_name(estimator: Any, X: Any) -> Any:
-    """Return the columns of the training, in its order, if X and the training have names.
+    """Return the columns of the training in its order, if both X and the training have names.
 
     Raises:
         ValueError: columns are missing; the message names them.
@@ -96,7 +96,7 @@ def by_name(estimator: Any, X: Any) -> Any:
         return X
     if missing := [name for name in wanted if name not in names]:
         raise ValueError(
-            f"X must have the columns of the training, got none called {', '.join(missing)}"
+            f"X must have all columns of the training, got none called {', '.join(missing)}"
         )
     return X.select(wanted) if isinstance(X, pa.Table) else X[wanted]
 
@@ -118,7 +118,9 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
     except OverflowError as error:
         raise ValueError(f"y must be finite in float32, got {error}") from None
     if len(labels) != rows:
-        raise ValueError(f"y must have a label for each of the {rows} rows of X, got {len(labels)}")
+        raise ValueError(
+            f"y must have one label for each of the {rows} rows of X, got {len(labels)}"
+        )
     if (bad := np.flatnonzero(labels < 0)).size:
         raise ValueError(f"y must be >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
     return labels
@@ -155,7 +157,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     names = as_names(name, qid)
     if names.shape != (rows,):
         raise ValueError(
-            f"{name} must have an entry for each of the {rows} rows of X, got shape {names.shape}"
+            f"{name} must have one value for each of the {rows} rows of X, got shape {names.shape}"
         )
     if names.dtype.kind in "iu":
         return pa.array(names)
@@ -167,7 +169,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
 
 
 def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
-    """Return the list of each row, (rows,), and the lists' names, as they first appear."""
+    """Return the list of each row, (rows,), and the lists' names, in order of appearance."""
     encoded = names.dictionary_encode()
     groups = encoded.indices.to_numpy().astype(np.int64)
     return groups, encoded.dictionary.cast(pa.string()).to_pylist()
@@ -177,7 +179,7 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
     """Return a weight for each row, and whether they were given for each list.
 
     Raises:
-        ValueError: there is neither one for each row nor one for each list, or one is negative or
+        ValueError: there is not one weight for each row or each list, or a weight is negative or
             not finite.
     """
     weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
@@ -190,14 +192,14 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
             f"for each list in the order of its first row, got {weights.shape}"
         )
     if not (weights >= 0).all() or not 0 < weights.max() <= np.finfo(np.float32).max:
-        raise ValueError("sample_weight must be finite and >= 0, and not all of it 0")
+        raise ValueError("sample_weight must be finite, >= 0 and not 0 everywhere")
     of_lists = len(weights) != rows
     weights = weights / weights.mean()
     return (weights[groups] if of_lists else weights), of_lists
 
 
 def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
-    """Return the columns of the side inputs that a loss needs, by the argument of `fit`.
+    """Return the columns of a loss's side inputs, by the argument of `fit`.
 
     Args:
         loss: the loss.
@@ -206,7 +208,7 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
         rows: how many there are.
 
     Raises:
-        ValueError: one that the loss needs is not given, or is not a number for each row.
+        ValueError: a needed side input is not given, or is not one number for each row.
     """
     found = {}
     for name in loss.side_inputs:
@@ -228,13 +230,13 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     """Return arguments as arrays (rows,), without those that are None.
 
     Raises:
-        ValueError: one does not have a number for each row.
+        ValueError: an argument does not have one number for each row.
     """
     found = {name: as_numbers(name, x) for name, x in given.items() if x is not None}
     for name, values in found.items():
         if values.shape != (rows,):
             raise ValueError(
-                f"{name} must have an entry for each of the {rows} rows of X, got shape "
+                f"{name} must have one value for each of the {rows} rows of X, got shape "
                 f"{values.shape}"
             )
     return found
@@ -270,13 +272,13 @@ def one_evaluation(
     """Return (X, y, qid, group) of the validation lists, or None.
 
     Raises:
-        ValueError: they are not given as lists of one entry each.
+        ValueError: they are not lists of one value each.
     """
     given = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
     if eval_set is None:
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"eval_set must be given where {name} is")
+                raise ValueError(f"eval_set must be given if {name} is given")
         return None
     if isinstance(eval_set, tuple) and len(eval_set) == 2:  # LightGBM takes it without a list
         eval_set = [eval_set]
@@ -284,7 +286,7 @@ def one_evaluation(
         if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
             several = isinstance(value, list | tuple)
             size = f"{len(value)} entries" if several else f"a {type(value).__name__}"
-            raise ValueError(f"{name} must be a list of one entry, got {size}")
+            raise ValueError(f"{name} must be a list of one value, got {size}")
     if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
         raise ValueError(f"eval_set must hold one pair (X, y), got a {type(eval_set[0]).__name__}")
     X, y = eval_set[0]
@@ -295,7 +297,7 @@ def one_evaluation(
 def read_lists(
     estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, suffix: str = ""
 ) -> ListDataset:
-    """Return lists with labels, in the columns of a fitted estimator.
+    """Return lists with labels, with the columns of a fitted estimator.
 
     Args:
         estimator: see `as_table`.
@@ -321,7 +323,7 @@ def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def held_out(
     groups: np.ndarray, queries: list[str], labels: np.ndarray, share: float
 ) -> np.ndarray | None:
-    """Return which queries are held out, (queries,) bool, or None if there are too few of them.
+    """Return which queries are held out, (queries,) bool, or None if there are too few.
 
     Args:
         groups: (rows,), the number of each row's query.

@@ -266,7 +266,7 @@ class Training:
         return torch.stack([score_ragged(one, features, lengths) for one in copies])
 
     def _loss(self, batch: Batch) -> Tensor:
-        """Return the sum of the members' losses: the lists count once for each of them."""
+        """Return the sum of the members' losses on the same lists."""
         scores = self._scores(batch)
         times = len(scores)
         named = {"lengths": batch["lengths"], **side_inputs(self.loss, batch)}
@@ -280,7 +280,7 @@ class Training:
         else:
             loss = self.loss(scores.flatten(), labels, weights=weights, **named)
         if loss.dim() or not loss.requires_grad:
-            raise ValueError(f"loss must be a number with a gradient to train by, got {loss}")
+            raise ValueError(f"loss must be a number with a gradient, got {loss}")
         return loss * times
 
     def _validate(self, lists: ListDataset, epoch: int) -> list[float]:

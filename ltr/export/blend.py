@@ -26,7 +26,7 @@ class Saved:
 
     Attributes:
         parts: the modules whose weights are saved, by name.
-        config: of `config.json`.
+        config: the content of `config.json`.
         files: more files by name.
     """
 
@@ -37,7 +37,7 @@ class Saved:
 
 @dataclass
 class ExportedBlend:
-    """Networks and trees over the same columns: raw columns in, one score out.
+    """Networks and trees over the same columns: the input is the raw columns, the output one score.
 
     Attributes:
         members: the rankers.
@@ -81,16 +81,16 @@ class ExportedBlend:
 
     @property
     def summary(self) -> str:
-        """What the model card says of the model."""
+        """The description of the model for the model card."""
         kinds = ["trees" if isinstance(one, Trees) else "networks" for one in self.members]
         return f"A sum of the scores of {' and '.join(kinds)}."
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
-        """Return the model of a fitted ranker of LightGBM or XGBoost alone.
+        """Return the blend of one fitted ranker of LightGBM or XGBoost.
 
         Raises:
-            ValueError: it is no such ranker.
+            ValueError: it is not such a ranker.
         """
         trees = read_trees(ranker)
         if trees is None:
@@ -119,10 +119,10 @@ class ExportedBlend:
         return cls([trees], [1.0], schema, names, predict, per_document, single)
 
     def examples(self) -> list[tuple[tuple[np.ndarray, ...], np.ndarray]]:
-        """Return inputs of several shapes, each with the scores of the libraries.
+        """Return inputs of several shapes, with the scores that the libraries compute.
 
         A third of the numbers lies exactly on a split of the trees, others next to it or between
-        splits; a fifth of the numbers is missing, and some categories are.
+        splits. A fifth of the numbers is missing, and so are some categories.
         """
         rng, found = np.random.default_rng(0), []
         splits = [self._splits(name) for name in self.schema.feature_names]
@@ -152,7 +152,7 @@ class ExportedBlend:
         return all(one.transform is None or one.transform.takes_missing for one in networks)
 
     def _splits(self, name: str) -> list[float]:
-        """Return the splits of a column in all trees, or else the range of its training."""
+        """Return the splits of a column in all trees, or the range of its training values."""
         position = self.columns.index(name)
         trees = [one for one in self.members if isinstance(one, Trees)]
         found = sorted({x for one in trees for x in one.splits(position)})
@@ -213,12 +213,12 @@ class ExportedBlend:
         return [positions[name] for name in self.columns]
 
     def _network_inputs(self, build: "_Builder", member: ExportedRanker) -> list[str]:
-        """Return the names of what a network takes."""
+        """Return the names of a network's inputs."""
         known = self.schema.feature_names
         own = member.schema.feature_names if member.schema else known
         categories = member.schema.categories if member.schema else {}
         if missing := {*own} - {*known} | {*categories} - {*self.schema.categories}:
-            raise ValueError(f"column {min(missing)!r} must be one of the blend's, got {known}")
+            raise ValueError(f"column {min(missing)!r} must be a column of the blend, got {known}")
         found = [build.columns("float32", [known.index(name) for name in own])]
         if categories:
             all_levels = {name: one.levels for name, one in self.schema.categories.items()}
@@ -264,7 +264,7 @@ class _Builder:
         return self.constant(value, np.float32)
 
     def common(self, schema: Schema, lead: list[str]) -> None:
-        """Add what all rankers share: codes within the levels, and all columns as numbers."""
+        """Add the nodes that all rankers share: codes within the levels, and columns as numbers."""
         dtype = np.float32 if self.number_type == 1 else np.float64
         self.flat = _FEATURES
         if schema.categories:
@@ -323,7 +323,7 @@ class _Builder:
         return self.node("Cast", [rows], to=TensorProto.FLOAT)
 
     def recoded(self, positions: list[int], tables: list[list[int]]) -> str:
-        """Add the codes of some categories, each looked up in a table; return their name."""
+        """Add the codes of some categories, each mapped by a table; return their name."""
         own = self.node("Gather", [self.codes, self.constant(positions, np.int64)], axis=-1)
         starts = np.cumsum([0, *(len(one) for one in tables[:-1])])
         at = self.node("Add", [own, self.constant(starts, np.int64)])
@@ -341,7 +341,7 @@ class _Builder:
 
 
 def _make_dates(features: np.ndarray, schema: Schema) -> None:
-    """Make dates of the numbers that were drawn for columns of dates."""
+    """Turn random numbers into dates for columns of dates."""
     names = schema.feature_names
     for name in schema.dates:
         start, width = names.index(name), schema.features[name]

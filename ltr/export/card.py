@@ -1,4 +1,4 @@
-"""The model card that is written beside an exported model."""
+"""The model card, which is written beside an exported model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
     if not isinstance(data, ListDataset):
         raise ValueError(f"data must be a ListDataset, got {type(data).__name__}")
     if not data.has_labels or len(data) < 2:
-        raise ValueError(f"data must have labels and two lists or more, got {len(data)} lists")
+        raise ValueError(f"data must have labels and at least two lists, got {len(data)} lists")
     if data.num_features != module.num_features:
         raise ValueError(
             f"data must have the model's {module.num_features} features, got {data.num_features}"
@@ -106,7 +106,7 @@ class Difference:
     """How the scores of an export differ from the model's.
 
     Attributes:
-        largest: of the largest absolute score.
+        largest: the largest difference, as a fraction of the largest absolute score.
         rows: how many rows were compared.
         differing: how many of them differ by more than 1e-4 of the largest absolute score.
     """
@@ -140,7 +140,7 @@ def model_card(
         + (
             "A score depends on the whole list, so a list must come as a whole."
             if module.looks_at_list
-            else "A score depends on its document alone."
+            else "A score depends only on its document."
         ),
         "",
         "## Inputs and output",
@@ -196,7 +196,7 @@ def model_card(
 
 
 def _what(width: int, zone: str | None) -> str:
-    """Return what a column of features holds."""
+    """Return what a column of features contains."""
     if zone is None:
         return f"{width} numbers" if width > 1 else "number"
     hour = ", and the hour of the day" if width > 1 else ""

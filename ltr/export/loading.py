@@ -26,8 +26,8 @@ def load_model(
 
     Raises:
         ValueError: the folder holds no model, a file is damaged or names a class that is not
-            trusted, the weights are not those whose digest the configuration holds, a weight is
-            not finite, or a part has no configuration.
+            trusted, the weights do not match their digest, a weight is not finite, or a part has no
+            configuration.
 
     >>> from tempfile import mkdtemp
     >>> import torch
@@ -57,7 +57,9 @@ def _make(
         raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
     for name in ("scorer", "transform"):
         if reason := content["unsaved"].get(name):
-            raise ValueError(f"{name} of {folder} cannot be loaded, as it was not saved: {reason}")
+            raise ValueError(
+                f"{name} of {folder} cannot be loaded, because it could not be saved: {reason}"
+            )
     scorer: Scorer = read_part(content["scorer"], "scorer", Scorer, trusted)
     parts: dict[str, nn.Module] = {"scorer": scorer}
     transform = None

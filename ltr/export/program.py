@@ -1,4 +1,4 @@
-"""What is exported of a ranker: its transform and its scorer, as one module of tensors."""
+"""The exported part of a ranker: its transform and its scorer, as one module of tensors."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ Target = Literal["onnx", "torch"]
 
 
 class ExportedRanker(nn.Module):
-    """Transform and scorer as one module: raw features in, scores out.
+    """Transform and scorer as one module: its input is raw features, its output scores.
 
     Args:
         transform: fitted, in evaluation mode; None for none.
@@ -26,8 +26,8 @@ class ExportedRanker(nn.Module):
             then "mask" if a score depends on the other documents of the list.
 
     Raises:
-        ValueError: an argument is of another type; the number of features is not known; or
-            documents are asked for one by one, and their scores depend on the list.
+        ValueError: an argument has another type; the number of features is unknown; or single
+            documents are requested, and their scores depend on the list.
 
     >>> from ltr.models import LinearScorer
     >>> module = ExportedRanker(None, LinearScorer(3), None)
@@ -92,17 +92,17 @@ class ExportedRanker(nn.Module):
 
     @property
     def summary(self) -> str:
-        """What the model card says of the model."""
+        """The description of the model for the model card."""
         weights = sum(x.numel() for x in self.scorer.parameters())
         behind = f", behind `{type(self.transform).__name__}`" if self.transform else ""
         return f"`{type(self.scorer).__name__}` with {weights:,} weights{behind}."
 
     def example(self, lists: int, length: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """Return inputs drawn from what the transform knows of the training data.
+        """Return random inputs, based on what the transform learned from the training data.
 
-        A third of the lists has rows inside the training data's range. In the next third features
-        are missing here and there, or throughout, if the transform takes that; categories are
-        unseen. The last third lies far outside the range.
+        A third of the lists has rows within the range of the training data. In the next third some
+        or all values of a feature are missing, if the transform allows that, and categories are
+        unseen. The last third lies far outside that range.
         """
         draws = torch.Generator().manual_seed(seed)
         shape = (lists, length, self.num_features)
@@ -134,7 +134,7 @@ class ExportedRanker(nn.Module):
 
 
 def describe(module: Any) -> dict[str, Any]:
-    """Return what a reader of the exported file must know, as plain values.
+    """Return the information for readers of the exported file, as plain values.
 
     Args:
         module: an `ExportedRanker`, or an `ExportedBlend`.

@@ -21,7 +21,7 @@ _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "
 
 @dataclass
 class Trees:
-    """Trees as rows of tables, one a node and one a leaf.
+    """Trees as rows of tables, one row per node and one per leaf.
 
     A node compares a column with a value; the true branch is the left child.
 
@@ -99,7 +99,7 @@ def read_trees(ranker: Any) -> Trees | None:
     """Return the trees of a fitted ranker of LightGBM or XGBoost; None for any other object.
 
     Raises:
-        ValueError: its kind of trees, or what it makes of their sum, has no form in ONNX.
+        ValueError: ONNX has no form for this kind of trees, or for the transformation of their sum.
     """
     package = type(ranker).__module__.partition(".")[0]
     if package == "lightgbm" and hasattr(ranker, "predict"):
@@ -150,7 +150,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
             continue
         kind, split = node["missing_type"], node["threshold"]
         if kind == "Zero":
-            raise ValueError("a ranker must not take zeros as missing, got zero_as_missing=True")
+            raise ValueError("a ranker must not treat zeros as missing, got zero_as_missing=True")
         # without missing values in training, LightGBM takes a missing one for 0
         goes_left = node["default_left"] if kind == "NaN" else split >= 0
         if abs(split) <= _ZERO:

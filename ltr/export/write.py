@@ -1,4 +1,4 @@
-"""Write an exported model, and compare it with the model on the spot."""
+"""Write an exported model, and compare it with the original before it is kept."""
 
 import copy
 import io
@@ -40,12 +40,13 @@ Examples = list[tuple[tuple[Any, ...], np.ndarray]]
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
         model: the file of the model.
         card: the model card.
-        difference: the largest difference from the model's scores, of the largest absolute score.
+        difference: the largest difference from the model's scores, as a fraction of the largest
+            absolute score.
         rows: how many rows were compared.
         differing: how many of them differ by more than 1e-4 of the largest absolute score.
     """
@@ -70,10 +71,10 @@ def export_model(
 ) -> Exported:
     """Write a model for other programs, and check it against the model.
 
-    The file takes raw features, NaN for a missing value, and codes of categories; the transform is
-    inside. Numbers of lists and lengths are free. The check scores lists inside the range of the
-    training data, with missing values and unseen categories, and far outside the range, of 1 to
-    130 documents. Numbers for trees lie exactly on their splits, and next to them.
+    The file takes raw features, NaN for a missing value, and codes of categories. It contains the
+    transform. It takes any number of lists, of any lengths. The check scores lists of 1 to 130
+    documents: within the range of the training data, with missing values and unseen categories, and
+    far outside the range. Numbers for trees lie exactly on their splits, and next to them.
 
     Args:
         module: an `ExportedRanker`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
@@ -95,8 +96,7 @@ def export_model(
     Raises:
         ValueError: an argument is wrong, a package is missing, the path cannot be written, the
             model gives a score that is not finite or cannot be exported, or the exported one
-            differs by more than 1e-5 of the largest absolute score. Then all files are as they
-            were.
+            differs by more than 1e-5 of the largest absolute score. All files are then unchanged.
 
     >>> from tempfile import mkdtemp
     >>> from ltr.models import LinearScorer
@@ -107,7 +107,7 @@ def export_model(
     if not isinstance(module, ExportedRanker | ExportedBlend):
         module = ExportedBlend.of(module, per_document, single)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
-        raise ValueError(f"evaluation must be what `evaluate` returns, got {evaluation!r}")
+        raise ValueError(f"evaluation must be a result of `evaluate`, got {evaluation!r}")
     path = Path(path)
     if to is None:
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
@@ -156,17 +156,17 @@ def is_file(path: str | PathLike[str]) -> bool:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the path that cannot be written."""
+    """Raise an error that names the path, if it cannot be written."""
     try:
         yield
     except OSError as error:
-        raise ValueError(f"path must be one that can be written, got {path}: {error}") from error
+        raise ValueError(f"path must be writable, got {path}: {error}") from error
 
 
 def _checked(
     module: ExportedRanker | ExportedBlend, to: Target, opset: int
 ) -> tuple[bytes, Difference]:
-    """Return the file's content, and its difference; an error if that is too large."""
+    """Return the file's content and its difference; a large difference is an error."""
     if isinstance(module, ExportedBlend):
         expected = _finite(module.examples())
     else:
@@ -181,9 +181,9 @@ def _checked(
     allowed = isinstance(module, ExportedBlend) and module.single
     if not found.largest <= LIMIT and not allowed:
         raise ValueError(
-            f"the exported model differs from the model by {found.largest:.2g} of the largest "
-            f"score, more than {LIMIT:g}, and by more than {DIFFERS:g} in {found.differing} of "
-            f"{found.rows} rows"
+            "the exported model must score like the model, but differs by "
+            f"{found.largest:.2g} of the largest score (limit {LIMIT:g}), and by more than "
+            f"{DIFFERS:g} in {found.differing} of {found.rows} rows"
         )
     return content, found
 
@@ -258,7 +258,9 @@ def _network(module: ExportedRanker, opset: int) -> Any:
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
     if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
-        raise ValueError(f"opset must be one that torch and onnx write, got {opset} (not {found})")
+        raise ValueError(
+            f"opset must be one that torch and onnx can write, got {opset} (they wrote {found})"
+        )
     return model
 
 
@@ -289,7 +291,7 @@ def _program_runner(content: bytes) -> Callable[..., np.ndarray]:
 
 
 def _expected(module: ExportedRanker) -> Examples:
-    """Return lists of several shapes, each with the model's scores."""
+    """Return lists of several shapes, with the model's scores."""
     found = []
     for seed, (lists, length) in enumerate(SHAPES):
         inputs = module.example(lists, length, seed)
@@ -306,7 +308,7 @@ def _finite(examples: Examples) -> Examples:
 
 
 def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Difference:
-    """Return how the scores differ, as a share of the largest absolute score of each shape."""
+    """Return how the scores differ, as a fraction of the largest absolute score of each shape."""
     worst, rows, differing = 0.0, 0, 0
     for inputs, scores in examples:
         found = run(*inputs)
@@ -333,7 +335,7 @@ def _config(module: ExportedRanker) -> dict[str, Any]:
 
 
 class _Positional(nn.Module):
-    """The model with its inputs as one tuple of arguments, as the exporters want their shapes."""
+    """The model with its inputs as one tuple of arguments, which the exporters need for shapes."""
 
     def __init__(self, module: ExportedRanker) -> None:
         super().__init__()
@@ -346,7 +348,7 @@ class _Positional(nn.Module):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide what the exporters say of their own parts, such as a missing torchvision."""
+    """Hide the exporters' messages about their own parts, such as a missing torchvision."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
     levels = [one.level for one in loggers]
     try:

@@ -2,9 +2,9 @@
 
 `CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`. `CollapseAlarm` warns
 in any training with a loss of this package. `evaluate_reranker` and `compare_training` say how well
-a reranker ranks, with intervals. They need the extra `text`, and load its libraries, which takes
-seconds, when they are first asked for. `ltr.integrations.optuna` ends unpromising trials of
-Optuna's studies (extra `tune`).
+a reranker ranks, with intervals. They need the extra `text`. Its libraries, which take seconds, are
+loaded on first use. `ltr.integrations.optuna` ends unpromising trials of Optuna's studies (extra
+`tune`).
 """
 
 from importlib import import_module

@@ -21,18 +21,17 @@ ADVICE = (
 class CollapseAlarm(TrainerCallback):
     """Warns once if the scores within lists become equal: then a model no longer ranks.
 
-    Give it to a trainer with the loss of the training, a `RankingLoss` that is also inside a
+    Give it to a trainer with the loss of the training: a `RankingLoss`, which may be inside a
     `CrossEncoderLoss` or a `compute_loss_func`. From `on_train_begin` to `on_train_end` it reads
-    the scores and labels that the loss is given for training. Without a trainer, call `update` in
-    every step.
+    the training scores and labels from the loss. Without a trainer, call `update` in every step.
 
-    The spread is the standard deviation of the scores within a list, its mean over the lists of
-    two documents or more, and over `window` steps. The warning comes if it is below `fraction` of
-    its largest value so far, or below `least`. It tells how many of the lists have documents
-    with different labels, without which no loss can separate them, and what to try.
+    The spread is the standard deviation of the scores within a list, averaged over the lists with
+    at least two documents and over `window` steps. The warning comes if it is below `fraction` of
+    its largest value so far, or below `least`. It says how many of the lists have documents with
+    different labels, which a loss needs to separate them, and what to try.
 
-    With several processes, the first one looks at its own lists. Every `window` steps the
-    device is waited for once.
+    With several processes, only the first one checks, on its own lists. It synchronizes with the
+    device once every `window` steps.
 
     Args:
         loss: the loss to read from. None (default) if you call `update`.
@@ -41,7 +40,7 @@ class CollapseAlarm(TrainerCallback):
         least: in units of score, >= 0. Default: 1e-4.
 
     Raises:
-        ValueError: an option has none of these values, or `loss` is no `RankingLoss`.
+        ValueError: an option is invalid, or `loss` is not a `RankingLoss`.
 
     >>> alarm, labels = CollapseAlarm(window=2), torch.tensor([0, 1, 1])
     >>> with warnings.catch_warnings(record=True) as found:
@@ -140,7 +139,7 @@ class CollapseAlarm(TrainerCallback):
             self._hook = None
 
     def _read(self, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Look at what the loss is called with; in evaluation the scores have no gradient."""
+        """Read the arguments of the loss; in evaluation the scores have no gradient."""
         names = ("scores", "labels", "mask")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         if given["scores"].requires_grad:

@@ -27,15 +27,15 @@ class CrossEncoderLoss(nn.Module):
     | a text | a list of texts | a list of numbers, one for each document |
 
     Exactly one score is computed for each document: lists are not padded. Scores in half precision
-    become float32 before `activation_fn`. A list that defines no loss, such as one without a
-    relevant document, adds nothing to the gradient. The loss is in training mode where the model
-    is, so the noise of `Stochastic` operators is left out in evaluation.
+    become float32 before `activation_fn`. A list whose loss is undefined, such as one without a
+    relevant document, adds nothing to the gradient. The loss is in training mode if the model is.
+    So evaluation has no noise of `Stochastic` operators.
 
     With `cached=True` the activations of only one mini-batch are in memory at a time. The forward
-    pass keeps none, and the backward pass computes each mini-batch again, with the random numbers
-    and the autocast of the first time. Gradients are those of `cached=False`, with dropout too. It
-    costs a second forward pass. Memory then depends on `mini_batch_size`, and hardly on the number
-    of documents.
+    pass stores none. The backward pass computes each mini-batch again, with the same random numbers
+    and autocast. Gradients are those of `cached=False`, even with dropout. It costs a second
+    forward pass. The memory then depends on `mini_batch_size`, and hardly on the number of
+    documents.
 
     Args:
         model: a `CrossEncoder` with one output label.
@@ -48,8 +48,8 @@ class CrossEncoderLoss(nn.Module):
             a sigmoid by default, which does not change the order.)
 
     Raises:
-        ValueError: the model has more than one output label, the loss is no `RankingLoss`, has
-            reduction "none" or needs more than labels, or an option has none of these values.
+        ValueError: the model has more than one output label, the loss is not a `RankingLoss`, has
+            reduction "none" or needs more than labels, or an option is invalid.
 
     Reference (`cached`): Gao, Zhang, Han and Callan, "Scaling deep contrastive learning batch size
     under memory limited setup", RepL4NLP 2021; Chen, Xu, Zhang and Guestrin, "Training deep nets
@@ -100,8 +100,8 @@ class CrossEncoderLoss(nn.Module):
             task: passed to the model's `preprocess`.
 
         Raises:
-            ValueError: inputs are not two columns, labels are not one for each document, there is
-                no document at all, or the loss refuses the labels.
+            ValueError: inputs are not two columns, labels do not match the documents, there is no
+                document, or the loss refuses the labels.
         """
         if len(inputs) != 2:
             raise ValueError(
@@ -147,7 +147,7 @@ class CrossEncoderLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX for the model card: this package, with the references of the loss."""
+        """BibTeX for the model card: this package and the references of the loss."""
         kinds = [
             type(one) for one in self.loss.modules() if isinstance(one, RankingLoss | RankOperator)
         ]
@@ -170,7 +170,7 @@ def check_columns(
     ValueError: labels must be one for each document, got 3 for the 2 documents of 'q'
     """
     if isinstance(labels, Tensor) or labels is None:
-        raise ValueError("labels must be a list of numbers for each query, got one value for each")
+        raise ValueError("labels must be a list of numbers for each query, got one number")
     if not len(queries) == len(documents) == len(labels):
         raise ValueError(
             "inputs must have documents and labels for each query, got "
@@ -181,8 +181,8 @@ def check_columns(
             raise ValueError(f"documents must be a list of texts for each query, got {each!r}")
         if len(each) != len(own):
             raise ValueError(
-                f"labels must be one for each document, got {len(own)} for the {len(each)} "
-                f"documents of {query!r}"
+                f"labels must have one value for each document, got {len(own)} for the "
+                f"{len(each)} documents of {query!r}"
             )
     lengths = [len(each) for each in documents]
     if not any(lengths):
@@ -191,7 +191,7 @@ def check_columns(
 
 
 def reference(kind: type) -> str:
-    """Return the reference in a class's docstring, or in that of the class that it extends.
+    """Return the reference from a class's docstring, or from that of its base class.
 
     >>> from ltr.losses import LambdaRank
     >>> reference(LambdaRank)[:23]

@@ -1,4 +1,4 @@
-"""Optuna chooses the parameters of a `NeuralRanker`, and stops trials that are behind others.
+"""Optuna searches the parameters of a `NeuralRanker`, and stops unpromising trials.
 
 Needs the extra `tune`.
 """
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 class Pruning:
     """A callback of `NeuralRanker.fit` that reports each epoch to a trial and may end the trial.
 
-    After an epoch, the trial gets the mean over the members of their best metric on the validation
-    lists so far: members keep their best epoch. If the study's pruner then finds the trial behind
-    the others, `fit` ends with `optuna.TrialPruned`, which the study counts as a pruned trial. The
-    metric goes up, so the study must have `direction="maximize"`.
+    After each epoch it reports the mean of the members' best metrics so far on the validation
+    lists, because members keep their best epoch. If the study's pruner then rejects the trial,
+    `fit` ends with `optuna.TrialPruned`, which the study counts as a pruned trial. A higher metric
+    is better, so the study must have `direction="maximize"`.
 
     Args:
         trial: what the objective of a study gets. One `fit` for a trial: the epochs are its steps.
 
     Raises:
-        ValueError: when it is called, if nothing is validated.
+        ValueError: if it is called without validation.
 
     Reference: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD
     2019.
@@ -57,12 +57,11 @@ class Pruning:
         self.trial = trial
 
     def __call__(self, history: Sequence[Sequence[float]]) -> None:
-        """Report the last epoch of the history, and raise `TrialPruned` if the trial is to end."""
+        """Report the last epoch of the history, and raise `TrialPruned` if the trial should end."""
         values = np.asarray(history, dtype=np.float64)
         if np.isnan(values[0]).any():
             raise ValueError(
-                "validation must be above 0 with Pruning, or eval_set be given to fit: nothing is "
-                "validated"
+                "validation must be above 0 with Pruning, unless eval_set is given to fit"
             )
         self.trial.report(float(np.nanmax(values, axis=0).mean()), step=len(values))
         if self.trial.should_prune():

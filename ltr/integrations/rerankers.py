@@ -17,7 +17,7 @@ LABELS = ("label", "labels", "score", "scores")
 
 
 class Lists(NamedTuple):
-    """Lists of documents to score: one entry a list."""
+    """Lists of documents to score, with one value per list in each column."""
 
     qids: list[str]
     queries: list[Any]
@@ -41,18 +41,18 @@ def evaluate_reranker(
 ) -> Evaluation:
     """Return metrics of a reranker with bootstrap intervals over the lists.
 
-    On an evaluator of the library, NDCG@k is the library's for each query, with an interval added:
-    the lists, documents and binary labels are the evaluator's, and equal scores count as all
-    their orders do on average. Scores are logits, without the model's activation function, which
-    could round different scores to 1. The mean of a `CrossEncoderNanoBEIREvaluator` is over all
-    queries, where the library's is over the data sets.
+    For an evaluator of the library, NDCG@k of each query equals the library's. The lists, documents
+    and binary labels are the evaluator's, and tied scores count as the average over all their
+    orders. Scores are logits. The model's activation function is not applied, because it could
+    round different scores to 1. The mean of a `CrossEncoderNanoBEIREvaluator` is over all queries;
+    the library's is over the data sets.
 
     Args:
         model: a `CrossEncoder`.
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
             (or rows as dicts) in the form of training, with graded labels: a query, its
             documents, and their labels in a column "label", "labels", "score" or "scores".
-        metrics: names with or without a cutoff, as in `ltr.metrics.evaluate`.
+        metrics: names with or without a cutoffoff, as in `ltr.metrics.evaluate`.
         gain: "exp2" (default) or "linear", of labels beyond 0 and 1.
         ties: order of equal scores, as in `ltr.metrics.evaluate`. Default: "expected".
         confidence: level of the intervals, in (0, 1).
@@ -63,8 +63,8 @@ def evaluate_reranker(
         name: what is evaluated, for tables and plots.
 
     Raises:
-        ValueError: data is none of these, a row lacks a column, labels are not one for each
-            document, or `ltr.metrics.evaluate` refuses a label or an option.
+        ValueError: data is none of these, a row lacks a column, labels do not match the documents,
+            or `ltr.metrics.evaluate` refuses a label or an option.
     """
     lists, (own_batch, own_prompt) = read(data)
     pairs = [
@@ -105,8 +105,8 @@ def compare_training(
 ) -> Comparison:
     """Evaluate a reranker, train it, evaluate it again, and compare the two.
 
-    Lists on which the training was chosen are no evidence: give lists that are in neither the
-    training data nor the trainer's `eval_dataset` and evaluator.
+    Lists that were used to choose the training are no evidence. Give lists that are neither in the
+    training data nor in the trainer's `eval_dataset` and evaluator.
 
     Args:
         trainer: of the model; its `train` is called once.
@@ -142,7 +142,7 @@ def read(data: Any) -> tuple[Lists, tuple[int, str | None]]:
 
 
 def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
-    """Return the lists of reranking evaluators, as these score them."""
+    """Return the lists of reranking evaluators, in their order of documents."""
     found = Lists([], [], [], [])
     for evaluator in evaluators:
         for number, sample in enumerate(evaluator.samples):
@@ -166,7 +166,7 @@ def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
 
 
 def rows(data: Iterable[dict[str, Any]]) -> Lists:
-    """Return the lists of a data set in the form of training.
+    """Return the lists of a data set with training columns.
 
     >>> rows([{"query": "q", "docs": ["a", "b"], "labels": [1]}])
     Traceback (most recent call last):
@@ -185,7 +185,7 @@ def rows(data: Iterable[dict[str, Any]]) -> Lists:
         labels = row[named[0]]
         if isinstance(documents, str) or len(documents) != len(labels):
             raise ValueError(
-                f"{named[0]} must be one for each document, got {len(labels)} for "
+                f"{named[0]} must have one value for each document, got {len(labels)} for "
                 f"{len(documents)} documents in row {number}"
             )
         found.qids.append(str(number))

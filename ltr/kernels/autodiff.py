@@ -1,4 +1,4 @@
-"""Derivatives of every kind for functions that autograd cannot look into: a rule for each.
+"""Derivatives of every kind for functions that autograd cannot trace: a rule for each.
 
 Autograd registered on a custom op breaks `vmap(grad)`, and `jvp` of it is silently zero. So the ops
 of this package have no derivatives of their own. A `Rule` computes the values of a function, its
@@ -17,10 +17,10 @@ Maybe = Tensor | None
 
 
 class Rule:
-    """A function of tensors with its derivatives. Subclasses hold all arguments but the tensors.
+    """A function of tensors with its derivatives. Subclasses hold all arguments except the tensors.
 
-    A tensor may be None. `kept` names the outputs that the derivatives need, and `constant` those
-    that have no derivative. All batch axes come first, so that `vmap` adds one more.
+    A tensor may be None. `kept` names the outputs that the derivatives need, and `constant` the
+    outputs without a derivative. All batch axes come first, so that `vmap` adds one more.
     """
 
     kept: tuple[int, ...] = ()
@@ -44,8 +44,8 @@ class Rule:
         """
         raise NotImplementedError
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        """Return the change of each output, for the change of each tensor (None for 0)."""
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        """Return the tangent of each output, given the tangent of each tensor (None for 0)."""
         raise NotImplementedError
 
 
@@ -112,8 +112,8 @@ class _Function(_Compiled):
     """A rule with forward mode, and with its batch rule."""
 
     @staticmethod
-    def jvp(ctx: Any, *moved: Any) -> tuple[Maybe, ...]:
-        return tuple(ctx.rule.tangents(moved[1:], *ctx.saved_tensors))
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Maybe, ...]:
+        return tuple(ctx.rule.tangents(tangents[1:], *ctx.saved_tensors))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:

@@ -1,9 +1,9 @@
-"""What computes, in one place: matrices or sums, and numba's code or plain PyTorch.
+"""Choose, in one place, between matrices and sums, and between numba's code and plain PyTorch.
 
 Short lists take n x n matrices, long ones sums in sort time. The two forms agree to rounding.
-`prefers_dense` decides from the number and the length of the lists, by two numbers for each kind of
-sum. `use` pins the choice. Sums are computed by numba's code on the CPU and by plain PyTorch on any
-other device.
+`prefers_dense` decides from the number and the length of the lists, with two thresholds for each
+kind of sum. `use` fixes the choice. Sums are computed by numba's code on the CPU and by plain
+PyTorch on any other device.
 """
 
 import math
@@ -56,10 +56,10 @@ _forced: list[Implementation] = []
 
 @contextmanager
 def use(form: Form) -> Iterator[None]:
-    """Pin the form of all operators within the block, on all threads, to reproduce a run.
+    """Fix the form of all operators within the block, on all threads, to reproduce a run.
 
-    By default each operator takes its n x n matrix for short lists and kernel sums for long ones:
-    see `prefers_dense`. The results differ by rounding. The pin is process-wide.
+    By default each operator uses its n x n matrix for short lists and kernel sums for long ones:
+    see `prefers_dense`. The results differ by rounding. The choice holds for the whole process.
 
     Args:
         form: "dense" for matrices, O(n^2) time and memory; "sums" for kernel sums.
@@ -84,7 +84,7 @@ def use(form: Form) -> Iterator[None]:
 
 
 def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
-    """Return whether scores of a shape (..., n) take the matrices of a kind of sum, not its sums.
+    """Return whether scores of a shape (..., n) use the matrices of a kind of sum, not its sums.
 
     >>> prefers_dense("logistic", (128,)), prefers_dense("logistic", (64, 128))
     (True, False)
@@ -126,7 +126,7 @@ def computed_by(chosen: Implementation) -> Iterator[None]:
 
 
 def is_compiled() -> bool:
-    """Return whether numba's code does the sums on the CPU.
+    """Return whether numba's code computes the sums on the CPU.
 
     >>> with computed_by(REFERENCE):
     ...     is_compiled()
@@ -140,6 +140,6 @@ def _compiled() -> Implementation:
     try:
         from ltr.kernels.cpu import CPU
     except ImportError as error:
-        warnings.warn(f"plain PyTorch does the kernel sums, slower: {error}", stacklevel=2)
+        warnings.warn(f"kernel sums run in plain PyTorch, which is slower: {error}", stacklevel=2)
         return REFERENCE
     return CPU

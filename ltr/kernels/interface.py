@@ -1,4 +1,4 @@
-"""The functions that both ways provide: the kernel sums and the row operations."""
+"""The functions that both implementations provide: the kernel sums and the row operations."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from ltr.kernels.lists import SortedLists
 
 
 class SumNumbers(NamedTuple):
-    """What to sum, in numbers: the kernels' constants as `ltr::kernel_sums` takes them."""
+    """The kernel sums to compute: the kernels' constants in the form of `ltr::kernel_sums`."""
 
     scale: float
     """1 / temperature."""
@@ -22,7 +22,7 @@ class SumNumbers(NamedTuple):
 
 
 class Implementation(NamedTuple):
-    """The functions of one way to compute. Their results are those of `ltr.kernels.reference`."""
+    """The functions of one implementation. Their results are those of `ltr.kernels.reference`."""
 
     name: str
     """The folder: "cpu" or "reference"."""

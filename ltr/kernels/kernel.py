@@ -1,4 +1,4 @@
-"""Kernels as short sums of exponentials on each side of zero, closed under differentiation.
+"""Kernels as short sums of exponentials on each side of zero; their derivatives have the same form.
 
 The engine computes y_i = sum_j k((s_i - s_j) / temperature) v_j. A `Kernel` holds k to the left
 (items above: higher scores) and to the right (items below), each as a `Profile`.
@@ -75,7 +75,7 @@ class Profile:
 class Kernel:
     """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 
-    Of two tied items the first one in the order is above the other. This makes no difference if
+    Of two tied items, the first one in the order counts as above. This makes no difference if
     above(0) = below(0), as in all kernels here that have a derivative at 0. Derivatives are by x;
     `kernel_sums` divides them by temperature^order.
 

@@ -52,7 +52,7 @@ def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
 
 
 def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
-    """Return the lists of points (..., n) that fall already, with masked points last.
+    """Return the lists of points (..., n) that are already descending, with masked points last.
 
     The mask may be in any order: only its number of real items counts.
 
@@ -99,7 +99,7 @@ def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Ten
     refuse_nested(**{name: scores})
     if not isinstance(scores, Tensor) or scores.dim() != 1:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"{name} must be flat (N,) where lengths are given, got {got}")
+        raise ValueError(f"{name} must be flat (N,) if lengths are given, got {got}")
     if name == "scores" and not scores.is_floating_point():
         raise ValueError(f"scores must be floating point, got {scores.dtype}")
     given = lengths
@@ -216,12 +216,12 @@ def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
 
 
 def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield padded tiles of ragged lists, whose shapes depend on n and the number of lists alone.
+    """Yield padded tiles of ragged lists, whose shapes depend only on n and the number of lists.
 
     `torch.compile` needs that: `pad_lists` reads the longest length. The first tile has the lists
     of up to 8 items, the next those of up to 32, then 128, and so on. A tile has as many rows as n
-    items can make such lists; most of them may be empty. All tiles together have
-    O(n log(n)) positions. Lists of length 0 are in no tile.
+    items can make such lists; most rows may be empty. All tiles together have O(n log(n))
+    positions. Lists of length 0 are in no tile.
 
     Args:
         lengths: (R,) int64, R >= 1.
@@ -229,7 +229,7 @@ def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tens
 
     Yields:
         The lists (rows,) and the items (rows, width) as int64 indices, and the mask (rows, width).
-        A row without a list is all masked, and has some list's index.
+        A row without a list is all masked, and has the index of some list.
 
     >>> [(lists, items, mask)] = length_tiles(torch.tensor([1, 2]), 3)
     >>> items[mask]

@@ -1,4 +1,4 @@
-"""The kernels that operators and losses use: constants, built once from the table."""
+"""The kernels of operators and losses: constants, built once from the table."""
 
 from typing import Literal
 
@@ -50,7 +50,7 @@ _SOFTPLUS = {level: _softplus(level) for level in LEVELS}
 
 
 def level_of(dtype: torch.dtype) -> Level:
-    """Return the level of the table that a dtype needs.
+    """Return the accuracy level of the table for a dtype.
 
     >>> level_of(torch.float64)
     'float64'
@@ -93,7 +93,7 @@ def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
 
 
 def softplus(level: Level = "float64") -> Kernel:
-    """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be higher.
+    """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be above.
 
     For items above it is the sum of |x| and a decaying part; for items below it is the decaying
     part alone. The linear part is a sum of positive numbers. So the loss of a list in the correct

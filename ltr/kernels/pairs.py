@@ -20,7 +20,7 @@ class GradedWeights(NamedTuple):
     """Pair weights |g_i - g_j| |D_i - D_j| of `graded_pair_sums`; by default all are 1.
 
     g is a function of the grade. D is a function of the rank (the position in the order of the
-    scores) that does not rise. A factor that is None counts as 1 for pairs of different grade.
+    scores) that never increases. A factor that is None counts as 1 for pairs of different grade.
     """
 
     gains: Tensor | None = None
@@ -46,8 +46,9 @@ def graded_pair_sums(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return each list's sums over y_i > y_j of w_ij log(1 + exp((s_j - s_i) / tau)) and of w_ij.
 
-    It also returns the slopes of the first sum by the scores. One compiled sweep each way computes
-    all three, and autograd records nothing. w_ij is the pair weight times the item weight of i.
+    It also returns the gradient of the first sum by the scores. One compiled sweep in each
+    direction computes all three, and autograd records nothing. w_ij is the pair weight times the
+    item weight of i.
 
     Args:
         scores: (..., n), float32 or float64.

@@ -16,8 +16,8 @@ COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32)
 def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
     """Return a few powers whose sum fits the given table: values[r] ~ sum_m c_m z_m^r.
 
-    Discounts that fall smoothly (1/log2(2 + r), 1/(1 + r), 0.9^r, 1 - r/n) need 1 to 20 powers. A
-    cut-off is not such a sum: the returned error then stays far above the tolerance.
+    Discounts that decrease smoothly (1/log2(2 + r), 1/(1 + r), 0.9^r, 1 - r/n) need 1 to 20 powers.
+    A cutoff is not such a sum: the returned error then stays far above the tolerance.
 
     Args:
         values: (n,), the discount of rank r + 1 at r = 0..n-1; anything `numpy.asarray` takes.
@@ -41,7 +41,9 @@ def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 1 or table.size == 0 or not np.isfinite(table).all():
-        raise ValueError(f"values must be one finite number a rank, got shape {table.shape}")
+        raise ValueError(
+            f"values must have one finite number for each rank, got shape {table.shape}"
+        )
     if not tolerance > 0:
         raise ValueError(f"tolerance must be > 0, got {tolerance}")
     r = spaced_ranks(len(table), 180)
@@ -99,8 +101,8 @@ def refine(
 ) -> Array:
     """Return the logarithms of the rates that best fit f at r in (weighted) least squares.
 
-    It uses variable projection: every step solves for the coefficients, so that the search is over
-    the rates alone. It uses Kaufman's Jacobian and the damping of Levenberg and Marquardt.
+    It uses variable projection: every step solves for the coefficients, so the search is only over
+    the rates. It uses Kaufman's Jacobian and the damping of Levenberg and Marquardt.
 
     Reference: Golub and Pereyra, "Separable nonlinear least squares", Inverse Problems 2003.
     """

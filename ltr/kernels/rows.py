@@ -4,9 +4,9 @@ With descending points t_0 >= t_1 >= ..., the matrix P has the rows softmax over
 
     L_ij = -sum over the gaps g_l = t_l - t_(l+1) between i and j of (2 c + 1) g_l / temperature,
 
-the gaps counted by c = 0, 1, ... from i outwards. L_ij is 0 at j = i and falls to each side. So a
-row can end where it passes a cut: the rows form a band. Every result is a sum over rows or over
-columns of P times a weight (j - i)^u. These weights are closed under differentiation, see
+the gaps counted by c = 0, 1, ... from i outwards. L_ij is 0 at j = i and decreases on each side. So
+a row can end at a cutoff: the rows form a band. Every result is a sum of P times a weight (j -
+i)^u, over rows or over columns. Derivatives of such sums have the same form, see
 `ltr.kernels.rows_function`.
 """
 

@@ -1,8 +1,8 @@
 """NeuralSort's matrices of sorted scores as differentiable functions, in O(n) memory.
 
 The functions are the products of P and of its transpose with weighted columns, and the logarithm of
-the row sums. All derivatives are such products again, of columns with weights one step higher. So
-they exist to any order, forward and backward, and nothing of the size of P is stored. One sweep
+the row sums. All derivatives are such products too, of columns whose weights have one more factor.
+So they exist to any order, forward and backward, and nothing of the size of P is stored. One sweep
 (`row_vjp`) computes the first derivatives, which a training step needs.
 
 If a scalar has the derivatives M_ij by P_ij, its derivatives by L_ij are P_ij (M_ij - r_i), with
@@ -40,7 +40,7 @@ def raised(blocks: Blocks) -> Blocks:
 
 
 class RowSoftmax:
-    """The matrix P of descending points, or its first rows, stored as the points alone.
+    """The matrix P of descending points, or its first rows, stored only as the points.
 
     Args:
         points: (..., n), descending.
@@ -130,7 +130,7 @@ class RowSoftmax:
         slack: Maybe,
         out: Tensor,
     ) -> Tensor:
-        """Return the change of `products` (`out`) for tangents of points and slack."""
+        """Return the tangent of `products` (`out`) for tangents of points and slack."""
         mean = self.mean_change(points, slack)
         if not transposed:
             return self._changes(columns, blocks, points, slack) - mean * out
@@ -143,7 +143,7 @@ class RowSoftmax:
         return change
 
     def mean_change(self, points: Maybe, slack: Maybe) -> Tensor:
-        """Return the row means (..., rows, 1) of the change of L_ij for these tangents."""
+        """Return the row means (..., rows, 1) of the tangent of L_ij for these tangents."""
         return self._changes(torch.ones_like(self.points).unsqueeze(-1), ONE, points, slack)
 
     def _changes(self, V: Tensor, blocks: Blocks, points: Maybe, slack: Maybe) -> Tensor:
@@ -188,9 +188,9 @@ class _Products(Rule):
             to_points, to_slack = P.vjp(*sides, self.blocks)
         return to_columns, to_points, to_slack, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         columns, points, slack, lengths, out = saved
-        by_columns, by_points, by_slack, _ = moved
+        by_columns, by_points, by_slack, _ = tangents
         P = RowSoftmax(points, slack, lengths, *self.numbers)
         change = torch.zeros_like(out)
         if by_columns is not None:
@@ -217,9 +217,9 @@ class _Vjp(Rule):
         function, arguments = self.plain(*saved)
         return [*torch.func.vjp(function, *arguments)[1](given[0]), None]
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         function, arguments = self.plain(*saved)
-        pairs = zip(arguments, moved, strict=False)
+        pairs = zip(arguments, tangents, strict=False)
         changes = tuple(torch.zeros_like(x) if dx is None else dx for x, dx in pairs)
         return (torch.func.jvp(function, arguments, changes)[1],)
 
@@ -257,10 +257,10 @@ class _LogSums(Rule):
         to_points = by_slope.squeeze(-1) * (2 / P.temperature)
         return to_points, torch.where(real, to_slack, 0.0), None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         points, slack, lengths = saved
         P = RowSoftmax(points, slack, lengths, *self.numbers)
-        by_points, by_slack, _ = moved
+        by_points, by_slack, _ = tangents
         change = P.mean_change(by_points, by_slack).squeeze(-1)
         if by_slack is not None:
             own = by_slack.narrow(-1, 0, P.rows) / P.temperature

@@ -1,8 +1,8 @@
-"""SoftSort's ranks for power 1: kernel sums, fused into one compiled call each way on the CPU.
+"""SoftSort's ranks for power 1: kernel sums, fused into one compiled call per direction on the CPU.
 
 In sorted order the ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the matrix of
 exp(-|t_i - t_j| / temperature). With h = dLoss/dy, grad_c = -(K h) u / c = dLoss/dc, and S v = K'
-v, the sums of the slopes, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
+v, the sums with the derivative of the kernel, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,8 @@ def compiled_ranks(
             here, in the same call.
         temperature: > 0.
 
-    Cost: the sort and O(n), one compiled call each way. It is differentiable to any order;
+    Cost: the sort and O(n), one compiled call each for forward and backward. It is differentiable
+    to any order;
     derivatives of higher order use `kernel_sums`.
 
     >>> compiled_ranks(torch.tensor([0.1, 0.9, 0.4]), None, None, 0.2)
@@ -49,7 +50,7 @@ def compiled_ranks(
 def fused(scores: Tensor) -> bool:
     """Return whether `compiled_ranks` takes these scores: plain tensors on the CPU, with numba.
 
-    `torch.compile` takes the sums, which every device has. A pinned form is kept.
+    `torch.compile` uses the sums, which work on every device. A form fixed by `use` is respected.
     """
     if type(scores) not in PLAIN or not scores.is_cpu or not scores.numel():
         return False
@@ -79,10 +80,10 @@ class _Ranks(Rule):
         slopes = torch.ops.ltr.softsort_slopes(scores, mask, order, sums, h, self.temperature)
         return slopes, None, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         scores, mask, _, _, order = saved
         lists, u, c, one = _parts(scores, mask, order, self.temperature)
-        change, k = moved[0], laplace()
+        change, k = tangents[0], laplace()
         assert change is not None
         slope = k.derivative
         outputs = [(0, slope), (1, slope), (2, slope), (3, slope)]

@@ -78,8 +78,8 @@ class _FallingValues(Rule):
         assert g is not None
         return (torch.zeros_like(g).scatter(-1, order, g),)
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = moved[0]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = tangents[0]
         assert change is not None
         return (change.gather(-1, descending_order(saved[0])),)
 
@@ -101,7 +101,7 @@ def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
-    """Sort float32 on the CPU: numpy sorts one number, a score's bits and its position."""
+    """Sort float32 on the CPU: numpy sorts one number per score, its bits and its position."""
     import numpy as np
 
     if scores.dtype in HALF:

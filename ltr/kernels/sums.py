@@ -1,4 +1,4 @@
-"""The primitive: sums of a kernel over sorted scores, and their derivatives of any order.
+"""The basic function: sums of a kernel over sorted scores, and their derivatives of any order.
 
 Let g be the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j. The gradient of v is the
 transposed kernel's sum of g. The gradient of s_i is g_i (k' v)_i - v_i (k'^T g)_i, with k' the
@@ -68,7 +68,7 @@ def check_sums(
     lists: SortedLists,
     temperature: float,
 ) -> None:
-    """Raise a ValueError unless these arguments of `kernel_sums` belong together."""
+    """Raise a ValueError unless these arguments of `kernel_sums` fit together."""
     if scores.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"scores must be float32 or float64, got {scores.dtype}")
     if not temperature > 0:
@@ -90,8 +90,8 @@ def check_sums(
     shape = scores.shape if lists.order is None else lists.order.shape
     if shape != scores.shape or lists.starts.shape[:-1] != scores.shape[:-1]:
         raise ValueError(
-            f"lists must be those of scores {tuple(scores.shape)}, got an order {tuple(shape)} "
-            f"and starts {tuple(lists.starts.shape)}"
+            f"lists must fit scores {tuple(scores.shape)}, got an order {tuple(shape)} and "
+            f"starts {tuple(lists.starts.shape)}"
         )
 
 
@@ -104,8 +104,8 @@ def inner_sums(
 ) -> tuple[Tensor, ...]:
     """Return `kernel_sums` as a part of a rule, without checks.
 
-    They have derivatives only if grad mode is enabled and nothing is compiled, since torch.compile
-    has no second derivatives.
+    They have derivatives only if grad mode is enabled and nothing is compiled, because
+    torch.compile supports no second derivatives.
     """
     rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns
@@ -150,16 +150,16 @@ class _KernelSums(Rule):
                 column, _ = self.outputs[o]
                 if by_scores:
                     own, others = next(found), next(found)
-                    moved = torch.addcmul(own * gradient, columns[column], others, value=-1)
-                    of_scores = moved if of_scores is None else of_scores + moved
+                    part = torch.addcmul(own * gradient, columns[column], others, value=-1)
+                    of_scores = part if of_scores is None else of_scores + part
                 if by_column[column]:
                     part, total = next(found), of_columns[column]
                     of_columns[column] = part if total is None else total + part
         return [of_scores, None, None, None, *of_columns]
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         x, order, starts, lengths, *columns = saved
-        by_scores, _, _, _, *by_column = moved
+        by_scores, _, _, _, *by_column = tangents
         sources, wanted, parts = list(columns), [], []
         for column, kernel in self.outputs:
             if by_scores is not None:

@@ -1,7 +1,7 @@
 """NeuralSort's rows of lists whose points are all equal: each is 1 / m at the m real points.
 
-A network that starts at zero ties all scores. Then all rows are the same, and sums over them come
-from sums of powers of the position, in O(n) time.
+A network that starts at zero gives all items equal scores. Then all rows are the same, and sums
+over them come from sums of powers of the position, in O(n) time.
 """
 
 import math

@@ -39,7 +39,7 @@ def kernel_sums_at(
 ) -> tuple[Tensor, ...]:
     """Return, for each output (c, k), y_i = sum_j k((q_i - s_j) / tau) v_cj at queries q_i.
 
-    A query is a point of weight 0 among the sources. So there is one sort and one sweep of both.
+    A query is a point of weight 0 among the sources. So one sort and one sweep serve both.
 
     Args:
         queries: (..., q), float32 or float64, in any order.

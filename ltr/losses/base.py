@@ -1,4 +1,4 @@
-"""The contract of losses, and the one place where lists become a number."""
+"""The contract of losses, and the only code that reduces lists to a number."""
 
 import math
 from numbers import Real
@@ -22,7 +22,9 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class RankingLoss(nn.Module):
-    """Base class of losses: scores, labels, mask=None, weights=None -> a scalar.
+    """Base class of losses, which map the scores and labels of lists to a number.
+
+    The arguments are scores, labels, mask=None, weights=None; the result is a scalar.
 
     With reduction="none" the result has one number for each list. To write a new loss, subclass
     this and define `per_list`. Every loss follows these rules:
@@ -139,7 +141,7 @@ class RankingLoss(nn.Module):
         Raises:
             ValueError: a shape or dtype is wrong; a label or a weight of a real item is not
                 finite; a weight is negative; a label is negative and `grades` is True. Values are
-                read on the CPU only. Off the CPU that would wait for the device, and in
+                read on the CPU only. On a GPU that would wait for the device, and in
                 `torch.compile` and `vmap` tensors have no values to read. There such a label or
                 weight makes the loss of its list NaN.
 
@@ -199,7 +201,7 @@ class RankingLoss(nn.Module):
     ) -> tuple[dict[str, Tensor], Tensor | None]:
         """Check labels and weights. Return `given` and None, or which items are bad: (..., n) bool.
 
-        Bad values are 0 in what is returned. They are returned only where they cannot be read.
+        Bad values are 0 in the result. They are returned only if they cannot be read.
         """
         wrong = None
         for name in ("labels", "weights"):
@@ -223,7 +225,7 @@ def check_exclusive(
     nested: bool,
     padding: float | None,
 ) -> None:
-    """Raise `ValueError` if more than one of the arguments says what the lists are.
+    """Raise `ValueError` if more than one of the arguments defines the lists.
 
     >>> check_exclusive(None, [1, 2], torch.tensor([1, 2, 2]), False, None)
     Traceback (most recent call last):

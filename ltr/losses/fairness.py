@@ -8,13 +8,16 @@ from torch import Tensor
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.ndcg import SoftNDCG
-from ltr.losses.soft import cut, rank_operator, weighted_mean
+from ltr.losses.soft import cutoff_discount, rank_operator, weighted_mean
 from ltr.operators import RankOperator
 from ltr.shapes import check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):
-    """(mean exposure of one group - mean exposure of the other)^2, with exposure by soft ranks.
+    """Penalty on a difference in exposure between two groups of items.
+
+    The loss is (mean exposure of one group - mean exposure of the other)^2, with exposure by soft
+    ranks.
 
     An item's exposure is discount(soft rank), such as 1 / log2(1 + rank). The first group are
     the items with a group id above 0. The second group are the others. With `merit` each group's
@@ -30,13 +33,14 @@ class ExposureParity(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: count exposure among the first k only, by a smooth cut at rank k + 1/2. Default: all.
+        top_k: count exposure among the first k only, by a smooth cutoff at rank k + 1/2. Default:
+            all.
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.
         one_sided: whether the first group may have more exposure. Default: False.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
 
-    `forward` has a further argument, `groups` (..., n). By default it is the labels. Weights make
+    `forward` has one more argument, `groups` (..., n). By default it is the labels. Weights make
     the means over the groups weighted means.
 
     Raises:
@@ -84,7 +88,7 @@ class ExposureParity(RankingLoss):
         w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
         first = w * masked_fill((groups > 0).to(scores.dtype), mask)
         second = w - first
-        discount = cut(discount_function(self.discount), self.top_k, self.operator)
+        discount = cutoff_discount(discount_function(self.discount), self.top_k, self.operator)
         exposure = self.operator.discounts(discount, scores, mask)
         gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
         defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
@@ -102,7 +106,7 @@ class ExposureParity(RankingLoss):
 class Penalized(RankingLoss):
     """A ranking loss plus a penalty: loss + strength * penalty.
 
-    For unusual lists it is the sum of what the two give.
+    For unusual lists it is the sum of the two values.
 
     Args:
         loss: any `RankingLoss`. Default: `SoftNDCG()`.

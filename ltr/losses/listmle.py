@@ -45,7 +45,10 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ListMLE(RankingLoss):
-    """Negative log-likelihood of the order by labels under the Plackett-Luce model of the scores.
+    """Negative log-likelihood of the correct order in a random model of orders (ListMLE).
+
+    The model is that of Plackett and Luce with the scores, and the correct order is that of the
+    labels.
 
     With pi, the items in the order of their labels, the highest first, the loss is
 
@@ -72,7 +75,7 @@ class ListMLE(RankingLoss):
         ties: "mean", "random" or "first".
 
     Raises:
-        ValueError: top_k or ties has none of these values.
+        ValueError: top_k or ties is invalid.
 
     Reference: Xia, Liu, Wang, Zhang and Li, "Listwise approach to learning to rank: theory and
     algorithm", ICML 2008; Efron, "The efficiency of Cox's likelihood function for censored data",
@@ -159,7 +162,7 @@ class PListMLE(ListMLE):
         ties: see `ListMLE`.
 
     Raises:
-        ValueError: discount or ties has none of these values.
+        ValueError: discount or ties is invalid.
 
     Reference: Lan, Zhu, Guo, Niu and Cheng, "Position-aware ListMLE: a sequential learning process
     for ranking", UAI 2014.
@@ -210,7 +213,8 @@ def _total(weight: Tensor, each: Tensor, real: Tensor, defined: Tensor) -> Tenso
 def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
     """Return the mean of x over each item's ties.
 
-    It is the difference of two sums from the end, since there x is small and little is lost.
+    It is the difference of two sums from the end, because x is small there and little precision is
+    lost.
     """
     sums = x.flip(-1).cumsum(-1).flip(-1)
     sums = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)

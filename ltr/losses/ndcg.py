@@ -19,7 +19,7 @@ from ltr.gains import (
 from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction, check_flag, first_value
 from ltr.losses.scaling import sinkhorn_scaled
-from ltr.losses.soft import check_rows, cut, shortfall, sort_operator
+from ltr.losses.soft import check_rows, cutoff_discount, shortfall, sort_operator
 from ltr.losses.softmax import ragged_softmax_divergence, softmax_divergence
 from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator, Standardized
 from ltr.operators.base import check_operator
@@ -29,7 +29,9 @@ Mean = Literal["harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    r"""1 - NDCG on soft ranks; by default of the harmonic mean of the discounts, which trains best.
+    r"""1 - NDCG on soft ranks: a differentiable loss for NDCG.
+
+    By default it uses the harmonic mean of the discounts, which trains best.
 
     With gains g_i, shares p_i = g_i / sum of g, discounts d and soft ranks r_i, the DCG of a list
     is the sum of its gains times the arithmetic mean of the discounts, sum of p_i d(r_i). The
@@ -38,26 +40,26 @@ class SoftNDCG(RankingLoss):
         harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
 
-    Both are 0 for an ideal order alone, and a network that lowers the first one raises a lower
-    bound of NDCG. They differ in what they ask for on the way there. The gradient of the arithmetic
-    mean at rank r is that of 1 / log2(1 + r), and falls like 1 / (r log(r)^2). A relevant item far
-    down hardly pulls, so training soon gives up on it, spreads the scores of the others until
-    their ranks are hard, and stops. The harmonic mean has the gradient of log2(1 + r), which falls
-    like 1 / r. (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax
-    cross-entropy.) The guide "How to train on soft NDCG" has measurements.
+    Both are 0 only for an ideal order, and a network that lowers the first one raises a lower bound
+    of NDCG. They differ in their gradients. The gradient of the arithmetic mean at rank r is that
+    of 1 / log2(1 + r), and decreases like 1 / (r log(r)^2). A relevant item at a low position has
+    almost no gradient. So training soon ignores it, spreads the other scores until their ranks are
+    hard, and stops. The harmonic mean has the gradient of log2(1 + r), which decreases like 1 / r.
+    (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax cross-entropy.) The guide
+    "How to train on soft NDCG" has measurements.
 
     With `softmax` = w the loss is that plus w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
-    the same shares p and the scores as they are. It holds their scale. A loss of standardized
-    scores alone has the gradient g with sum of s_i g_i = 0, so nothing does: the spread of a
-    network's scores sinks to a tenth of what it is with softmax, and a step of the optimizer
-    changes the order of more pairs. The cross-entropy is smallest at s_i = log(p_i) plus a
-    constant, so it asks for a spread that says how sure a list is. For graded labels the least
-    value of the sum is a little above 0.
+    the same shares p and the unstandardized scores. This term controls the scale of the scores. The
+    gradient g of a loss of standardized scores has sum of s_i g_i = 0, so without this term nothing
+    does. The spread of a network's scores then falls to a tenth of that with softmax, and a step of
+    the optimizer changes the order of more pairs. The cross-entropy is smallest at s_i = log(p_i)
+    plus a constant, so the spread then expresses how certain the order of a list is. For graded
+    labels, the minimum of the sum is slightly above 0.
 
     Measured with one network, `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)` is level with
-    `SoftmaxLoss` and `XENDCG` on seven sets by paired tests, and ahead of them on none. Without the
-    softmax term it is behind by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For
-    NDCG@10 alone, `XENDCG(gamma="random")` is as good a choice, and the simpler one.
+    `SoftmaxLoss` and `XENDCG` on seven sets by paired tests, and never ahead. Without the softmax
+    term it is behind by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For NDCG@10
+    alone, `XENDCG(gamma="random")` is as good and simpler.
 
     With hard ranks, `mean="arithmetic"` is exactly 1 - `ltr.metrics.NDCG`, and with `SigmoidRank`
     it is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG
@@ -70,9 +72,9 @@ class SoftNDCG(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
             does not depend on the scale of the scores.
-        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly), for the
-            arithmetic mean alone. Default: all, for NDCG@k too: on long lists a new network has
-            hardly any gradient behind the cut.
+        top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact), for the
+            arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
+            hardly any gradient after the cutoff.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
             The harmonic mean needs discounts above 0. On the CPU a function that gives another one
@@ -207,7 +209,7 @@ class SoftNDCG(RankingLoss):
         discount = discount_function(self.discount)
         if self.mean == "harmonic":
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
-        return discount, cut(discount, self.top_k, self.operator)
+        return discount, cutoff_discount(discount, self.top_k, self.operator)
 
     def _shortfall(self, soft: Tensor, ideal: Tensor) -> Tensor:
         if self.mean == "arithmetic":
@@ -220,12 +222,13 @@ class ApproxNDCG(SoftNDCG):
     """1 - NDCG on ranks by sigmoids of score differences, with the arithmetic mean of discounts.
 
     It is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under the name of the literature.
-    Where there is much to learn, `SoftNDCG()` trains far better: see there.
+    If there is much to learn, `SoftNDCG()` trains far better; its docstring explains why.
 
     Args:
         temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
             ranks. Default: 0.1.
-        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
+        top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default:
+            all.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
 
@@ -261,20 +264,22 @@ class ApproxNDCG(SoftNDCG):
 
 
 class NeuralNDCG(RankingLoss):
-    """1 - NDCG of softly sorted gains: sum over positions of (P gains)_i * discount(i) / ideal.
+    """1 - NDCG of softly sorted gains.
+
+    NDCG is the sum over positions of (P gains)_i * discount(i) / ideal.
 
     Only the first `top_k` rows of P are computed. The transposed form of the paper gives each
     item the discount (P^T discounts)_j. Without scaling that is the same number, summed in another
     order.
 
-    With `scaling` the matrix is built, and its columns and rows are divided by their sums in turn.
-    The two forms then differ by the side that is divided last. Here it is the rows, so sorted gains
-    are means of gains. In the transposed form it is the columns, so discounts are means of
-    discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
+    With `scaling` the matrix is built, and its columns and rows are divided by their sums in
+    alternation. The two forms then differ in which sums are made 1 last. Here it is the rows, so
+    sorted gains are means of gains. In the transposed form it is the columns, so discounts are
+    means of discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0. The operator decides how tied scores share the positions. Without
-    scaling an item may stand at several positions, so the soft NDCG may be above 1.
+    scaling an item may have several positions, so the soft NDCG may be above 1.
 
     Args:
         operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
@@ -354,8 +359,8 @@ class NeuralNDCG(RankingLoss):
 class PiRank(NeuralNDCG):
     """1 - NDCG@k of softly sorted gains, for which only the first k rows of P are computed.
 
-    It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a cut
-    at 10 by default. The paper's straight-through variant is
+    It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a
+    cutoff of 10 by default. The paper's straight-through variant is
     `PiRank(StraightThrough(NeuralSort()))`. The paper lowers the temperature during training.
 
     The special cases are those of `NeuralNDCG`.

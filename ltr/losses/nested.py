@@ -31,7 +31,7 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
     lengths: Tensor | None = None
     for name, x in tensors.items():
         if not isinstance(x, Tensor) or not x.is_nested:
-            raise ValueError(f"{name} must be nested too if one of {', '.join(tensors)} is")
+            raise ValueError(f"{name} must be nested if one of {', '.join(tensors)} is nested")
         if x.layout != torch.jagged or x.dim() != 2:
             raise ValueError(
                 f"{name} must be nested with layout=torch.jagged and two dimensions "

@@ -8,7 +8,9 @@ from ltr.shapes import check_number
 
 
 class PairCost(nn.Module):
-    """The cost of a pair, cost(t, gap), and its gradient by t.
+    """Base class of costs of a pair of items.
+
+    A cost is a function cost(t, gap), with its gradient by t.
 
     t is the score of the item with the higher label minus the score of the other item. gap > 0 is
     the difference of their labels. Both methods are elementwise and finite for any finite t.
@@ -40,7 +42,7 @@ class PairCost(nn.Module):
     def reversed(
         self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return `both` at -t, given cost and gradient at t >= 0.
+        """Return `both` at -t, given the cost and its gradient at t >= 0.
 
         A subclass overrides this if computing them from those at t is cheaper.
         """
@@ -48,7 +50,10 @@ class PairCost(nn.Module):
 
 
 class LogisticCost(PairCost):
-    """log(1 + exp(-t / temperature)): the negative log-likelihood of the pair's order."""
+    """Logistic cost of a pair, as in RankNet.
+
+    The cost is log(1 + exp(-t / temperature)): the negative log-likelihood of the pair's order.
+    """
 
     uses_gap = False
 
@@ -66,7 +71,7 @@ class LogisticCost(PairCost):
         return F.softplus(_divided(t, -self.temperature), threshold=50)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the gradient, from -1 / temperature for pairs far in the wrong order, to 0."""
+        """Return the gradient: from -1 / temperature for pairs far in the wrong order, up to 0."""
         return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
@@ -96,7 +101,10 @@ def _divided(x: Tensor, divisor: float) -> Tensor:
 
 
 class HingeCost(PairCost):
-    """max(0, margin - t)."""
+    """Hinge cost: no cost if the pair is in the right order by a margin.
+
+    It is max(0, margin - t).
+    """
 
     uses_gap = False
 
@@ -114,7 +122,10 @@ class HingeCost(PairCost):
 
 
 class SoftZeroOneCost(PairCost):
-    """1 / (1 + exp(t / temperature)): near 0 for a right pair, near 1 for a wrong one."""
+    """Smoothed 0-1 error of a pair.
+
+    The cost is 1 / (1 + exp(t / temperature)): near 0 for a right pair, near 1 for a wrong one.
+    """
 
     uses_gap = False
 
@@ -133,7 +144,9 @@ class SoftZeroOneCost(PairCost):
 
 
 class ExponentialCost(PairCost):
-    """RankBoost's exp(-t), continued by its tangent below t = -limit, so it does not overflow.
+    """Exponential cost of a pair, as in RankBoost.
+
+    It is exp(-t), continued by its tangent below t = -limit, so it does not overflow.
 
     The value is at most the dtype's largest number divided by 2^34, so that sums over the pairs of
     130,000 items stay finite. In float32 that is 2e28, which is reached at a gap of 4e19 with the
@@ -152,7 +165,7 @@ class ExponentialCost(PairCost):
             )
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the exponential, or its tangent where it would overflow."""
+        """Return the exponential, or its tangent if it would overflow."""
         most = torch.finfo(t.dtype).max / 2**34
         cost = self._limited(t) * (1 + (-t - self.limit).relu())
         return cost.clamp(max=most)
@@ -166,7 +179,10 @@ class ExponentialCost(PairCost):
 
 
 class SquaredCost(PairCost):
-    """(t - gap)^2: the difference of two scores should be that of their labels."""
+    """Squared error of the difference of two scores.
+
+    The cost is (t - gap)^2: the difference of two scores should be that of their labels.
+    """
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the squared error of the difference."""

@@ -1,4 +1,4 @@
-"""The sums over pairs, with their derivatives: in sort time, or in tiles of bounded memory."""
+"""The sums over pairs, with their derivatives: in sort time, or in tiles with limited memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def _graded_sums(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return sums, weights and slopes in sort time, or None if that is not possible."""
+    """Return sums, weights and gradients in sort time, or None if that is not possible."""
     temperature = cost.logistic_temperature
     if temperature is None or scores.device.type != "cpu":
         return None
@@ -68,7 +68,7 @@ def _tile_sums(
     weights: Tensor | None,
     slopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return sums, weights and, if `slopes`, slopes over all pairs, in tiles of rows."""
+    """Return sums, weights and, if `slopes`, gradients over all pairs, in tiles of rows."""
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
     s, n = lists.scores, scores.shape[-1]
@@ -90,7 +90,7 @@ def _tile_sums(
 
 @dataclass(frozen=True, eq=False)
 class _PairSums(Rule):
-    """The sums over pairs: the forward computes the slopes too, which the backward uses."""
+    """The sums over pairs: the forward also computes the gradients that the backward uses."""
 
     cost: PairCost
     pair_weights: PairWeights
@@ -118,9 +118,9 @@ class _PairSums(Rule):
             gradient = _plain_slopes(self.cost, self.pair_weights, *lists)
         return g.unsqueeze(-1) * gradient, None, None, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         *lists, _ = saved
-        change = moved[0]
+        change = tangents[0]
         assert change is not None
         slopes = _plain_slopes(self.cost, self.pair_weights, *lists)
         return (slopes * change).sum(-1), None, None
@@ -239,7 +239,7 @@ def rank_lists(
 
 
 class PairSums(NamedTuple):
-    """The sum of weight * cost, the sum of weights, and the slopes of a block of pairs."""
+    """The sum of weight * cost, the sum of weights, and the gradients of a block of pairs."""
 
     total: Tensor  # (...)
     weight: Tensor  # (...)

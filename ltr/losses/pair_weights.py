@@ -25,7 +25,9 @@ Truncation = Literal["metric", "any", "both"]
 
 
 class PairWeights(nn.Module):
-    """The weight of a pair, from the labels and from the ranks by the current scores.
+    """Base class of weights of pairs, which say how much each pair counts.
+
+    A weight is computed from the labels and from the ranks by the current scores.
 
     The items are in the order of their scores, the highest first (ties in the order of the list),
     so the position of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
@@ -33,13 +35,14 @@ class PairWeights(nn.Module):
     subclass defines one of the two methods, or both.
 
     Args:
-        top_k: the rank k of the cut. Default: no cut.
-        truncation: the kind of cut, if `top_k` is given. "metric": the weights of the metric at k,
-            which the subclass documents. "any": the weights without a cut, but only for pairs with
-            an item among the first k. "both": the same, but only for pairs with both items there.
+        top_k: the cutoff k. Default: no cutoff.
+        truncation: the kind of cutoff, if `top_k` is given. "metric": the weights of the metric at
+            k, which the subclass documents. "any": the weights without a cutoff, but only for pairs
+            with an item among the first k. "both": the same, but only for pairs with both items
+            there.
 
     Raises:
-        ValueError: top_k or truncation has none of these values.
+        ValueError: top_k or truncation is invalid.
 
     >>> from ltr.losses import LambdaLoss, PairWeights
     >>> class Gap(PairWeights):
@@ -83,7 +86,7 @@ class PairWeights(nn.Module):
         return None
 
     def kept(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return True for the pairs that count: each once, if the cut keeps it: (a, b) bool."""
+        """Return True for the pairs that count, each once, within the cutoff: (a, b) bool."""
         once = i < j
         if self.top_k is None or self.truncation == "metric":
             return once
@@ -112,17 +115,19 @@ class PairWeights(nn.Module):
         return weights._replace(last=self.top_k)
 
     def extra_repr(self) -> str:
-        """Return the cut, if there is one."""
+        """Return the cutoff, if there is one."""
         return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
 
 
 class LabelDifference(PairWeights):
-    """|y_i - y_j|: a pair counts by how far its labels are apart.
+    """Weights a pair by the difference of its labels.
+
+    The weight is |y_i - y_j|.
 
     As a bound on the average relevance position these weights are `ARPLoss2`.
 
     Reference: Burges et al., "Learning to rank with nonsmooth cost functions", NeurIPS 2006, in
-    which pairs "cost" more the more their grades differ.
+    which a pair "costs" more the more its grades differ.
 
     >>> from ltr.losses import LambdaLoss
     >>> LambdaLoss(LabelDifference())(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
@@ -147,7 +152,9 @@ class LabelDifference(PairWeights):
 
 
 class ARPLoss2(LabelDifference):
-    """|y_i - y_j|: the tighter bound on the average relevance position.
+    """Weights for the average relevance position, by the tighter bound.
+
+    The weight is |y_i - y_j|.
 
     The weights equal those of `LabelDifference`. Reference: Wang et al., "The LambdaLoss framework
     for ranking metric optimization", CIKM 2018, which gives the bound this name.
@@ -155,7 +162,9 @@ class ARPLoss2(LabelDifference):
 
 
 class ARPLoss1(PairWeights):
-    """y_i for every other item j, which could be above i, equal labels included.
+    """Weights for the average relevance position, by the looser bound.
+
+    The weight is y_i for every other item j, which could be above i, equal labels included.
 
     This is the looser bound on the average relevance position, sum of y_i * rank_i. Both orders of
     a pair count, (i, j) with y_i and (j, i) with y_j. So the minimum of the loss is above 0 if two
@@ -194,18 +203,18 @@ class _NDCGWeights(PairWeights):
 
     @property
     def full(self) -> Callable[[Tensor], Tensor]:
-        """The discount, without a cut."""
+        """The discount, without a cutoff."""
         return discount_function(self.discount)
 
     @property
     def cut(self) -> Callable[[Tensor], Tensor]:
-        """The discount, with 0 behind `top_k` if the metric is cut."""
+        """The discount, 0 after `top_k` if the metric has this cutoff."""
         return (
             self.full if self.metric_k is None else truncated(self.full, self.metric_k, exact=True)
         )
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the gains divided by the ideal DCG, which is cut at `top_k` if it is given."""
+        """Return the gains divided by the ideal DCG, which has the cutoff `top_k` if given."""
         gains = ndcg_gains(labels, mask, None, self.gain)
         ideal = ideal_dcg(gains, self.full, self.top_k).unsqueeze(-1)
         return (gains / torch.where(ideal > 0, ideal, 1.0),)
@@ -216,7 +225,9 @@ class _NDCGWeights(PairWeights):
 
 
 class DeltaNDCG(_NDCGWeights):
-    """|G_i - G_j| |D_i - D_j|: the change of NDCG if the two items swap positions. LambdaRank's.
+    """Weights a pair by the change of NDCG if its items swap positions, as in LambdaRank.
+
+    The weight is |G_i - G_j| |D_i - D_j|.
 
     G is the gain divided by the ideal DCG. D is the discount of the item's current rank, which
     comes from the sort of the loss for tied scores too. The product is a sum of products of the
@@ -224,10 +235,10 @@ class DeltaNDCG(_NDCGWeights):
 
     Args:
         top_k: NDCG@k. Default: the whole list.
-        truncation: "metric" (default) sets D to 0 behind rank k, so pairs with both items behind k
-            have weight 0 (rax, TF-Ranking). "any" does not cut D, and leaves out these pairs only
-            (LightGBM's truncation level). "both" leaves out all pairs except those with both items
-            among the first k (allRank's k).
+        truncation: "metric" (default) sets D to 0 after rank k, so pairs with both items after k
+            have weight 0 (rax, TF-Ranking). "any" has D at all ranks, and leaves out these pairs
+            only (LightGBM's truncation level). "both" leaves out all pairs except those with both
+            items among the first k (allRank's k).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (the default), "letor4", or a function of the ranks.
 
@@ -255,7 +266,7 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # Discounts of ranks 1 to n, with 0 behind top_k, as an array. They are cached, since for short
+    # Discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since for short
     # lists they would take a tenth of the time.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
@@ -263,11 +274,13 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 
 
 class NDCGLoss1(_NDCGWeights):
-    """G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
+    """Weights for NDCG by LambdaLoss's looser bound.
+
+    G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
 
     Both orders of a pair count, so the minimum of the loss is above 0 if two items are relevant.
-    The arguments are those of `DeltaNDCG`: "metric" sets D to 0 behind rank k, "any" and "both"
-    leave out the pairs named there. Reference: Wang et al., CIKM 2018.
+    The arguments are those of `DeltaNDCG`: "metric" sets D to 0 after rank k, "any" and "both"
+    leave out the pairs described there. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
@@ -282,10 +295,12 @@ class NDCGLoss1(_NDCGWeights):
 
 
 class NDCGLoss2(_NDCGWeights):
-    """|G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
+    """Weights for NDCG by LambdaLoss's tighter bound.
+
+    The weight is |G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
 
     The arguments are those of `DeltaNDCG`, except that "metric" is the correction of Jagerman et
-    al. 2022 for NDCG@k: the weight of a pair with an item behind rank k is multiplied by
+    al. 2022 for NDCG@k: the weight of a pair with an item after rank k is multiplied by
     1 / (1 - D(the larger rank)).
 
     Reference: Wang et al., CIKM 2018; Jagerman, Qin, Wang, Bendersky and Najork, "On optimizing
@@ -308,7 +323,10 @@ class NDCGLoss2(_NDCGWeights):
 
 
 class NDCGLoss2PP(NDCGLoss2):
-    """mu times the weight of `NDCGLoss2` plus that of `DeltaNDCG`: LambdaLoss's NDCG-Loss2++.
+    """Weights for NDCG by LambdaLoss's NDCG-Loss2++.
+
+    The weight is mu times the weight of `NDCGLoss2` plus that of `DeltaNDCG`: LambdaLoss's
+    NDCG-Loss2++.
 
     Args:
         mu: >= 0. Default: 10, as in the paper.
@@ -338,7 +356,9 @@ class NDCGLoss2PP(NDCGLoss2):
 
 
 class DeltaMAP(PairWeights):
-    """The exact change of average precision if the two items swap positions; relevant is y > 0.
+    """Weights a pair by the change of average precision if its items swap positions.
+
+    The change is exact; relevant is y > 0.
 
     A swap of two relevant items changes nothing, so their pair has weight 0.
 
@@ -365,18 +385,20 @@ class DeltaMAP(PairWeights):
         return relevant, as_upper / total, as_lower / total
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the size of the change."""
+        """Return the absolute change of the metric."""
         return (upper[0] - lower[0]).abs() * (upper[1] + lower[2]).abs()
 
 
 class DeltaMRR(PairWeights):
-    """The exact change of the reciprocal rank if the two items swap positions; relevant is y > 0.
+    """Weights a pair by the change of the reciprocal rank if its items swap positions.
+
+    The change is exact; relevant is y > 0.
 
     A pair has a weight above 0 in two cases: its upper item is the first relevant one and its lower
     item is not relevant, or its lower item is relevant and would become the first relevant one.
 
     Args:
-        top_k: the reciprocal rank of a first relevant item behind rank k is 0. Default: the whole
+        top_k: the reciprocal rank of a first relevant item after rank k is 0. Default: the whole
             list.
         truncation: see `PairWeights`.
 
@@ -403,7 +425,9 @@ class DeltaMRR(PairWeights):
 
 
 class DeltaPrecision(PairWeights):
-    """1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
+    """Weights a pair by the change of precision@k if its items swap positions.
+
+    The weight is 1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
 
     This is the change of precision@k if the two items swap positions; relevant is y > 0. A list of
     at most k items has no such pair.
@@ -420,7 +444,7 @@ class DeltaPrecision(PairWeights):
         return ((labels > 0).to(labels.dtype),)
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return 1 / k for ranks on different sides of the cut."""
+        """Return 1 / k for ranks on different sides of the cutoff."""
         assert self.top_k is not None
         return ((i <= self.top_k) & (j > self.top_k)).to(i.dtype) / self.top_k
 

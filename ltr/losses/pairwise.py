@@ -42,7 +42,7 @@ class PairwiseLoss(RankingLoss):
         normalize: True (default) divides a list's sum by the sum of its weights. False does not.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     >>> PairwiseLoss(HingeCost())(torch.tensor([0.5, 0.0]), torch.tensor([1.0, 0.0]))
     tensor(0.5000)
@@ -75,7 +75,8 @@ class PairwiseLoss(RankingLoss):
 class PairwiseHinge(PairwiseLoss):
     """Pairwise hinge loss: the mean of max(0, margin - (s_i - s_j)), over pairs with y_i > y_j.
 
-    `PairwiseLoss` documents weights, special cases and cost. At the margin itself the slope is 0.
+    `PairwiseLoss` documents weights, special cases and cost. At the margin itself the gradient is
+    0.
 
     Args:
         margin: > 0, in units of score.
@@ -98,12 +99,12 @@ class PairwiseHinge(PairwiseLoss):
 
 
 class PairwiseSoftZeroOne(PairwiseLoss):
-    """The smoothed share of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
+    """The smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
-    and cost. The cost of a pair is bounded, so the loss is robust to pairs that cannot be right.
-    For the same reason a pair that is wrong by many temperatures has nearly no gradient.
-    So training should start from scores near each other.
+    and cost. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels. For
+    the same reason a pair that is wrong by many temperatures has nearly no gradient. So training
+    should start with similar scores.
 
     Args:
         temperature: > 0, in units of score. As it falls to 0, the loss becomes the share itself,
@@ -129,7 +130,7 @@ class PairwiseExponential(PairwiseLoss):
     """RankBoost's loss: the mean of exp(-(s_i - s_j)), over pairs with y_i > y_j.
 
     `PairwiseLoss` documents weights, special cases and cost. For a pair that is wrong by more than
-    `limit` the exponential is replaced by its tangent, and the value is limited where a sum over
+    `limit` the exponential is replaced by its tangent, and the value is limited if a sum over
     pairs would overflow (see `ExponentialCost`). So with any finite gap, value and gradient are
     finite, in float32 too.
 
@@ -176,7 +177,7 @@ class RankNet(PairwiseLoss):
     """Pairwise logistic loss: the mean of log(1 + exp(-(s_i - s_j) / temperature)).
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
-    and cost. The loss is always finite: a pair that is wrong by 90 costs 90, with a slope of -1.
+    and cost. The loss is always finite: a pair that is wrong by 90 costs 90, with a gradient of -1.
 
     Args:
         temperature: > 0, in units of score (the paper's 1 / sigma).
@@ -201,13 +202,17 @@ class RankNet(PairwiseLoss):
 
 
 class PairwiseDCGHinge(RankingLoss):
-    """1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i > y_j.
+    """Pairwise hinge loss with a discount like that of DCG.
+
+    The loss is 1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i >
+    y_j.
 
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
-    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. Because of the
-    discount, a list counts less the more of it is wrong: the slope falls as 1 / (H log(H)^2),
-    while that of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
-    is right by the margin.
+    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. A list with
+    more errors counts less, because of the discount: the gradient decreases like 1 / (H log(H)^2).
+    That of
+    `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if
+    each pair is right by the margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
     Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
@@ -217,7 +222,7 @@ class PairwiseDCGHinge(RankingLoss):
         margin: > 0, in units of score. Default: 1.
 
     Raises:
-        ValueError: margin or reduction has none of these values.
+        ValueError: margin or reduction is invalid.
 
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
     learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
@@ -267,7 +272,7 @@ class LambdaLoss(PairwiseLoss):
         normalize: see `PairwiseLoss`.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss framework for ranking
     metric optimization", CIKM 2018.
@@ -302,7 +307,7 @@ class LambdaRank(LambdaLoss):
 
     Args:
         top_k: NDCG@k. Default: the whole list.
-        truncation: how pairs are cut at `top_k`, see `DeltaNDCG`.
+        truncation: how the cutoff `top_k` chooses pairs, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (the default), "letor4", or a function of the ranks.
         temperature: > 0, in units of score.
@@ -331,12 +336,12 @@ class LambdaRank(LambdaLoss):
 
     @property
     def top_k(self) -> int | None:
-        """The cut of the pair weights."""
+        """The cutoff of the pair weights."""
         return self._delta.top_k
 
     @property
     def truncation(self) -> Truncation:
-        """How the pair weights cut at `top_k`."""
+        """How the pair weights use the cutoff `top_k`."""
         return self._delta.truncation
 
     @property

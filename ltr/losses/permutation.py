@@ -24,22 +24,24 @@ def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Te
 
 
 class PermutationCrossEntropy(RankingLoss):
-    """Cross-entropy of P and the order by labels: the mean of -log P[i, order_i] over positions i.
+    """Cross-entropy between the correct order and a soft permutation.
+
+    Cross-entropy of P and the order by labels: the mean of -log P[i, order_i] over positions i.
 
     It is computed in logarithms (`log_prob`), so an item far from its position has a gradient. No
-    matrix is built if the operator needs none. Items of equal labels may be in any order: their
-    positions go to them in the order of their scores.
+    matrix is built if the operator needs none. Items of equal labels may be in any order: they get
+    their positions in the order of their scores.
 
     Special cases: the loss is 0, with a zero gradient, for one item, for equal labels (every order
     is right) and for a fully masked list. The operator decides how tied scores share the positions.
-    Where P is exactly 0 (sorting networks, hard permutations), the entry counts as 1e-38, without a
-    gradient.
+    If an element of P is exactly 0 (sorting networks, hard permutations), it counts as 1e-38,
+    without a gradient.
 
     Args:
         operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
 
-    The mean over the positions is weighted: a position has the weight of the item that belongs
-    there.
+    The mean over the positions is weighted. The weight of a position is that of its correct
+    item.
 
     Raises:
         ValueError: the operator has no permutation; in `forward`, the operator does not give a row

@@ -1,4 +1,4 @@
-"""Pointwise losses: each item is a sample of its own. Ranking losses have to beat them."""
+"""Pointwise losses: each item is a sample of its own. They are the baseline for ranking losses."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -35,11 +35,13 @@ class PointwiseMSE(RankingLoss):
 
 
 class PointwiseSigmoid(RankingLoss):
-    """Sigmoid cross-entropy: 1 / (1 + exp(-s)) is the probability that the item is relevant.
+    """Binary cross-entropy for each item: relevant or not.
+
+    Sigmoid cross-entropy: 1 / (1 + exp(-s)) is the probability that the item is relevant.
 
     The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with the
-    target t of 1 or 0. A list without a relevant item has a loss like others; its targets are all
-    0. The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
+    target t of 1 or 0. A list without a relevant item is not special; its targets are all 0. The
+    loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
         threshold: > 0; t is 1 for labels >= threshold. Default: 1, as in rax. With None the labels
@@ -69,13 +71,15 @@ class PointwiseSigmoid(RankingLoss):
 
 
 class PointwiseOrdinal(RankingLoss):
-    """Cumulative logits: sigmoid(s - theta_g) is the probability that the label is at least g.
+    """Ordinal regression of the grades with one score per item.
+
+    Cumulative logits: sigmoid(s - theta_g) is the probability that the label is at least g.
 
     The loss of a list is the sum over the grades g of the weighted mean sigmoid cross-entropy of
-    its items. All grades share one score for each item, so the score ranks, and its position
-    between the thresholds is a prediction of the grade. This is the proportional odds model.
-    (allRank's ordinal loss has an output for each grade instead.) The loss is 0, with a zero
-    gradient, for a fully masked list and if all weights are 0.
+    its items. All grades share one score per item. So the score ranks, and its position between the
+    thresholds predicts the grade. This is the proportional odds model. (allRank's ordinal loss has
+    an output for each grade instead.) The loss is 0, with a zero gradient, for a fully masked list
+    and if all weights are 0.
 
     Args:
         thresholds: theta_1 <= theta_2 <= ..., in units of score; theta_g is for labels >= g.
@@ -83,7 +87,7 @@ class PointwiseOrdinal(RankingLoss):
             Labels above the last grade count as the last grade.
 
     Raises:
-        ValueError: thresholds are empty or fall.
+        ValueError: thresholds are empty or not ascending.
 
     Reference: McCullagh, "Regression models for ordinal data", 1980; Rennie and Srebro, "Loss
     functions for preference levels", 2005 (all-threshold logistic).
@@ -122,18 +126,20 @@ def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Ten
 
 
 class PointwiseHuber(RankingLoss):
-    """Huber's loss of the errors e = score - label, over the items of each list.
+    """Huber's robust regression loss over the items of each list.
+
+    The errors are e = score - label.
 
     This is robust regression. With z = e / s, the loss is the mean of s H(z) + s. H(z) is z^2 up to
-    |z| = t, the `threshold`, and 2 t |z| - t^2 beyond. The scale s is the one that makes the loss
-    smallest; there the mean of min(z^2, t^2) is 1. It is found exactly, by a sort. So a fit does
-    not depend on the unit of the labels. Each of the largest errors pulls with the same strength,
-    however large it is. The loss is convex in the errors.
+    |z| = t, the `threshold`, and 2 t |z| - t^2 beyond. The scale s minimizes the loss; there the
+    mean of min(z^2, t^2) is 1. It is found exactly, by a sort. So a fit does not depend on the unit
+    of the labels. All large errors have the same gradient, however large they are. The loss is
+    convex in the errors.
 
-    With `adaptive=False` s is 1, and the loss is the mean of H(e) alone.
+    With `adaptive=False` s is 1, and the loss is just the mean of H(e).
 
     The list is a sample to fit, not a ranking. The loss is 0, with a zero gradient, for a fully
-    masked list and where all errors are 0. Cost: O(n log n).
+    masked list and if all errors are 0. Cost: O(n log n).
 
     Args:
         threshold: t, in units of s: > 1 if `adaptive`, else > 0. Default: 1.35, which loses 5 % of

@@ -1,4 +1,4 @@
-"""Losses of the element at a quantile, and robust regression by quantiles of the errors."""
+"""Losses of the item at a quantile, and robust regression by quantiles of the errors."""
 
 import math
 
@@ -29,15 +29,17 @@ def check_level(q: float) -> float:
 
 
 class QuantileLoss(RankingLoss):
-    """Squared error of the softly chosen element at a quantile: (P values)_row - quantile(labels).
+    """Squared error of the item at a quantile of the soft order, such as the median.
+
+    Squared error of the softly chosen item at a quantile: (P values)_row - quantile(labels).
 
     The scores decide which item is at the quantile. The labels are the items' numbers. The loss
-    asks for the right element, by default the median, and not for the order of the others. Between
-    two positions the rows are interpolated, as in `torch.quantile`. With a hard permutation, and
-    labels as values, it is (label of the item at the quantile - quantile of the labels)^2.
+    needs only the right item, by default the median, and not the order of the others. Between two
+    positions the rows are interpolated, as in `torch.quantile`. With a hard permutation, and labels
+    as values, it is (label of the item at the quantile - quantile of the labels)^2.
 
     In the papers' task the numbers are unknown at prediction time. A second model predicts `values`
-    from the items, and both models learn from the median alone, by this loss.
+    from the items, and both models learn only from the median, by this loss.
 
     With `expected=True` the loss is the mean squared error under the row, the papers' stochastic
     variant: sum over j of P_row,j (values_j - quantile)^2.
@@ -50,7 +52,7 @@ class QuantileLoss(RankingLoss):
         q: the level, counted from the lowest. Default: 0.5, the median.
         expected: see above. Default: False.
 
-    `forward` has a further argument, `values` (..., n). By default it is the labels. The loss of a
+    `forward` has one more argument, `values` (..., n). By default it is the labels. The loss of a
     list is multiplied by the mean weight of its items.
 
     Raises:
@@ -94,7 +96,7 @@ class QuantileLoss(RankingLoss):
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]
         check_rows(P.rows, n)
-        if n:  # the rows behind the quantile of a full list are not needed
+        if n:  # the rows after the quantile of a full list are not needed
             P = P.top(math.ceil((1 - self.q) * (n - 1)) + 1)
         if self.expected:
             errors = (values - target).square().expand(P.scores.shape)
@@ -126,7 +128,9 @@ def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
 
 
 class LeastQuantileRegression(RankingLoss):
-    """The soft q-quantile of the squared errors (score - label)^2 of a list.
+    """Robust regression by a soft quantile of the squared errors, such as the median.
+
+    The soft q-quantile of the squared errors (score - label)^2 of a list.
 
     With the median, the default, half of the labels may be wrong: this is least median of squares,
     made differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so
@@ -179,11 +183,13 @@ class LeastQuantileRegression(RankingLoss):
 
 
 class LeastTrimmedSquares(RankingLoss):
-    """The mean of the smallest squared errors (score - label)^2 of a list, softly chosen.
+    """Robust regression by the mean of the smallest squared errors.
 
-    The largest errors, a share of 1 - `keep`, are left out, so labels that are wrong by any amount
-    do no harm. Errors are limited to 1,024 times (1 + the largest error that is kept). The list is
-    a sample to fit, not a ranking.
+    The errors of a list are (score - label)^2, and the smallest ones are chosen softly.
+
+    The largest errors, a fraction of 1 - `keep`, are left out, so wrong labels do no harm however
+    large they are. Errors are limited to 1,024 times (1 + the largest error that is kept). The list
+    is a sample to fit, not a ranking.
 
     Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
     the squared error. The operator decides how tied errors share the positions.
@@ -237,9 +243,9 @@ def _squared_errors(
 ) -> Tensor:
     """Return the squared errors times weights, (..., n), with far errors limited.
 
-    The `counted` (..., 1) smallest errors matter. An error is far if its size is above 1,024 times
-    (1 + the largest of those). It is replaced by that limit, which has no gradient and does not
-    overflow. Such an error is not among the smallest with either size, so the loss is the same.
+    Only the `counted` (..., 1) smallest errors matter. An error is far if its size is above 1,024
+    times (1 + the largest of those). It is replaced by that limit, which has no gradient and does
+    not overflow. Such an error is not among the smallest with either size, so the loss is the same.
     """
     w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
     differences = masked_fill(scores, mask) - masked_fill(labels, mask)

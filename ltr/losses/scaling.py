@@ -68,7 +68,7 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by K v and by K^T u in each iteration, from those by `potentials`.
+    """Return the gradients by K v and by K^T u in each iteration, given those by `potentials`.
 
     All tensors are (..., iterations, n). Cost: O(n^2) for each iteration, from last to first.
 
@@ -88,13 +88,13 @@ def adjoint(
     return torch.cat(left[::-1], -2), torch.cat(right[::-1], -2)
 
 
-def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Return the derivatives of `potentials` in the direction `moved` (..., n, n).
+def potential_tangents(matrix: Tensor, direction: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """Return the derivatives of `potentials` in a `direction` (..., n, n).
 
     The result is (..., iterations, n) for rows and for columns. Each iteration is computed together
     with its derivative, in O(n^2), by differentiable operations.
 
-    >>> of_us, of_vs = tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
+    >>> of_us, of_vs = potential_tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
     >>> of_vs  # of v = 1 / K
     tensor([[-0.0625]])
     """
@@ -103,9 +103,9 @@ def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Te
     of_us, of_vs = [], []
     for _ in range(iterations):
         v = _inverse(torch.matmul(u, matrix))
-        of_v = -v.square() * (torch.matmul(of_u, matrix) + torch.matmul(u, moved))
+        of_v = -v.square() * (torch.matmul(of_u, matrix) + torch.matmul(u, direction))
         u = _inverse(torch.matmul(v, matrix.mT))
-        of_u = -u.square() * (torch.matmul(of_v, matrix.mT) + torch.matmul(v, moved.mT))
+        of_u = -u.square() * (torch.matmul(of_v, matrix.mT) + torch.matmul(v, direction.mT))
         of_us.append(of_u)
         of_vs.append(of_v)
     return torch.cat(of_us, -2), torch.cat(of_vs, -2)
@@ -147,10 +147,10 @@ class _Potentials(Rule):
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return (torch.matmul(rows.mT, columns),)
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = moved[0]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = tangents[0]
         assert change is not None
-        return tangents(saved[0], change, self.iterations)
+        return potential_tangents(saved[0], change, self.iterations)
 
 
 torch.library.define(

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr.gains import cut_discount
+from ltr.gains import with_cutoff
 from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
 from ltr.shapes import masked_fill
 
 LEAST_LOG = math.log(1e-38)
-"""Stands for the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
+"""Replaces the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
 
 
 def relevance(labels: Tensor) -> Tensor:
@@ -34,14 +34,14 @@ def reciprocal_rank(ranks: Tensor) -> Tensor:
     return 1 / ranks.clamp(min=1)
 
 
-def cut(
+def cutoff_discount(
     discount: Callable[[Tensor], Tensor], top_k: int | None, operator: RankOperator
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off behind rank `top_k`, or `discount` itself if `top_k` is None.
+    """Return `discount` with a cutoff after rank `top_k`, or `discount` itself if `top_k` is None.
 
-    The cut is exact for an operator whose ranks are whole numbers, and smooth for others.
+    The cutoff is exact for an operator whose ranks are whole numbers, and smooth for others.
     """
-    return cut_discount(discount, top_k, exact=operator.whole_ranks)
+    return with_cutoff(discount, top_k, exact=operator.whole_ranks)
 
 
 def rank_operator(operator: RankOperator | None) -> RankOperator:
@@ -88,7 +88,7 @@ def one_draw(
 ) -> tuple[RankOperator, Tensor, Tensor | None]:
     """Return the operator without its noise, and scores and mask with one draw of the noise.
 
-    A `Stochastic` operator draws new noise at each call. A loss that asks an operator twice about
+    A `Stochastic` operator draws new noise at each call. A loss that calls an operator twice for
     the same order needs the same noise in both calls.
     """
     while isinstance(operator, Stochastic):
@@ -98,7 +98,7 @@ def one_draw(
 
 
 def shortfall(value: Tensor, ideal: Tensor) -> Tensor:
-    """Return 1 - value / ideal, or 0 with a zero gradient where the ideal is 0.
+    """Return 1 - value / ideal, or 0 with a zero gradient if the ideal is 0.
 
     >>> shortfall(torch.tensor([1.0, 0.0]), torch.tensor([4.0, 0.0]))
     tensor([0.7500, 0.0000])
@@ -141,7 +141,7 @@ def finite_log(log_p: Tensor) -> Tensor:
 
 
 def log_sum(log_p: Tensor, dim: int) -> Tensor:
-    """Return `logsumexp`, or LEAST_LOG without a gradient where all entries are -inf.
+    """Return `logsumexp`, or LEAST_LOG without a gradient if all values are -inf.
 
     >>> log_sum(torch.tensor([[-900.0, -torch.inf], [-torch.inf, -torch.inf]]), -1)
     tensor([-900.0000,  -87.4982])

@@ -18,7 +18,7 @@ from ltr.kernels.sorting import falling_values
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
 from ltr.losses.soft import (
-    cut,
+    cutoff_discount,
     one_draw,
     rank_operator,
     reciprocal_rank,
@@ -39,7 +39,9 @@ from ltr.shapes import (
 
 
 class SoftMRR(RankingLoss):
-    """1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
+    """1 - MRR (mean reciprocal rank) on soft ranks.
+
+    The loss is 1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
 
     With hard ranks this is exactly 1 - `ltr.metrics.MRR`: only the first relevant item counts.
     (Some libraries take the mean of 1 / rank over the relevant items instead. A second relevant
@@ -51,7 +53,7 @@ class SoftMRR(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: MRR@k, by a smooth cut at rank k + 1/2. Default: all.
+        top_k: MRR@k, by a smooth cutoff at rank k + 1/2. Default: all.
 
     Weights multiply the reciprocal ranks, in the ideal too.
 
@@ -82,13 +84,15 @@ class SoftMRR(RankingLoss):
     ) -> Tensor:
         """Return 1 - soft reciprocal rank of each list."""
         gains = item_gains(labels, mask, weights, relevance)
-        discount = cut(reciprocal_rank, self.top_k, self.operator)
+        discount = cutoff_discount(reciprocal_rank, self.top_k, self.operator)
         reciprocal = self.operator.discounts(discount, scores, mask)
         return shortfall(largest(gains * reciprocal), largest(gains))
 
 
 class SoftMAP(RankingLoss):
-    """1 - soft average precision: the mean of soft precisions at the relevant items.
+    """1 - MAP (mean average precision) on soft ranks.
+
+    The loss is 1 - soft average precision: the mean of soft precisions at the relevant items.
 
     The precision at item i is its soft rank among the relevant items, divided by its soft rank
     among all items. So the operator is called twice. With hard ranks this is exactly
@@ -103,7 +107,7 @@ class SoftMAP(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. With a `Stochastic` operator both
             ranks use the same draw.
-        top_k: AP@k, by a smooth cut at rank k + 1/2. The ideal is then min(k, number of relevant
+        top_k: AP@k, by a smooth cutoff at rank k + 1/2. The ideal is then min(k, number of relevant
             items). Default: all.
 
     Weights make the mean over the relevant items a weighted mean. With `top_k` the ideal has the
@@ -142,26 +146,28 @@ class SoftMAP(RankingLoss):
         operator, scores, mask = one_draw(self.operator, scores, mask)
         relevant = relevant.expand(scores.shape)
         among = operator(scores, relevant if mask is None else relevant & mask)
-        discount = cut(reciprocal_rank, self.top_k, operator)
+        discount = cutoff_discount(reciprocal_rank, self.top_k, operator)
         precision = masked_fill(among, relevant) * operator.discounts(discount, scores, mask)
         return shortfall((gains * precision).sum(-1), ideal)
 
 
 class SoftERR(RankingLoss):
-    """1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+    """1 - ERR (expected reciprocal rank) on soft ranks.
 
-    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before
-    i" is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as
-    wide as the smooth cut at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR.
-    By default ERR is divided by its ideal, so the minimum of the loss is 0.
+    The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before i"
+    is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as wide
+    as the smooth cutoff at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR. By
+    default ERR is divided by its ideal, so the minimum of the loss is 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0 if the item's soft rank is 1. Of two items with tied scores, each
-    is before the other by one half.
+    masked. For one item it is 0 if the item's soft rank is 1. If the scores of two items tie, each
+    is half before the other.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: ERR@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
+        top_k: ERR@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default: all.
         max_label: the highest grade of the scale, such as 4. Labels above it count as that grade.
             Default: the largest label of each list.
         normalize: whether to divide by the ERR of the ideal order. Default: True.
@@ -174,8 +180,8 @@ class SoftERR(RankingLoss):
     The ideal is the order by descending R, with the weights included. To see this, take neighbors a
     and b at ranks r and r + 1. "a first" adds R_a / r + (1 - R_a) R_b / (r + 1), times the
     probability that the reader arrives there. That exceeds "b first" by the same probability times
-    (R_a - R_b) / (r (r + 1)). Nothing behind the two changes. So no order is better than the
-    ideal, and with hard ranks the loss is >= 0 and 0 only at an ideal order.
+    (R_a - R_b) / (r (r + 1)). Nothing below the two changes. So no order is better than the ideal,
+    and with hard ranks the loss is >= 0 and 0 only at an ideal order.
 
     Cost: the operator's, and O(n^2) time and memory.
 
@@ -215,7 +221,9 @@ class SoftERR(RankingLoss):
         ideal = ideal_err(stops, self.top_k)
         operator, scores, mask = one_draw(self.operator, scores, mask)
         arrivals = _arrival_probabilities(stops, operator(scores, mask), operator.whole_ranks)
-        discounts = operator.discounts(cut(reciprocal_rank, self.top_k, operator), scores, mask)
+        discounts = operator.discounts(
+            cutoff_discount(reciprocal_rank, self.top_k, operator), scores, mask
+        )
         err = (stops * discounts * arrivals).sum(-1)
         if self.normalize:
             return shortfall(err, ideal)
@@ -236,7 +244,7 @@ def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
 
 
 def _arrival_probabilities(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
-    """Return how likely a reader arrives at each item: the product over j before i of 1 - R_j."""
+    """Return the probability that a reader reaches each item: the product of 1 - R_j before it."""
     gaps = ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
     before = (gaps > 0).to(gaps.dtype) if whole else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
     itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)
@@ -285,7 +293,10 @@ class _SoftTopK(RankingLoss):
 
 
 class SoftPrecision(_SoftTopK):
-    """1 - soft precision@k: the soft hits among the first k, divided by the most any order has.
+    """1 - precision@k on soft ranks.
+
+    The loss is 1 - soft precision@k: the soft hits among the first k, divided by the most any order
+    has.
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
@@ -296,7 +307,7 @@ class SoftPrecision(_SoftTopK):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
-            the first k: by default a smooth cut of the ranks at k + 1/2.
+            the first k: by default a smooth cutoff of the ranks at k + 1/2.
         top_k: k, or several numbers, over which the mean is taken. Default: 10.
         normalize: True (default) divides by the maximum, False by k.
 
@@ -320,7 +331,10 @@ class SoftPrecision(_SoftTopK):
 
 
 class SoftRecall(_SoftTopK):
-    """1 - soft recall@k: the soft hits among the first k, divided by the most any order has.
+    """1 - recall@k on soft ranks.
+
+    The loss is 1 - soft recall@k: the soft hits among the first k, divided by the largest possible
+    number.
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
@@ -335,7 +349,7 @@ class SoftRecall(_SoftTopK):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
-            the first k: by default a smooth cut of the ranks at k + 1/2.
+            the first k: by default a smooth cutoff of the ranks at k + 1/2.
         top_k: k, or several numbers, over which the mean is taken. Default: 10.
         normalize: True (default) divides by the maximum, False by the number of relevant items.
 
@@ -421,7 +435,7 @@ class SpearmanLoss(RankingLoss):
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
     the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 where
     all scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
-    gradient even where all scores are tied. With hard ranks and no equal labels it is exactly
+    gradient even if all scores are tied. With hard ranks and no equal labels it is exactly
     1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
 
     With `normalize=False` the covariance is divided by both standard deviations: that of the label
@@ -435,8 +449,8 @@ class SpearmanLoss(RankingLoss):
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         normalize: see above. Default: True.
 
-    Labels may be any numbers, such as a teacher's scores. A weight is the room that an item takes
-    among the ranks of the labels, instead of 1 (see `weighted_ranks`). Two items in the wrong order
+    Labels may be any numbers, such as a teacher's scores. A weight is the number of ranks of the
+    labels that an item takes, instead of 1 (see `weighted_ranks`). Two items in the wrong order
     then cost the weight between them, including half of their own weights. So with hard ranks the
     loss is >= 0. It is 0 only if no pair of different labels is in the wrong order, except pairs
     with no weight between them. (If weights multiplied the terms of the covariance instead, a heavy
@@ -495,12 +509,14 @@ class SpearmanLoss(RankingLoss):
 
 
 class ADRMSE(RankingLoss):
-    """Mean squared error of the soft ranks against the ranks of the labels, discounted.
+    """Squared error of the soft ranks, made to distill rerankers.
+
+    Mean squared error of the soft ranks against the ranks of the labels, discounted.
 
     With r_i the soft rank of item i and t_i its rank by the labels, the loss of a list of m items
     is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share
     their mean rank, which equal scores reach. The labels may be any numbers, such as a teacher's
-    scores: the loss was made to distill a reranker. It is 0 at the right ranks alone.
+    scores: the loss was made to distill a reranker. It is 0 only at the right ranks.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list. Weights make a weighted mean of the terms. The operator decides the

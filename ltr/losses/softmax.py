@@ -86,7 +86,7 @@ class SoftmaxLoss(RankingLoss):
         normalize: whether p is divided by its sum. Default: True.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Bruch, Wang, Bendersky and Najork, "An analysis of the softmax cross entropy loss
     for learning-to-rank with binary relevance", ICTIR 2019.
@@ -117,16 +117,18 @@ class SoftmaxLoss(RankingLoss):
 
 
 class ListNet(SoftmaxLoss):
-    """ListNet's top-one loss: KL(softmax(y) || softmax(s)).
+    """Softmax cross-entropy between softmax(labels) and softmax(scores).
+
+    ListNet's top-one loss: KL(softmax(y) || softmax(s)).
 
     It is the paper's cross-entropy between the probabilities of being first, minus the entropy of
-    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest where the
-    scores equal the labels up to a constant, which is more than a right order. `SoftmaxLoss`
+    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest if the
+    scores equal the labels up to a constant, which is more than the right order. `SoftmaxLoss`
     requires less.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
-    paper's loss would pull the scores of such a list together.) If all labels are equal and above
-    0, the loss is 0 where all scores are equal. Cost: O(n).
+    paper's loss would make the scores of such a list equal.) If all labels are equal and above 0,
+    the loss is 0 if all scores are equal. Cost: O(n).
 
     Args:
         temperature: of the labels' softmax, > 0. A small one stresses the highest labels.
@@ -150,7 +152,9 @@ class ListNet(SoftmaxLoss):
 
 
 class XENDCG(SoftmaxLoss):
-    """Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
+    """Softmax cross-entropy whose targets make it a bound of NDCG.
+
+    Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
 
     The paper draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2,
     which needs no random numbers. The entropy of p is subtracted, so the minimum is 0. Weights
@@ -219,7 +223,9 @@ class PolyOneSoftmax(SoftmaxLoss):
 
 
 class CalibratedSoftmax(RankingLoss):
-    """Softmax cross-entropy with a virtual item of score 0 and label `anchor` in each list.
+    """Softmax loss that also gives the scores a scale.
+
+    Softmax cross-entropy with a virtual item of score 0 and label `anchor` in each list.
 
     The virtual item gives the scores a scale: at the minimum exp(s_i) = y_i / anchor. The loss is
     the divergence of `SoftmaxLoss` over the n + 1 items, and its minimum is 0. A list without a
@@ -273,7 +279,7 @@ class UniqueSoftmax(RankingLoss):
         normalize: whether to divide by the sum of the gains. Default: True.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Zhu and Klabjan, "Listwise learning to rank by exploring unique ratings", WSDM 2020.
 
@@ -317,12 +323,12 @@ class SoftmaxLossAtK(RankingLoss):
 
         sigmoid((s_i - b) / weight_temperature) log(sum over j of exp((s_j - s_i) / temperature))
 
-    The sum over j is over all items. The sigmoid stands for "item i is among the first k": an item
-    far below the cut counts little, so that the loss does not spend itself on items that NDCG@k
-    cannot see. The sigmoid is held fixed in the gradient, as the lambdas of `LambdaRank` are; the
-    paper holds b alone fixed. With its gradient an item below the cut is pushed further down where
-    that lowers its loss. If a list has fewer than k items, all sigmoids are 1, and the loss for
-    labels of 0 and 1 is the cross-entropy of `SoftmaxLoss`.
+    The sum over j is over all items. The sigmoid is a smooth "item i is among the first k". An item
+    far below the cutoff counts little, because NDCG@k ignores it. The sigmoid is constant in the
+    gradient, like the lambdas of `LambdaRank`; in the paper only b is constant. With its gradient,
+    an item below the cutoff would be pushed further down if that lowers its loss. If a list has
+    fewer than k items, all sigmoids are 1, and the loss for labels of 0 and 1 is the cross-entropy
+    of `SoftmaxLoss`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
     item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
@@ -335,10 +341,10 @@ class SoftmaxLossAtK(RankingLoss):
         gain: "exp2" (2^label - 1, the default), "linear", or a function. The paper's labels are 0
             and 1.
 
-    Cost: a selection of k items.
+    Cost: finding the k-th score.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Yang et al., "Breaking the top-K barrier: advancing top-K ranking metrics
     optimization in recommender systems", KDD 2025 (arXiv 2508.05673). There b is estimated from a
@@ -384,7 +390,9 @@ class SoftmaxLossAtK(RankingLoss):
 
 
 class Distillation(RankingLoss):
-    """KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
+    """Learns from a teacher's scores, by the divergence of the softmaxes.
+
+    KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
 
     The softmaxes are over the list. The loss is 0 if the scores of each list equal the teacher's
     up to a constant. The factor T^2 keeps the size of the gradients as T grows: for large T the

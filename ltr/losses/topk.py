@@ -107,11 +107,13 @@ def _probabilities(
 
 
 class TopKLoss(_ClassLoss):
-    """Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
+    """Top-k classification loss: by how many positions the label misses the first k.
+
+    Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
 
     The items are classes, with label 1 (above 0) for the true one. The loss is the number of
-    positions by which the label misses the first k. The paper writes it as J_k(L - R) with
-    J_k(u) = max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1.
+    positions by which the label misses the first k. The paper writes it as J_k(L - R) with J_k(u) =
+    max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1.
 
     With `step="cut"` the loss is 1 - the soft membership of the label in the first k. This is at
     most 1, and with hard ranks exactly 0 or 1, like the error itself. With several true classes the
@@ -176,13 +178,16 @@ class TopKLoss(_ClassLoss):
 
 
 class TopKCrossEntropy(_ClassLoss):
-    """-log of the label's probability to be among the first k, with k drawn from a distribution.
+    """Top-k classification loss: the label's probability to be among the first k.
+
+    The loss is -log of the label's probability to be among the first k, with k drawn from a
+    distribution.
 
     That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the probability that
     class j is at position m. The number of rows computed is the length of the distribution. They
-    are computed in logarithms, so a label far behind has a gradient. The items are classes, with
-    label 1 (above 0) for the true one. With several true classes the loss is the mean over them.
-    The columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
+    are computed in logarithms, so a label at a low position has a gradient. The items are classes,
+    with label 1 (above 0) for the true one. With several true classes the loss is the mean over
+    them. The columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
     For one class it is 0. The operator decides how tied scores share the positions. A probability

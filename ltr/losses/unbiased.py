@@ -12,7 +12,9 @@ from ltr.shapes import check_number, masked_fill, positions
 
 
 class PositionBias(nn.Module):
-    """The probability that a user looks at a position: positions (..., n) -> (0, 1].
+    """The probability that a user looks at a position.
+
+    The probability that a user looks at a position: positions (..., n) -> (0, 1].
 
     It is 1 / position^power, or comes from a table of probabilities. Such a table can be estimated
     from experiments that swap results.
@@ -82,7 +84,7 @@ def inverse_propensity_weights(
 class Unbiased(RankingLoss):
     """A loss on clicks, with each item weighted by the inverse of its propensity.
 
-    A click at a position that few users look at counts for the users who did not look. If the
+    A click at a position that few users look at also counts for the users who did not look. If the
     weights of the loss multiply the gains, or the terms of relevant items, this is the estimate by
     inverse propensities. If the loss divides by an ideal, the estimate is self-normalized.
 
@@ -95,8 +97,8 @@ class Unbiased(RankingLoss):
         clip: the largest weight. Default: no limit.
         reduction: replaces the reduction of the loss.
 
-    `forward` has a further argument, `shown` (..., n): the positions at which the items were
-    shown, counted from 1. By default the items are in the order in which they were shown, and
+    `forward` has one more argument, `shown` (..., n): the positions at which the items were shown,
+    counted from 1. By default the items are in the order in which they were shown, and
     masked items were not shown. Weights multiply the inverse propensities.
 
     Raises:

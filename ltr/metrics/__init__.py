@@ -1,8 +1,8 @@
 """Exact ranking metrics: `torchmetrics.Metric` classes here, functions in `functional`.
 
 The function `compare` is in the module of that name, `from ltr.metrics.compare import compare`.
-All names are loaded when they are first asked for: the classes import torchmetrics, which takes a
-second that the comparisons and TREC's files need not wait for.
+All names are loaded on first use. The classes import torchmetrics, which takes a second;
+comparisons and TREC files do not need it.
 """
 
 import sys

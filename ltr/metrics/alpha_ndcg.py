@@ -30,8 +30,8 @@ def alpha_ndcg(
 ) -> Tensor:
     """Alpha-NDCG@k: an item gains (1 - alpha)^(times seen before) for each of its topics.
 
-    The discounted sum is divided by that of the greedy order, as in the reference, since the best
-    order is NP-hard to find. Tied scores are ranked in list order; there is no option `ties`.
+    The discounted sum is divided by that of the greedy order, as in the reference, because finding
+    the best order is NP-hard. Tied scores are ranked in list order; there is no option `ties`.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

@@ -48,20 +48,22 @@ class BatchValues(NamedTuple):
 
 
 class RankingMetric(Metric):
-    """Mean of a per-list number over all lists that count; the state is a few sums.
+    """Base class of the metrics: the mean of one number per list.
 
-    A new metric is a subclass, such as `MRR`, with `core`, which takes a `Ranked` and the metric's
-    own arguments and returns `ListValues`, and with a constructor, which gives these arguments and
-    the options below to this one. The object keeps each of them under its name.
+    The mean is over all lists with a value; the state is a few sums.
+
+    A new metric is a subclass such as `MRR`. Its `core` takes a `Ranked` and the metric's own
+    arguments and returns `ListValues`. Its constructor passes these arguments and the options below
+    to this constructor. The object keeps each of them under its name.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
-    flat values (items,) with `indexes`, one list id an item, in any order: the `qid` of the
-    functions under torchmetrics' name. One `update` must hold all of a list. A list without a real
-    item does not count, so padding a shard with such lists changes nothing. A `RankingMetrics`
-    sorts the lists once for several metrics.
+    flat values (items,) with `indexes`, one list id per item in any order. torchmetrics' name
+    `indexes` means the `qid` of the functions. One `update` must contain a list completely. A list
+    without a real item does not count, so padding a shard with such lists changes nothing. A
+    `RankingMetrics` sorts the lists once for several metrics.
 
-    Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
-    class and have equal arguments, since the name of the state contains both.
+    Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have one
+    class and equal arguments, because the name of the state contains both.
 
     Args:
         keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
@@ -132,7 +134,7 @@ class RankingMetric(Metric):
         self._names = tuple(signature(self.core).parameters)[1:]
         lacking = [name for name in self._names if name not in arguments]
         if lacking:
-            raise TypeError(f"{type(self).__name__}.__init__ must give {lacking} to its base class")
+            raise TypeError(f"{type(self).__name__}.__init__ must pass {lacking} to its base class")
         own = {name: arguments.pop(name) for name in self._names}
         super().__init__(
             compute_on_cpu=compute_on_cpu,
@@ -164,7 +166,7 @@ class RankingMetric(Metric):
 
     @property
     def first_positions(self) -> int | None:
-        """How many first positions the metric needs in order; None for all."""
+        """The number of first positions that must be in order; None for all."""
         given = self.arguments
         return first_in_order(given["top_k"], given["ties"]) if self.first_only else None
 
@@ -191,8 +193,8 @@ class RankingMetric(Metric):
             weights: item weights of the shape of `preds`, for a metric that has them.
             judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
                 ignore it.
-            lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after
-                the other: `preds` (N,), and all else but `indexes` likewise.
+            lengths: (R,) whole numbers, instead of a mask. The lists are then ragged and follow
+                each other: `preds` (N,), and all else but `indexes` likewise.
         """
         if not isinstance(preds, BatchValues):
             [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)
@@ -235,18 +237,19 @@ class RankingMetric(Metric):
         return self.sums[3]
 
     def compute(self) -> Tensor:
-        """Return the mean over the lists that count, float32; NaN if there is none."""
+        """Return the mean over the lists with a value, float32; NaN if there is none."""
         if self.deduplicate:
             return self.per_list_values.nanmean().float()
         return (self.total / self.lists).float()
 
     @property
     def per_list_values(self) -> Tensor:
-        """Return one number a list, float64, NaN for a list that is left out.
+        """Return one number per list, float64, NaN for a list that is left out.
 
-        Needs `keep_values` or `deduplicate`. The values are in the order of the updates, and those
-        of flat values by ascending id within each update. With `deduplicate` all are by ascending
-        id. With several processes they are those of this process, and within `sync_context` of all.
+        Needs `keep_values` or `deduplicate`. The values are in the order of the updates; within an
+        update of flat values, by ascending id. With `deduplicate` all values are in ascending order
+        of id. With several processes these are the values of this process, or of all within
+        `sync_context`.
 
         Raises:
             ValueError: the metric does not keep them.
@@ -344,7 +347,7 @@ def measure_lists(
 
 
 def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
-    """Return the lists of these ids: one id a list, or one an item."""
+    """Return the lists of these ids: one id per list or one per item."""
     scores, lengths = batch.scores, batch.lengths
     if lengths is not None:
         if indexes.shape != (len(lengths),):

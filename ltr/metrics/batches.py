@@ -1,4 +1,4 @@
-"""Lists as they are given: padded, ragged with `lengths`, or flat with `qid`; ranked in chunks."""
+"""Lists in any form (padded, ragged with `lengths`, or flat with `qid`), ranked in chunks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ class Batch:
         columns, qid = self._columns(), self.qid
         if self.scores.dim() != 1:
             got = tuple(self.scores.shape)
-            raise ValueError(f"scores must be flat (N,) where qid is given, got {got}")
+            raise ValueError(f"scores must be flat (N,) if qid is given, got {got}")
         assert qid is not None
         order, lengths = group_by_qid(qid, len(self.scores))
         if order is not None:
@@ -162,8 +162,8 @@ def tiles(
 ) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
     """Yield chunks as `ragged_chunks` does, of shapes that do not depend on the lengths' values.
 
-    So one compiled graph serves any lengths. A row without a list is all masked, and its number is
-    that of no list, R.
+    So one compiled graph serves any lengths. A row without a list is all masked, and has the number
+    R, which is no list.
 
     >>> for lists, mask, [values] in tiles(torch.tensor([1, 2]), [torch.tensor([2, 1, 3])]):
     ...     print(lists.tolist(), mask.tolist(), values.tolist())
@@ -181,7 +181,7 @@ def tiles(
 def ragged_chunks(
     lengths: Tensor, columns: Sequence[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor | None, list[Tensor]]]:
-    """Yield chunks of lists of nearly equal length, so that none is padded to the longest of all.
+    """Yield chunks of lists with nearly equal lengths, so that little padding is needed.
 
     A chunk is: the numbers of its lists; a mask, or None if no position is padded; and the columns
     (lists, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk.
@@ -226,8 +226,8 @@ def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     """Return where to cut lists, sorted by ascending length, into chunks.
 
-    A chunk has lists of one length where there are many of each length. Otherwise its lengths
-    differ by at most a quarter, or need little padding.
+    A chunk has lists of one length if there are many of each length. Otherwise its lengths differ
+    by at most a quarter, or need little padding.
     """
     sizes, counts = by_length.unique_consecutive(return_counts=True)
     exact = int(by_length.sum()) >= SAME * len(sizes)

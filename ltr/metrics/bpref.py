@@ -27,7 +27,7 @@ def bpref(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Binary preference: how few judged items that are not relevant stand above the relevant ones.
+    """Binary preference: how many judged items that are not relevant are above the relevant ones.
 
     The mean over the R relevant items of 1 - min(N above it, R) / min(N, R), where N counts the
     judged items that are not relevant; 1 if there are none. This is trec_eval's definition.
@@ -105,7 +105,7 @@ class BPref(RankingMetric):
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """Return the mean value (...) of the run of ties that goes past position k. O(k^2) a list.
+    """Return the mean value (...) of the run of ties that extends beyond position k. O(k^2) a list.
 
     Of its g items t stand before a given position; of the N others h are among these with the
     hypergeometric probability C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).

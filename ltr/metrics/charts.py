@@ -98,7 +98,7 @@ class Histogram:
 def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogram]:
     """Return a histogram of each column, all with the same bars and axes.
 
-    A bar begins at 0 if 0 is among the values' range, so that no bar holds values of both signs.
+    A bar begins at 0 if the range of the values contains 0, so no bar has values of both signs.
 
     Args:
         columns: values, finite; columns may be empty.

@@ -96,7 +96,7 @@ class RankingMetrics(MetricCollection):
         judged: Tensor | None = None,
         lengths: Lengths | None = None,
     ) -> dict[str, Any]:
-        """Add lists as `update` does, and return the values of these lists alone."""
+        """Add lists like `update`, and return the values of only these lists."""
         metrics = self.metrics
         found = measure_lists(
             list(metrics.values()), preds, target, indexes, mask, weights, judged, lengths

@@ -47,7 +47,7 @@ class ModelResult:
         difference: the mean of model - baseline, with its interval.
         p: the p-value of the paired test.
         p_holm: p, corrected for the number of models.
-        exact: whether the test went through all flips of signs, instead of drawing some.
+        exact: whether the test used all flips of signs, instead of random ones.
         better: lists on which the model has the higher value.
         equal: lists on which the values are equal.
         worse: lists on which the model has the lower value.
@@ -227,7 +227,7 @@ def compare(
         b: the other model's values, for the same lists as `a`. None if `a` is a mapping.
         baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
         names: the names of `a` and `b` in the table.
-        test: "randomization" flips the signs of the differences (Fisher): exact where there are no
+        test: "randomization" flips the signs of the differences (Fisher): exact if there are no
             more flips than `resamples`, which is up to 13 differences that are not 0 by default;
             "bootstrap" shifts the bootstrap means to 0. Both are two-sided.
         interval: "bca", corrected for bias and skewness, or "percentile".
@@ -311,7 +311,7 @@ def mean_interval(
     """Return the mean of per-list values with its bootstrap interval, as in `compare`.
 
     Args:
-        values: one value a list, of any shape; NaN for a list that is left out.
+        values: one value per list, of any shape; NaN for a list that is left out.
         interval: "bca" or "percentile".
         confidence: level of the interval, in (0, 1).
         resamples: the number of draws.
@@ -449,7 +449,7 @@ def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, in
     known = np.asarray(~np.isnan(table).any(axis=1))
     if known.sum() < least:
         raise ValueError(
-            f"values must have at least {least} lists that count in every model, "
-            f"got {known.sum()} of {len(known)}"
+            f"values must have at least {least} lists with a value in every model, got "
+            f"{known.sum()} of {len(known)}"
         )
     return table[known], int((~known).sum())

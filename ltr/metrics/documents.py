@@ -1,4 +1,4 @@
-"""The documents behind the metrics: what each model ranked, and how far two models agree."""
+"""The documents behind the metrics: each model's rankings, and how far two models agree."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Documents:
     has_ids: bool
 
     def of(self, qid: Hashable) -> list[Document]:
-        """Return the documents of a list, the best first; none for a list that is not here."""
+        """Return the documents of a list, the best first; nothing for an unknown list."""
         rows = self.lists.get(qid, slice(0))
         names = self.names[rows].tolist()
         shown = names if self.has_ids else [f"row {number:,}" for number in names]
@@ -52,8 +52,8 @@ class Documents:
     def has_the_documents_of(self, other: "Documents") -> bool:
         """Return whether equal names mean the same document in both.
 
-        Without ids they do if both come from the same rows: those of one table, or of two whose
-        qids and labels are equal row by row.
+        Without ids they do if both come from the same rows: from one table, or from two whose qids
+        and labels are equal row by row.
         """
         if self.has_ids or other.has_ids:
             return self.has_ids and other.has_ids
@@ -141,7 +141,7 @@ def table_documents(
 
 
 def repeated_name(lists: np.ndarray, names: np.ndarray) -> int | None:
-    """Return the first row whose list has its document's name in a row before; None if none has.
+    """Return the first row whose document's name occurs before in its list; None if there is none.
 
     >>> repeated_name(np.array([0, 0, 1, 0]), np.array(["a", "b", "a", "a"]))
     3

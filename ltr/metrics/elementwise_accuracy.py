@@ -26,7 +26,7 @@ def elementwise_accuracy(
 
     A position is correct if the item there, in order of the scores, has the label that belongs
     there. Equal labels may be in either order. An item whose score is tied with that of another
-    label does not count. So a list has the value 1 exactly if `exact_match` has.
+    label does not count. So the value of a list is 1 if and only if `exact_match` is 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

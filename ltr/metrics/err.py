@@ -104,9 +104,9 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     """Return the mean over the orders of tied items.
 
     Of g tied items take all subsets of j items, and the product of 1 - R over each. M_j is the mean
-    of these products. A reader who comes to the run stops at its position j with probability
-    M_(j-1) - M_j. M_j is updated item by item: with item t it becomes
-    ((t - j) M_j + j (1 - R_t) M_(j-1)) / t, from the values of the t - 1 items before it.
+    of these products. A reader who reaches the run stops at its position j with probability M_(j-1)
+    - M_j. M_j is updated item by item: with item t it becomes ((t - j) M_j + j (1 - R_t) M_(j-1)) /
+    t, from the values of the t - 1 items before it.
     """
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))

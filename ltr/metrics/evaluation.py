@@ -1,4 +1,4 @@
-"""Evaluate arrays of labels and scores: means with intervals, values by list, paired tests."""
+"""Evaluate arrays of labels and scores: means with intervals, values of each list, paired tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ DEFAULT = ("ndcg@10", "map", "mrr")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of `evaluate`: `print` it, or take `result["ndcg@10"]`, an `Interval`.
+    """The result of `evaluate`: `print` it, or use `result["ndcg@10"]`, an `Interval`.
 
     Attributes:
         name: what is evaluated, for tables and plots.
@@ -96,7 +96,7 @@ class Evaluation:
             The paired test, with this evaluation's confidence, resamples and seed.
 
         Raises:
-            ValueError: a qid is in one of the two alone, or one lacks the metric.
+            ValueError: a qid is in only one of the two, or one lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
         values = other.values[other._title(title)][self._positions(other)]
@@ -136,11 +136,11 @@ class Evaluation:
         *others: "Evaluation",
         test: Test = "randomization",
     ) -> None:
-        """Write a page of HTML that needs no other file: what `ltr evaluate --html` writes.
+        """Write a page of HTML that needs no other file, like `ltr evaluate --html`.
 
         It shows the means with their intervals, the values over lists, and the best and worst lists
-        by the first metric with their documents. With other evaluations it has the paired tests
-        with Holm's correction, the differences over lists, and how far the rankings agree, too.
+        by the first metric with their documents. With other evaluations it also has the paired
+        tests with Holm's correction, the differences over lists, and how far the rankings agree.
         Pass `doc_id` to `evaluate` so that documents have names.
 
         Args:
@@ -150,8 +150,8 @@ class Evaluation:
             test: see `ltr.metrics.compare.compare`.
 
         Raises:
-            ValueError: a qid is in one of two evaluations alone, one lacks a metric or has other
-                options, two have one name, or jinja2 (the extra `report`) is not installed.
+            ValueError: a qid is in only one of two evaluations, one lacks a metric or has other
+                options, two have the same name, or jinja2 (the extra `report`) is not installed.
 
         >>> from pathlib import Path
         >>> from tempfile import mkdtemp
@@ -205,8 +205,8 @@ class Evaluation:
         alone += [qid for qid in other.qids if qid not in {*self.qids}]
         if alone:
             raise ValueError(
-                f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
-                f"such as {alone[0]!r}"
+                f"other must have the same lists: {len(alone):,} qids are in only one of "
+                f"the two, such as {alone[0]!r}"
             )
         return [position[qid] for qid in self.qids]
 
@@ -252,8 +252,8 @@ def evaluate(
         labels: (rows,), numbers >= 0; above 0 is relevant.
         scores: (rows,), the higher the better; equal scores are ranked as `ties` says.
         qid: (rows,), the query of each row, numbers, text or dates, in any order.
-        metrics: names with or without a cut, such as "ndcg@10", "map" and "mrr" (the default); the
-            names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
+        metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
+            the names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.
         gain: of NDCG, DCG and RBP, "exp2" (2^label - 1; LightGBM and XGBoost, too) or "linear" (the
@@ -294,8 +294,7 @@ def evaluate(
     documents = None if doc_id is None else _names("doc_id", doc_id, "a document", grades)
     if documents is not None and (row := repeated_name(lists, documents)) is not None:
         raise ValueError(
-            f"doc_id must name a document once in each list, got {documents[row]!r} again in row "
-            f"{row}"
+            f"doc_id must be unique within each list, got {documents[row]!r} again in row {row}"
         )
     options: dict[str, Any] = {"gain": gain, "empty": empty, "ties": ties}
     table = Scored([*known], lists, grades, [predicted], documents)
@@ -317,7 +316,7 @@ def evaluate(
 def _names(name: str, values: Any, what: str, labels: np.ndarray) -> np.ndarray:
     array = as_names(name, values)
     if array.shape != labels.shape:
-        raise ValueError(f"{name} must have shape {labels.shape} as labels have, got {array.shape}")
+        raise ValueError(f"{name} must have the shape of labels, {labels.shape}, got {array.shape}")
     for row, one in enumerate(array.tolist()):
         if is_missing(one):
             raise ValueError(f"{name} must name {what} in each row, got {one!r} in row {row}")

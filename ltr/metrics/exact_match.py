@@ -1,4 +1,4 @@
-"""Exact match: the share of lists whose whole order is right."""
+"""Exact match: the fraction of lists whose whole order is right."""
 
 from typing import Unpack
 
@@ -20,7 +20,7 @@ def exact_match(
     qid: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Exact match: whether every item stands above all items with a lower label.
+    """Exact match: whether every item is above all items with a lower label.
 
     Equal labels may be in either order.
 
@@ -56,7 +56,7 @@ def _exact_match(lists: Ranked) -> ListValues:
 
 
 class ExactMatch(RankingMetric):
-    """The share of lists whose whole order is right; the arguments of all metrics.
+    """The fraction of lists whose whole order is right; the arguments of all metrics.
 
     >>> import torch
     >>> ExactMatch()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 0.0]]))

@@ -8,9 +8,9 @@ Each function describes its own arguments. All functions share these, and `weigh
   uses the grade.
 - `mask`: (..., n) bool, True = a real item. Default: all are real.
 - `weights`: (..., n), >= 0, item weights. Default: 1.
-- `lengths`: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the other:
+- `lengths`: (R,) whole numbers, instead of a mask. The lists are then ragged and follow each other:
   scores (N,), and all other columns likewise.
-- `qid`: (N,) integers, in place of a mask or lengths: the id of each item's list. Ids may be of any
+- `qid`: (N,) integers, instead of a mask or lengths: the id of each item's list. Ids may be of any
   integer dtype, negative, and in any order. scores (N,), and all other columns likewise. Items of
   one list keep their order, which matters for ties. `RankingMetric.update` has the same argument
   under torchmetrics' name, `indexes`.
@@ -18,12 +18,12 @@ Each function describes its own arguments. All functions share these, and `weigh
   "error". Default: 0.
 - `ties`: what tied items count: "stable" (in list order), "worst" (in the order with the worst
   value) or "expected" (the mean over all orders of tied items, in closed form). Default: "stable".
-- `reduction`: "mean" over the lists that count, "sum", or "none": one value a list, NaN for a list
-  that is left out.
+- `reduction`: "mean" over the lists that count, "sum", or "none": one value per list, NaN for a
+  list that is left out.
 
-The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value a
-list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to the
-longest list; `qid` costs one sort of the ids, or one pass if they are in order.
+The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value
+per list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to
+the longest list; `qid` costs one sort of the ids, or one pass if they are in order.
 
 All functions compile with `torch.compile(fullgraph=True)`, one graph for all masks, lengths and
 ids of the same shapes. In compiled code:

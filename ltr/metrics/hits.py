@@ -34,7 +34,7 @@ def precision(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Precision@k: the share of relevant items among the first k.
+    """Precision@k: the fraction of relevant items among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -104,7 +104,7 @@ def recall(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Recall@k: the share of the relevant items that stand among the first k.
+    """Recall@k: the fraction of the relevant items that are among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

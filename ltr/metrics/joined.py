@@ -17,9 +17,9 @@ class JoinedRun:
     """A run and its judgements as lists, one for each judged query; `join` returns it.
 
     A list holds, in this order, the retrieved documents as trec_eval sorts them; unjudged fillers
-    up to `depth`; and the judged documents that the run lacks, relevant ones last. So a metric cut
-    at any `top_k` up to `depth` gives no credit for documents that were not retrieved, but counts
-    them in the ideal and among the relevant documents.
+    up to `depth`; and the judged documents that the run lacks, relevant ones last. So a metric at
+    any `top_k` up to `depth` gives no credit for documents that were not retrieved, but counts them
+    in the ideal and among the relevant documents.
 
     Attributes:
         qids: the query ids of the lists, in the order of the qrels.
@@ -76,9 +76,9 @@ class JoinedRun:
 
 
 def divided_by_k(metric: Callable[..., Tensor]) -> bool:
-    """Return whether a metric divides by `top_k`, and without one by the length of the list.
+    """Return whether a metric divides by `top_k`, or, without it, by the length of the list.
 
-    A run does not have this length. Such a value changes with an item behind the relevant ones.
+    A run does not have this length. Such a value changes with items below the relevant ones.
 
     >>> from ltr.metrics.functional import ndcg, precision
     >>> divided_by_k(precision), divided_by_k(ndcg)

@@ -32,7 +32,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric and its cut, such as `ndcg@10`.
+    """A metric and its cutoff, such as `ndcg@10`.
 
     >>> Measure("ndcg", 10).title
     'ndcg@10'
@@ -43,12 +43,12 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """The metric's name, `@` and the cut."""
+        """The metric's name, `@` and the cutoff."""
         return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
 
     @property
-    def has_cut(self) -> bool:
-        """Whether the metric is cut at a rank."""
+    def takes_cutoff(self) -> bool:
+        """Whether the metric takes a cutoff."""
         return "top_k" in signature(self.metric).parameters
 
     @property
@@ -91,16 +91,16 @@ class Measure:
             options["max_label"] = largest
         if weights is not None:
             if "weights" not in known:
-                raise ValueError(f"metric must take weights of items, got {self.title!r}")
+                raise ValueError(f"metric must support item weights, got {self.title!r}")
             options["weights"] = weights
         return self.metric(scores, labels, **options)
 
     def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
-        """Return the metric with its cut and those of the given options that it takes.
+        """Return the metric with its cutoff and those of the given options that it takes.
 
         Args:
             given: options by name.
-            depth: the cut of a metric that has no cut of its own. Default: none.
+            depth: the cutoff of a metric without its own cutoff. Default: none.
         """
         known = signature(self.metric).parameters
         options = {name: value for name, value in given.items() if name in known}
@@ -127,21 +127,21 @@ def metric_names() -> list[str]:
 
 
 def parse_measures(
-    names: Sequence[str], cuts: Sequence[int] = (), *, of_runs: bool = False
+    names: Sequence[str], cutoffs: Sequence[int] = (), *, of_runs: bool = False
 ) -> list[Measure]:
     """Return the metrics of these names.
 
-    Upper and lower case are treated alike. The names of ir_measures and trec_eval are taken, too,
-    and mean the metrics of this library: the gain and what MAP is divided by are options there.
+    Upper and lower case are equivalent. The names of ir_measures and trec_eval also work, and mean
+    the metrics of this library: the gain and the divisor of MAP are options.
 
     Args:
-        names: names with or without a cut: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
+        names: names with or without a cutoff: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
             `ndcg_cut_10`, `recip_rank`, `P_5`.
-        cuts: cuts for each metric without one.
-        of_runs: whether the lists are cut, so that metrics of whole lists are refused.
+        cutoffs: the cutoffs of each metric without one.
+        of_runs: whether the lists are truncated, so that metrics of whole lists are refused.
 
     Raises:
-        ValueError: a metric is unknown, or has no cut, or needs one.
+        ValueError: a metric is unknown, takes no cutoff, or needs one.
 
     >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP"])]
     ['ndcg@10', 'mrr', 'precision@5', 'map']
@@ -151,29 +151,30 @@ def parse_measures(
     known = metric_names()
     found: list[Measure] = []
     for text in names:
-        name, at, cut = _parts(text, known)
+        name, at, cutoff = _parts(text, known)
         if name not in known:
             raise ValueError(f"metrics: no metric {name!r}: {nearest(name, known)}")
-        has_cut = Measure(name).has_cut
-        if at and not (cut.isascii() and cut.isdigit() and int(cut) >= 1):
+        takes_cutoff = Measure(name).takes_cutoff
+        if at and not (cutoff.isascii() and cutoff.isdigit() and int(cutoff) >= 1):
             raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
-        if at and not has_cut:
-            raise ValueError(f"metrics: {name} is not cut at a rank, got {text!r}")
-        if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
+        if at and not takes_cutoff:
+            raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
+        # rbo compares two orders of the same items
+        if of_runs and (not takes_cutoff or name == "rbo"):
             raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
-        if of_runs and not at and not cuts and divided_by_k(Measure(name).metric):
-            raise ValueError(f"metrics: {name} of a run must have a K, such as {name}@10")
+        if of_runs and not at and not cutoffs and divided_by_k(Measure(name).metric):
+            raise ValueError(f"metrics: {name} of a run needs a cutoff, such as {name}@10")
         whole = [Measure(name)]
-        cut_at = [Measure(name, k) for k in cuts] if has_cut else []
-        found += [Measure(name, int(cut))] if at else cut_at or whole
+        each = [Measure(name, k) for k in cutoffs] if takes_cutoff else []
+        found += [Measure(name, int(cutoff))] if at else each or whole
     return list(dict.fromkeys(found))
 
 
 def ranking_measure(name: str) -> Measure:
-    """Return the metric by which rankers are chosen, the higher the better.
+    """Return the metric that chooses rankers; higher must be better.
 
     Raises:
-        ValueError: there is no such metric, or the best of it is the lowest.
+        ValueError: the metric is unknown, or lower is better.
 
     >>> ranking_measure("MRR@10").title
     'mrr@10'
@@ -190,10 +191,10 @@ def ranking_measure(name: str) -> Measure:
 
 
 def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:
-    # the name, "@" if there is a cut, and the cut; trec_eval writes ndcg_cut_10, P_5 and P.5
-    name, at, cut = text.partition("@")
+    # the name, "@" if there is a cutoff, and the cutoff; trec_eval writes ndcg_cut_10, P_5 and P.5
+    name, at, cutoff = text.partition("@")
     name = name.lower()
     if not at and name not in known:
         trec = re.fullmatch(r"(.+?)(?:_cut)?[_.](\d+)", name)
-        name, at, cut = (trec[1], "@", trec[2]) if trec else (name, "", "")
-    return ELSEWHERE.get(name, name), at, cut
+        name, at, cutoff = (trec[1], "@", trec[2]) if trec else (name, "", "")
+    return ELSEWHERE.get(name, name), at, cutoff

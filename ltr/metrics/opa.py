@@ -27,7 +27,7 @@ def opa(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Ordered pair accuracy: the share of pairs with different labels that stand in their order.
+    """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

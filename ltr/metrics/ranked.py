@@ -1,4 +1,4 @@
-"""Lists in ranked order; only `rank` checks and sorts."""
+"""Lists in ranked order; only `rank` checks and sorts them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,8 +24,8 @@ class Ranked(NamedTuple):
         judged: bool, in this order; None if all items are judged.
         topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
             there are none.
-        wrong: (...) bool, the lists with a wrong value. It is found in `torch.compile` alone, where
-            nothing can be raised; None elsewhere.
+        wrong: (...) bool, the lists with a wrong value. It is used only in `torch.compile`, where
+            no error can be raised; otherwise None.
     """
 
     scores: Tensor
@@ -79,7 +79,7 @@ class Ranked(NamedTuple):
         return self.reorder(positions), positions
 
     def in_list_order(self, values: Tensor) -> Tensor:
-        """Return values (..., n) or (..., n, d) of the ranked items in the order as given.
+        """Return values (..., n) or (..., n, d) of the ranked items in the original order.
 
         >>> lists = rank(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([5.0, 6.0, 7.0]))
         >>> lists.in_list_order(lists.labels)
@@ -192,8 +192,8 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
     """Return labels (..., n, topics) in the dtype of the scores, 0 under the mask."""
     if labels.shape[:-1] != scores.shape:
         raise ValueError(
-            f"labels must have the shape of scores {tuple(scores.shape)} and an axis of topics, "
-            f"got {tuple(labels.shape)}"
+            f"labels must have the shape of scores {tuple(scores.shape)}, followed by an "
+            f"axis of topics, got {tuple(labels.shape)}"
         )
     topics = labels.to(upcast(scores).dtype)
     topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)

@@ -100,7 +100,7 @@ def evaluate_run(
     """Return the per-list values of a TREC run, or of a table with a column of document ids."""
     run = _table_run(path, columns) if is_table(path) else read_run(path)
     if not run.keys() & qrels.keys():
-        raise ValueError(f"{path}: has no query of the qrels")
+        raise ValueError(f"{path}: none of its queries is in the qrels")
     options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
     deepest = max([1, *(m.top_k for m in measures if m.top_k is not None)])
     chunks: dict[str, list[Tensor]] = {measure.title: [] for measure in measures}
@@ -249,7 +249,7 @@ def _column_names(path: str) -> list[str]:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Raise what is wrong with a table as one line that names the file."""
+    """Raise any problem of a table as one line that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

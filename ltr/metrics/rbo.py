@@ -32,7 +32,7 @@ def rbo(
 ) -> Tensor:
     """Rank-biased overlap of the rankings by score and by label, extrapolated (RBO_ext).
 
-    (1 - p) / p * sum over depths d = 1..k of A_d p^d, + A_k p^k, where A_d is the share of the
+    (1 - p) / p * sum over depths d = 1..k of A_d p^d, + A_k p^k, where A_d is the fraction of the
     first d items that the two rankings have in common. Over the whole list A_k is 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -102,7 +102,7 @@ class RBO(RankingMetric):
 def _common(lists: Ranked) -> Tensor:
     """Return how many items both rankings have at each depth, (..., n) float64.
 
-    Equal labels are in the order of the list as it was given, whatever the scores are.
+    Equal labels keep the order of the list, whatever the scores are.
     """
     labels = lists.in_list_order(lists.labels)
     real = None if lists.mask is None else lists.in_list_order(lists.mask)

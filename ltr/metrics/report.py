@@ -48,7 +48,7 @@ class Metric:
 
 
 class Spread(NamedTuple):
-    """How the values or differences of one metric are distributed over lists."""
+    """The distribution of the values or differences of one metric over lists."""
 
     title: str
     sign: int
@@ -67,7 +67,7 @@ class Ranking(NamedTuple):
         name: the model's name.
         value: its value of the first metric.
         documents: the first ones.
-        before: the position that the first model gave each of them; None if it has none.
+        before: the position of each in the first model's order; None if it has none.
         relevant: how many of them are relevant.
         next: the position of the next relevant document; None if there is none.
         lacking: how many relevant documents the model has not ranked at all.
@@ -83,7 +83,7 @@ class Ranking(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A list, what each of one or two models ranked first, and how many documents are relevant."""
+    """A list, the first documents of one or two models, and the number of relevant documents."""
 
     qid: str
     difference: float
@@ -100,7 +100,7 @@ class Extremes(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """How far two models agree; None if their documents cannot be compared."""
+    """The agreement of two models; None if their documents cannot be compared."""
 
     one: str
     other: str
@@ -142,7 +142,7 @@ def write_report(
     sources: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Write a page of HTML that needs no other file; it is written whole or not at all.
+    """Write a page of HTML that needs no other file; it is written completely or not at all.
 
     Args:
         path: the file; its folder is made.
@@ -210,7 +210,7 @@ def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluate
 
 
 def _spreads(metric: Metric, models: Sequence[Evaluated]) -> list[Spread]:
-    """Return the distribution of a single model's values, or of each other one's differences."""
+    """Return the distribution of one model's values, or of each other model's differences."""
     first, *others = (model.values[metric.title][metric.counted] for model in models)
     names = [model.name for model in models]
     if isinstance(metric.result, Comparison):
@@ -234,7 +234,7 @@ def _quantiles(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
-    """Return the best and worst lists of a single model, or of each other one beside the first."""
+    """Return the best and worst lists of one model, or of each other model beside the first."""
     first, *others = models
     relevant = np.array([_documents(first).relevant.get(qid, 0) > 0 for qid in first.qids])
     found = []

@@ -77,7 +77,7 @@ def sign_flip_p(
 ) -> tuple[float, bool]:
     """Return the p-value of the paired randomization test, and whether it is exact.
 
-    It is the share of flips of the signs whose mean is at least as far from 0.
+    It is the fraction of sign flips whose mean is at least as far from 0.
 
     Args:
         differences: (lists,). A difference of 0 has no sign to flip.
@@ -118,7 +118,7 @@ def sign_flip_p(
 def bootstrap_p(difference: float, means: np.ndarray) -> float:
     """Return the p-value of the bootstrap-shift test.
 
-    It is the share of means that are as far from their center as the center is from 0.
+    It is the fraction of means that are as far from their center as the center is from 0.
 
     Args:
         difference: the observed mean difference.

@@ -96,9 +96,9 @@ def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
 def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
     """Return the sum over the items of gain (..., n) * the value of its position, (n,) or (..., n).
 
-    The sum is linear in both. So the mean over all orders of tied items uses the mean value of
-    their positions. "worst" puts tied items in order of ascending gain: the least sum if values
-    fall.
+    The sum is linear in the gains and in the values. So the mean over all orders of tied items uses
+    the mean value of their positions. "worst" puts tied items in ascending order of gain, which
+    gives the smallest sum if the values descend.
     """
     if ties == "worst":
         gains = gains.gather(-1, ranked.tied_by(gains)[1])

@@ -36,12 +36,12 @@ _QRELS = "qid 0 docno rel"
 
 
 def read_run(path: str | PathLike[str]) -> Run:
-    r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document a line.
+    r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document per line.
 
     The file may be plain, gzip, bzip2, xz, zstd or a zip of one file. Blanks or tabs separate the
     fields, and blank lines are skipped. Query and document names are kept as they are; bytes that
-    are not UTF-8 become surrogates. Only the score orders the documents, as in trec_eval: neither
-    the rank nor the order of the lines counts.
+    are not UTF-8 become surrogates. Only the score orders the documents, as in trec_eval: the rank
+    and the order of the lines are ignored.
 
     Args:
         path: the file.
@@ -74,7 +74,7 @@ def read_run(path: str | PathLike[str]) -> Run:
 
 
 def read_qrels(path: str | PathLike[str]) -> Qrels:
-    r"""Read judgements: `qid 0 docno rel`, one document a line; otherwise as `read_run`.
+    r"""Read judgements: `qid 0 docno rel`, one document per line; otherwise as `read_run`.
 
     Args:
         path: the file.
@@ -116,7 +116,7 @@ def write_run(
         tag: the run's name, one word.
 
     Raises:
-        ValueError: a name is empty or has a blank in it, or a score is not finite.
+        ValueError: a name is empty or contains a blank, or a score is not finite.
     """
     _check_word("tag", tag)
 
@@ -137,7 +137,7 @@ def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]
     """Write judgements in their order, compressed by gzip if the file's name ends in `.gz`.
 
     Raises:
-        ValueError: a name is empty or has a blank in it, or a judgement is not a whole number.
+        ValueError: a name is empty or contains a blank, or a judgement is not a whole number.
     """
 
     def lines() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What every metric returns for its lists, and how lists without a value count."""
+"""The result of every metric for its lists, and how lists without a value count."""
 
 from math import isfinite
 from numbers import Real
@@ -14,7 +14,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class ListValues(NamedTuple):
-    """What the core of a metric returns: one value a list.
+    """The result of a metric's core: one value per list.
 
     Attributes:
         values: (...); NaN for a list that is left out.
@@ -28,7 +28,7 @@ class ListValues(NamedTuple):
 
 
 def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) -> ListValues:
-    """Return `values` (...), replaced by what `empty` says where a list is not `defined`.
+    """Return `values` (...), with the value of `empty` for lists that are not `defined`.
 
     A list without a real item is always left out.
 

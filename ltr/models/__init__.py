@@ -1,6 +1,6 @@
 """Scorers: `scorer(features, mask=None)`, features (..., n, *item) -> scores (..., n).
 
-A scorer made without `num_features` takes the width of the data from `build`, which
+A scorer made without `num_features` gets the width of the data from `build`, which
 `ltr.modules.Ranker` calls. So one configuration serves any data set.
 """
 

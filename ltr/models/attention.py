@@ -13,14 +13,16 @@ from ltr.shapes import check_at_least
 
 
 class AttentionScorer(FeatureScorer):
-    """An MLP on each document, self-attention over the list, then a linear layer to one score.
+    """Scores documents by self-attention over their list.
 
-    A document's score depends on the other documents of its list, and not on their order or on
+    An MLP on each document, self-attention over the list, then a linear layer to one score.
+
+    A document's score depends on the other documents of its list, but not on their order or on
     padding. So a list must be scored as a whole. A list of one document attends to itself.
 
     With `points`, documents look at each other through that many learned vectors: the vectors
-    attend to the documents, then the documents to the vectors. Take it for lists of more than
-    about 1,000 documents.
+    attend to the documents, then the documents to the vectors. Use it for lists of more than about
+    1,000 documents.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).
@@ -99,7 +101,7 @@ class _Network(nn.Module):
 
 
 class _Block(nn.Module):
-    """x + attention of x, then x + a layer of x. Each sum begins as x alone, by zero weights."""
+    """x + attention of x, then x + a layer of x. Each sum begins as x, because of zero weights."""
 
     def __init__(self, options: AttentionScorer, width: int):
         super().__init__()

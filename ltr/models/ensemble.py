@@ -1,4 +1,4 @@
-"""Several scorers of one shape, and the average of their scaled scores."""
+"""Several scorers with the same architecture, and the average of their scaled scores."""
 
 import copy
 
@@ -13,16 +13,16 @@ from ltr.models.scorer import Scorer
 class Ensemble(Scorer):
     """The average of the scores of several members, each times its own constant.
 
-    The members are copies of one scorer with weights of their own. Each learns by itself, from a
-    loss of its own scores. Their average ranks better than a member does.
+    The members are copies of one scorer, each with its own weights. Each learns independently, from
+    a loss of its own scores. Their average ranks better than one member.
 
-    Scores of different members need not have one scale. `scales`, set by `fit_scales` on training
-    lists, gives each member the same mean standard deviation within a list, and so the same say. It
-    is a constant, so a score depends on no other document.
+    Scores of different members may have different scales. `scales`, set by `fit_scales` on training
+    lists, gives each member the same mean standard deviation within a list, and so the same
+    influence. It is a constant, so a score does not depend on other documents.
 
     Args:
         scorer: what the members are copies of, without weights yet: `build` gives each copy its
-            own. One member alone may have them. Default: `MLPScorer()`.
+            own. A single member may have them. Default: `MLPScorer()`.
         members: how many there are, >= 1.
 
     Attributes:
@@ -63,7 +63,7 @@ class Ensemble(Scorer):
         self.register_buffer("scales", torch.ones(members))
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Make the members, with new weights, unless they have this width already."""
+        """Make the members, with new weights, unless they already have this width."""
         if self.num_features == num_features:
             return
         self.copies = nn.ModuleList()
@@ -90,8 +90,8 @@ class Ensemble(Scorer):
     def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:
         """Set each member's factor to 1 / the mean standard deviation of its scores within a list.
 
-        The factor of a member that scores all documents of each list alike is 1. Lists of one
-        document do not count.
+        The factor is 1 for a member that gives all documents of each list the same score. Lists of
+        one document do not count.
 
         Args:
             scores: (members, N), the members' scores for lists that stand one after the other.
@@ -107,7 +107,7 @@ class Ensemble(Scorer):
         """
         if scores.dim() != 2 or len(scores) != self.members:
             raise ValueError(
-                f"scores must be ({self.members}, N), one row a member, got {tuple(scores.shape)}"
+                f"scores must be ({self.members}, N), one row per member, got {tuple(scores.shape)}"
             )
         lengths = check_lengths(scores[0], lengths)
         lists = list_ids(scores[0], lengths)

@@ -6,9 +6,11 @@ from ltr.models.scorer import FeatureScorer
 
 
 class LinearScorer(FeatureScorer):
-    """score = w . features + b.
+    """Linear model of the features.
 
-    A ranking does not depend on b. Losses on the labels' own scale need it.
+    score = w . features + b.
+
+    A ranking does not depend on b. Losses on the scale of the labels need it.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).

@@ -12,11 +12,13 @@ from ltr.models.scorer import FeatureScorer
 
 
 class MLPScorer(FeatureScorer):
-    """Blocks of linear, activation and dropout, then a linear layer to one score.
+    """Multi-layer perceptron that scores each item by itself.
 
-    Layer norm, if it is asked for, stands behind each hidden linear layer. It looks at one item
-    alone. On tables of features it made rankings worse in every measurement, so it is off. Batch
-    norm is not offered, since it would let padding and other lists change an item's score.
+    Blocks of linear, activation and dropout, then a linear layer to one score.
+
+    Layer norm, if requested, follows each hidden linear layer. It looks at only one item. On tables
+    of features it made rankings worse in every measurement, so it is off by default. Batch norm is
+    not offered, because padding and other lists would change an item's score.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).

@@ -9,8 +9,8 @@ from ltr.kernels.lists import check_lengths
 def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor:
     """Return the scores (N,) of ragged lists.
 
-    A scorer with `per_document` scores the documents as they are, and nothing is padded. Any other
-    gets the lists that have documents, padded to the longest, with their mask.
+    A scorer with `per_document` scores the documents directly, without padding. Any other gets the
+    lists that have documents, padded to the longest, with their mask.
 
     Args:
         scorer: a `Scorer`, or a module that is called like one.
@@ -28,8 +28,8 @@ def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor
     item_dims = getattr(scorer, "item_dims", features.dim() - 1)
     if features.dim() != 1 + item_dims:
         raise ValueError(
-            "features must be (N, *item) where lengths are given, got "
-            f"{tuple(features.shape)} with {item_dims} axes of an item"
+            f"features must be (N, *item) if lengths are given, got {tuple(features.shape)} "
+            f"with {item_dims} axes of an item"
         )
     lengths = check_lengths(features.new_empty(len(features)), lengths, "documents")
     if getattr(scorer, "per_document", False):

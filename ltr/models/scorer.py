@@ -7,7 +7,9 @@ from ltr.shapes import check_at_least, check_mask
 
 
 class Scorer(nn.Module):
-    """Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
+    """Base class of scorers.
+
+    Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
 
     There may be any number of batch axes. A new scorer is one subclass with `score`. Every scorer
     keeps two promises:
@@ -19,8 +21,8 @@ class Scorer(nn.Module):
 
     Attributes:
         item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
-        per_document: whether an item's score depends on that item alone. Such a scorer is given
-            the items of ragged lists as they are, (N, *item); any other gets padded lists.
+        per_document: whether an item's score depends only on that item. Such a scorer gets the
+            items of ragged lists directly, (N, *item); any other gets padded lists.
 
     >>> class Total(Scorer):
     ...     def score(self, features, mask):
@@ -34,7 +36,7 @@ class Scorer(nn.Module):
     per_document: bool = False
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Take the number of features from the data; called before training and loading.
+        """Set the number of features from the data; called before training and loading.
 
         A scorer that does not depend on it need not override this.
 
@@ -54,7 +56,7 @@ class Scorer(nn.Module):
             mask: (..., n) bool, True = a real item. Default: all items are real.
 
         Raises:
-            ValueError: features are no tensor or have too few axes, or mask is not bool of shape
+            ValueError: features are not a tensor or have too few axes, or mask is not bool of shape
                 (..., n).
         """
         if not isinstance(features, Tensor):
@@ -73,7 +75,7 @@ class Scorer(nn.Module):
 
 
 class FeatureScorer(Scorer):
-    """Base of scorers that score each feature vector by itself: a subclass has `make_layers`.
+    """Base of scorers that score each feature vector by itself: a subclass defines `make_layers`.
 
     A subclass whose layers look at other items of the list sets `per_document = False`, and has a
     `score` of its own, since layers get no mask.
@@ -108,7 +110,7 @@ class FeatureScorer(Scorer):
         raise NotImplementedError(f"{type(self).__name__} must define make_layers")
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Make the layers, with new weights, unless they have this width already.
+        """Make the layers, with new weights, unless they already have this width.
 
         Raises:
             ValueError: num_features is < 1 or an image's shape, or differs from the constructor's.
@@ -135,7 +137,7 @@ class FeatureScorer(Scorer):
         """Return the layers, for features (..., n, d).
 
         Raises:
-            ValueError: there are no layers yet, or they are for another number of features.
+            ValueError: the layers are missing, or are for another number of features.
         """
         if self.layers is None:
             raise ValueError(

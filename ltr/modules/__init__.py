@@ -1,7 +1,7 @@
 """Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics.
 
-All names are loaded when they are first asked for: Lightning takes seconds to import, which the
-checks and seeds of an estimator's own loop need not wait for.
+All names are loaded when they are first asked for: Lightning takes seconds to import. The checks
+and seeds of an estimator's own loop do not need it.
 """
 
 from importlib import import_module

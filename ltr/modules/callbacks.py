@@ -12,10 +12,10 @@ from ltr.shapes import check_at_least
 class SeedSteps(Callback):
     """Seeds torch, numpy and random before each batch, from (seed, epoch, batch, process).
 
-    So a resumed run, also one resumed within an epoch, has the same dropout and Gumbel noise as an
-    uninterrupted run. How often a run validates does not change its training, nor the reverse.
-    Tests and predictions are not seeded. Every `Ranker` adds this callback to its Trainer, unless
-    the Trainer has one already.
+    So a resumed run has the same dropout and Gumbel noise as an uninterrupted run, even if it
+    resumes within an epoch. How often a run validates does not change its training, nor does
+    training change its validation. Tests and predictions are not seeded. Every `Ranker` adds this
+    callback to its Trainer, unless the Trainer already has one.
 
     Args:
         seed: >= 0. Default: the seed of `seed_everything`, or 0 without it. A checkpoint keeps the
@@ -32,7 +32,7 @@ class SeedSteps(Callback):
         self.seed = None if seed is None else check_at_least("seed", seed, 0)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Take the default of the seed."""
+        """Set the default of the seed."""
         if self.seed is None:
             self.seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
 
@@ -41,7 +41,7 @@ class SeedSteps(Callback):
         return {"seed": self.seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the checkpoint's seed."""
+        """Restore the seed from the checkpoint."""
         self.seed = state_dict["seed"]
 
     def on_train_batch_start(

@@ -1,4 +1,4 @@
-"""Read a checkpoint file, which may be damaged or made to do harm."""
+"""Read a checkpoint file, which may be damaged or malicious."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def read_checkpoint(path: str | Path | IO[bytes], map_location: Any = "cpu") -> 
 
 
 def _compare_checksums(file: IO[bytes]) -> None:
-    """Raise an error if the bytes of a zip archive are not those that were written."""
+    """Raise an error if the bytes of a zip archive differ from those written."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         # torch compresses nothing; a small file must not grow to more than its size
@@ -74,7 +74,7 @@ def _has_names(value: Any) -> bool:
 
 @contextmanager
 def errors_name(path: Any) -> Iterator[None]:
-    """Turn an error of any kind into a `ValueError` that names the checkpoint which is used.
+    """Turn an error of any kind into a `ValueError` that names the checkpoint.
 
     Its content may be of any types, so the code that uses it may fail in any way.
 

@@ -39,7 +39,7 @@ def is_first_process() -> bool:
 
 
 def train_steps(trainer: Trainer) -> int:
-    """Return the training steps so far; in manual optimization, the batches.
+    """Return the number of training steps so far; in manual optimization, of batches.
 
     Lightning counts a step for each optimizer there.
     """
@@ -137,7 +137,7 @@ class BestCheckpoint(Checkpoint):
             self._compare(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value, if an epoch has several validations, or less than one."""
+        """Compare the value if an epoch has several validations, or fewer than one."""
         self._validated = self._validated or not trainer.sanity_checking
         if not (trainer.sanity_checking or self._compares_at_epoch_end(trainer)):
             self._compare(trainer)
@@ -302,9 +302,10 @@ class LastCheckpoint(Checkpoint):
 class EarlyStopping(lightning_callbacks.EarlyStopping):
     """Stops the training when a logged value no longer improves.
 
-    It is Lightning's, except that a resumed run has the patience of its own configuration, and
-    trains no further epoch if it had stopped. A step without the value, such as one that ends a
-    training before the first validation, does not count; `CheckMonitors` refuses wrong names.
+    It is Lightning's, except that a resumed run uses the patience of its own configuration, and
+    trains no further epoch if it had already stopped. A step without the value, such as one that
+    ends a training before the first validation, does not count; `CheckMonitors` refuses wrong
+    names.
 
     Args:
         monitor: the logged value to watch.
@@ -355,10 +356,10 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints beside their place, and puts them there once they are complete.
+    """Writes each checkpoint beside its final path, and moves it there when it is complete.
 
-    Lightning's own way writes them to the folder for temporary files. If that is on another disk,
-    a checkpoint is copied into its place, and a run killed meanwhile leaves half of it.
+    Lightning itself writes checkpoints to the folder for temporary files. If that is on another
+    disk, the file is then copied, and a run killed meanwhile leaves an incomplete checkpoint.
     """
 
     def save_checkpoint(
@@ -376,7 +377,7 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 def check_number(name: str, value: Any, kind: type[int] | type[float]) -> Any:
-    """Return a number of a callback's state, or raise a ValueError that names it.
+    """Return a number from a callback's state, or raise a ValueError that names it.
 
     >>> check_number("seconds", "/etc/passwd", float)
     Traceback (most recent call last):

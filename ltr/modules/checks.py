@@ -1,6 +1,6 @@
-"""Checks of a training, and what they say: scores and gradients.
+"""Checks of scores and gradients in training, and their messages.
 
-Lightning is not needed here: its callbacks and the loop of an estimator call these functions.
+This module does not import Lightning. Lightning's callbacks and the loop of an estimator call it.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _NAMED = 5  # lists that a message names
 def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:
     """Raise an error that names the list if a score of a real document is NaN.
 
-    Waits for the device, as metrics do.
+    It waits for the device, as metrics do.
 
     Args:
         scores: (N,) if the batch has `lengths`, else (B, n).
@@ -29,8 +29,8 @@ def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False)
         finite: whether an infinite score is an error too.
 
     Raises:
-        ValueError: a score is NaN; the message tells whether the list's features are finite, and
-            so whether the data or the model is the cause.
+        ValueError: a score is NaN; the message says whether the list's features are finite, and so
+            whether the data or the model is the cause.
 
     >>> batch = {"features": torch.ones(2, 1, 3), "qid": ["a", "b"]}
     >>> check_scores(torch.tensor([[0.5], [float("nan")]]), batch)
@@ -91,7 +91,7 @@ def first_not_finite(module: nn.Module) -> str | None:
 
 @dataclass
 class FailedStep:
-    """A training step whose loss or gradients are not finite, and what is known of the cause.
+    """A training step whose loss or gradients are not finite, and what is known about the cause.
 
     Args:
         batch: of the step.
@@ -153,7 +153,7 @@ class FailedStep:
             self.cause = "; ".join(filter(None, [self.cause, _first_gradient(module)]))
 
     def report(self, folder: str | Path) -> str:
-        """Return what is wrong in words, and save the batch in a folder.
+        """Return a description of the problem, and save the batch in a folder.
 
         `torch.load` reads the file: a dict of the `batch`, its `lists`, `epoch`, `step`,
         `batch_idx` and the `loss`.
@@ -224,7 +224,7 @@ def _not_finite(value: Any) -> Tensor | None:
 
 
 def wrong_lists(batch: Any, output: Tensor) -> Tensor | None:
-    """Return the lists (B,) bool of which a layer's output is not finite; None if unknown."""
+    """Return the lists (B,) bool for which a layer's output is not finite; None if unknown."""
     lengths = batch.get("lengths") if isinstance(batch, dict) else None
     if lengths is not None and output.dim() and len(output) == int(lengths.sum()):
         documents = ~output.isfinite().reshape(len(output), -1).all(1)
@@ -235,7 +235,7 @@ def wrong_lists(batch: Any, output: Tensor) -> Tensor | None:
 
 
 def _size(batch: Any) -> int:
-    """Return the number of lists of a batch, including empty ones that fill it up."""
+    """Return the number of lists of a batch, including empty lists that fill it."""
     if isinstance(batch, dict) and "lengths" in batch:
         return len(batch["lengths"])
     return next((len(tensor) for tensor in _tensors(batch) if tensor.dim()), 0)

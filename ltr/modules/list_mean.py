@@ -9,7 +9,7 @@ class ListMean(Metric):
     """Mean over lists of a number that is a mean in each batch; NaN stays NaN.
 
     It is exact for batches and processes of different sizes. Lightning's own mean (2.6) rounds the
-    number of lists of a process to a whole number. torchmetrics' `MeanMetric` (1.9) forgets its
+    number of lists of a process to a whole number. torchmetrics' `MeanMetric` (1.9) ignores its
     weights if it keeps NaN.
 
     >>> mean = ListMean()

@@ -22,7 +22,7 @@ class PortableModule(LightningModule):
     A checkpoint holds only tensors and plain values, so reading one runs no code from the file. It
     holds the arguments as a configuration (`ltr.config.to_config`), from which
     `load_from_checkpoint` makes the module. Some arguments have no configuration, such as a lambda
-    or an object whose class is in `__main__`. Saving a checkpoint warns of them, and
+    or an object whose class is in `__main__`. Saving a checkpoint warns about them, and
     `load_from_checkpoint` needs them again.
 
     A subclass calls plain `self.save_hyperparameters()`. Then `hparams` show an object by its
@@ -62,8 +62,7 @@ class PortableModule(LightningModule):
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         """Return the arguments by name, as scikit-learn's estimators do.
 
-        For a part of the module that was None or not given, it returns the part that the module
-        made.
+        If an argument was None or not given, it returns the part that the module made instead.
 
         Args:
             deep: ignored, there for scikit-learn; arguments of arguments are never included.
@@ -123,7 +122,7 @@ class PortableModule(LightningModule):
                 return config
             checkpoint["unsaved"][name] = str(error)
             warnings.warn(
-                f"{name} is not in the checkpoint, and must be given again to load it: {error}",
+                f"{name} is not in the checkpoint; give it again to load the checkpoint: {error}",
                 stacklevel=2,
             )
             return None

@@ -29,7 +29,7 @@ LISTS = pa.schema(
 """The columns of scored lists; `POSITION` counts lists."""
 
 GROUP = 1 << 14
-"""The rows that are written together; a group of rows of Parquet has as many at least."""
+"""The rows that are written together; a group of rows of Parquet has at least as many."""
 
 _TAG = "ltr"
 

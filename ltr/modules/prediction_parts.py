@@ -18,11 +18,11 @@ def join_parts(
     format: Format,
     scattered: bool = False,
 ) -> int:
-    """Write the file of predictions from its parts, whole or not at all.
+    """Write the file of predictions from its parts, completely or not at all.
 
-    Rows come in the order of their positions, those of one place in the order in which they were
-    written. Where positions rise in each part, as a sampler gives them, the memory is that of a few
-    batches a part.
+    Rows are in the order of their positions; rows with the same position keep their order. If
+    positions ascend in each part, as those of a sampler do, the memory is that of a few batches per
+    part.
 
     Args:
         parts: the files of the format "part", each of a process that sees this folder.
@@ -35,7 +35,7 @@ def join_parts(
         The number of rows.
 
     Raises:
-        ValueError: a part is not there, two parts have the same position, or a position is missing.
+        ValueError: a part is missing, two parts have the same position, or a position is missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -62,10 +62,10 @@ def join_parts(
 
 
 def merged(parts: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the lists of all parts in the order of their positions, which rise in each part.
+    """Yield the lists of all parts in the order of their positions, which ascend in each part.
 
     Raises:
-        ValueError: two parts have the same position, or the positions of a part fall.
+        ValueError: two parts have the same position, or the positions of a part do not ascend.
     """
     last = -1
     for position, table in heapq.merge(*map(_lists, parts), key=itemgetter(0)):
@@ -93,7 +93,7 @@ def _in_order(tables: list[pa.Table]) -> pa.Table:
     positions = rows[POSITION].to_numpy()
     order = np.argsort(positions, kind="stable")
     if not np.array_equal(positions[order], np.arange(len(positions))):
-        raise ValueError(f"each of the rows must be in one process once, got {len(positions)} rows")
+        raise ValueError(f"each row must come from exactly one process, got {len(positions)} rows")
     return rows.take(pa.array(order))
 
 

@@ -1,4 +1,4 @@
-"""Predictions on disk: one row a document, with its score and rank."""
+"""Predictions on disk: one row per document, with its score and rank."""
 
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -28,20 +28,20 @@ _EXTENSIONS: dict[str, Format] = {
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Writes one row a document (`qid`, `doc_id`, `score`, `rank`) as the lists are scored.
+    """Writes one row per document (`qid`, `doc_id`, `score`, `rank`) while the lists are scored.
 
     Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
     doc_id rank score tag`) are in the order of ranks, with strictly descending scores. If the data
-    has no document ids, the id is the position in the list, from 0. Of a table, CSV and Parquet
-    have the columns that `TableDataModule.scored` gives, in the table's order. Its rows are written
-    as they are read, in memory that does not grow with the table, where the model looks at each row
-    alone. The file appears under its name when it is complete, and then replaces an older one.
+    has no document ids, the id is the position in the list, from 0. For a table, CSV and Parquet
+    have the columns of `TableDataModule.scored`, in the table's order. If the model looks at each
+    row alone, its rows are written while they are read, in memory that does not grow with the
+    table. The file appears under its name when it is complete, and then replaces an older one.
 
-    Names are written as they are, so that they can be joined with the input. A spreadsheet may take
-    a name that begins with `=`, `+`, `-` or `@` for a formula: import the columns of names as text.
+    Names are written unchanged, so that they can be joined with the input. A spreadsheet may read a
+    name that begins with `=`, `+`, `-` or `@` as a formula: import the columns of names as text.
 
-    Of several processes each writes a part beside the file. When all are done, the first one joins
-    the parts in the data's order. All must see the folder of the file.
+    With several processes, each writes a part beside the file. When all are done, the first one
+    joins the parts in the data's order. All must see the folder of the file.
 
     Args:
         output: the file.
@@ -72,8 +72,8 @@ scores.xlsx; or say --format csv, parquet or trec
         found = format or _EXTENSIONS.get(self.path.suffix.lower())
         if found is None:
             raise ValueError(
-                "--output must end in .csv, .parquet, .run, .trec or .txt, got "
-                f"{output}; or say --format csv, parquet or trec"
+                f"--output must end in .csv, .parquet, .run, .trec or .txt, got {output}; "
+                "or give --format csv, parquet or trec"
             )
         if self.path.exists() and not self.path.is_file():
             kind = "folder" if self.path.is_dir() else "device"
@@ -91,7 +91,7 @@ scores.xlsx; or say --format csv, parquet or trec
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Let a table be scored as it is read: its rows have no ranks in CSV and Parquet."""
+        """Allow scoring a table while it is read: its rows have no ranks in CSV and Parquet."""
         super().setup(trainer, pl_module, stage)
         data = getattr(trainer, "datamodule", None)
         if stage == "predict" and isinstance(data, TableDataModule):
@@ -148,13 +148,14 @@ scores.xlsx; or say --format csv, parquet or trec
         self._file.write(self._ranked(positions, batch["qid"], lengths.cpu().numpy(), ids, values))
 
     def _positions(self, trainer: Trainer, lists: int) -> np.ndarray:
-        """Return where in the data the lists of a batch stand; it may be -1 for an empty one."""
+        """Return the positions of a batch's lists in the data; it may be -1 for an empty list."""
         if self._together:
             positions = np.asarray(trainer.predict_loop.current_batch_indices, dtype=np.int64)
             if len(positions) != lists:
                 raise ValueError(
-                    "predict_dataloader must return a DataLoader with a sampler for several "
-                    "processes, since the sampler knows the order: give --trainer.devices 1"
+                    "predict_dataloader must return a DataLoader with a sampler, so that "
+                    "several processes can share its lists: otherwise, give "
+                    "--trainer.devices 1"
                 )
             return positions
         self._lists += lists

@@ -29,7 +29,7 @@ class Ranker(ScoringModule):
     transform.
 
     Logged once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for each
-    metric. A NaN score stops a validation, test or prediction with a `ValueError` that names the
+    metric. A NaN score ends a validation, test or prediction with a `ValueError` that names the
     list; nothing is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
@@ -38,15 +38,15 @@ class Ranker(ScoringModule):
     A loss that needs side inputs, as `Unbiased` needs the positions at which items were shown, gets
     them from the batches: `shown` is `positions` there, and any other has its own name. With a data
     module of tables, name their columns: `TableDataModule(position="shown_at", group="kind")`. A
-    side input that is missing is an error before the first step.
+    missing side input is an error before the first step.
 
-    From a data module of tables it takes the `schema` too, in `fit`, and gives it back to any other
-    in `test` and `predict`: their columns are matched by name.
+    In `fit` it also takes the `schema` of a data module of tables. In `test` and `predict` it
+    passes the schema to any other such module, which matches its columns by name.
 
     A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
-    arguments, and runs no code of the file's (see `PortableModule`; a `transform` that the file
-    lacks is given to it by that name). With the Trainer's `ckpt_path`, the Ranker given is made
-    with the same arguments.
+    arguments, and runs no code from the file (see `PortableModule`; if the file lacks a
+    `transform`, give it by that name). For the Trainer's `ckpt_path`, make the Ranker with the same
+    arguments.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
@@ -111,7 +111,7 @@ class Ranker(ScoringModule):
             features: (..., n, *item), NaN where missing, if the transform takes that.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes, if the transform takes them.
-            lengths: (B,) int64, in place of a mask; the documents of each list.
+            lengths: (B,) int64, instead of a mask; the number of documents of each list.
 
         Raises:
             ValueError: there are categories and no transform that takes them; mask and lengths are
@@ -132,9 +132,9 @@ class Ranker(ScoringModule):
         return score_ragged(self.scorer, features, lengths)
 
     def setup(self, stage: str) -> None:
-        """Take over what the data module knows: number of features, transform and schema.
+        """Adopt the number of features, the transform and the schema of the data module.
 
-        A Ranker that has a schema, of an earlier training, gives it to the data module.
+        A Ranker with a schema from an earlier training passes it to the data module.
         """
         data = getattr(self.trainer, "datamodule", None)
         if self.schema is not None:
@@ -163,9 +163,9 @@ class Ranker(ScoringModule):
         return ScoredLists(scores, batch["labels"], **others, side_inputs=side)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (N,) with `lengths` and, where there are any, `qid`, `doc_ids`, `rows`.
+        """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_ids`, `rows`.
 
-        Of a padded batch, `scores` (B, n) with `mask`.
+        For a padded batch, return `scores` (B, n) with `mask`.
         """
         keys = ("qid", "doc_ids", "rows", "mask", "lengths")
         known = {key: batch[key] for key in keys if key in batch}
@@ -188,7 +188,7 @@ class Ranker(ScoringModule):
         checkpoint["schema"] = None if self.schema is None else self.schema.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers and the transform that the checkpoint has weights for.
+        """Make the layers and the transform for the checkpoint's weights.
 
         Raises:
             ValueError: the transform is of a package that is not trusted, or could not be saved and
@@ -232,7 +232,7 @@ class Ranker(ScoringModule):
 
 
 def _inputs(batch: dict[str, Any]) -> dict[str, Any]:
-    """What the Ranker scores of a batch."""
+    """The columns of a batch that the Ranker scores."""
     keys = ("features", "mask", "categories", "lengths")
     return {key: batch[key] for key in keys if key in batch}
 
@@ -254,7 +254,8 @@ def _check_transform(transform: FeatureTransform) -> None:
         again.load_state_dict(transform.state_dict())
     except (ValueError, RuntimeError) as error:
         raise ValueError(
-            f"transform must be made again by its arguments and its state, got {transform}: {error}"
+            "transform must be reproducible from its arguments and its state, got "
+            f"{transform}: {error}"
         ) from error
 
 

@@ -40,7 +40,7 @@ class ScoredLists(NamedTuple):
     side_inputs: Mapping[str, Tensor] = MappingProxyType({})
 
     def real(self) -> Tensor:
-        """Return how many lists have a real item; empty lists may fill up an epoch."""
+        """Return how many lists have a real item; empty lists may fill an epoch."""
         if self.lengths is not None:
             return (self.lengths > 0).sum()
         if self.mask is None:
@@ -54,8 +54,8 @@ class ScoringModule(TrainableModule):
     A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
     `val_<name>` and `test_<name>` for each metric, as means over lists.
 
-    A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. One
-    that is missing is an error in the first batch.
+    A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. A
+    missing side input is an error in the first batch.
 
     Args:
         loss: the loss to minimize.
@@ -98,8 +98,8 @@ class ScoringModule(TrainableModule):
         loss = self.mean_loss(lists, self.train_loss)
         if not loss.requires_grad:
             raise ValueError(
-                "loss must have a gradient to train by, got one without: hard ranks, such as those "
-                f"of HardRank, have none ({self.loss})"
+                "loss must have a gradient, got one without: hard ranks, such as those of "
+                f"HardRank, have none ({self.loss})"
             )
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
@@ -133,8 +133,8 @@ class ScoringModule(TrainableModule):
         loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **more)
         if loss.dim():
             raise ValueError(
-                f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
-                'its reduction must be "mean" or "sum"'
+                f"loss must give one number per batch, got shape {tuple(loss.shape)}: its "
+                'reduction must be "mean" or "sum"'
             )
         mean.update(loss.detach(), lists.real())  # over lists, not batches
         return loss

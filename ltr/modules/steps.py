@@ -1,11 +1,12 @@
-"""What each step of a training needs, in Lightning's loop and in that of an estimator.
+"""The preparation of each training step, for Lightning's loop and an estimator's own.
 
 A step depends on nothing but the weights before it and its position in the training:
 
-- The order of the lists depends on the seed and the epoch alone (`ltr.datasets.ListSampler`).
-- The random numbers of a batch depend on the seed, the epoch and the batch alone (`seed_batch`).
+- The order of the lists depends only on the seed and the epoch (`ltr.datasets.ListSampler`).
+- The random numbers of a batch depend only on the seed, the epoch and the batch (`seed_batch`).
 
-So a run that is killed and resumed gives the weights of an unbroken one, bit for bit on a CPU.
+So a run that is killed and resumed gives the same weights as an uninterrupted one, bit for bit on a
+CPU.
 """
 
 import random
@@ -62,7 +63,7 @@ def seed_batch(
 
 @contextmanager
 def own_random_numbers() -> Iterator[None]:
-    """Give the global generators of torch, numpy and random their states back at the end."""
+    """Restore the states of the global generators of torch, numpy and random at the end."""
     plain, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []

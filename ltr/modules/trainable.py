@@ -18,9 +18,9 @@ class TrainableModule(PortableModule):
 
     The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
-    A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`, while
+    A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`;
     Lightning would load the state of one into the other. The checkpoint also keeps the mean of the
-    loss so far, so an epoch that is resumed halfway logs the mean over the whole epoch. With
+    loss so far. So an epoch that is resumed halfway logs the mean over the whole epoch. With
     several processes it logs the mean over the rest of the epoch.
 
     Args:
@@ -104,7 +104,7 @@ class TrainableModule(PortableModule):
         return loss * (processes * own / every.clamp(min=1))
 
     def on_train_start(self) -> None:
-        """Raise `ValueError` if the checkpoint's state is of another optimizer."""
+        """Raise `ValueError` if the checkpoint's state belongs to another optimizer."""
         now = [type(one).__name__ for one in self.trainer.optimizers]
         if self._resumed not in (None, now):
             raise ValueError(
@@ -113,7 +113,7 @@ class TrainableModule(PortableModule):
             )
 
     def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss; Lightning calls this only at the start of an epoch."""
+        """Reset the mean of the loss; Lightning calls this only at the start of an epoch."""
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ class TrainableModule(PortableModule):
         checkpoint["train_loss"] = self.train_loss.sums()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the optimizer's class, and restore the mean of the loss."""
+        """Store the optimizer's class, and restore the mean of the loss."""
         super().on_load_checkpoint(checkpoint)
         self._resumed = checkpoint.get("optimizers")
         sums = checkpoint.get("train_loss")

@@ -1,7 +1,7 @@
-"""The callbacks that watch a training: numbers, names of values, memory.
+"""Callbacks that monitor a training: numbers, names of values, memory.
 
-None of them changes what is trained. `CheckFinite` and `CheckMonitors` stop a training that went
-wrong, and `BatchInMemory` explains an error.
+None of them changes what is trained. `CheckFinite` and `CheckMonitors` stop a training that fails,
+and `BatchInMemory` explains an error.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ class CheckFinite(Callback):
 
     Parameters that are not finite are never saved, so the last good checkpoint stays.
 
-    A step costs one read of a number from the device. Under a gradient scaler (precision 16-mixed)
+    In each step it reads one number from the device. Under a gradient scaler (precision 16-mixed)
     only the loss is checked, since gradients may overflow there and the scaler skips such steps.
     With manual optimization the check comes at the end of the batch, and the error names no layer.
 
-    The modules of `ltr` add this callback to their Trainer, unless it has one already.
+    The modules of `ltr` add this callback to their Trainer, unless it already has one.
 
     Raises:
         ValueError: in training, the loss or a gradient is not finite; when a checkpoint is saved,
@@ -76,8 +76,8 @@ class CheckFinite(Callback):
         if (name := first_not_finite(pl_module)) is not None:
             raise ValueError(
                 f"{name} must be finite to be saved, got NaN or inf after step "
-                f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the checkpoint "
-                "before stays as it was"
+                f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the previous "
+                "checkpoint is unchanged"
             )
 
     def _check(self, trainer: Trainer, module: LightningModule) -> None:
@@ -123,15 +123,15 @@ class CheckFinite(Callback):
 
 
 class CheckMonitors(Callback):
-    """Checks before the first epoch that the values which others watch will be logged.
+    """Checks before the first epoch that every monitored value will be logged.
 
-    Watchers are the callbacks with a `monitor` (early stopping, checkpoints) and the schedulers.
-    Known names are those that the module returns from `logged_names`, and those that the sanity
-    check logged. If a module has no `logged_names`, only watched names that begin with "val" are
-    checked, and only after a sanity check.
+    Values are monitored by callbacks with a `monitor` (early stopping, checkpoints) and by
+    schedulers. Known names are those that the module returns from `logged_names`, and those that
+    the sanity check logged. If a module has no `logged_names`, only monitored names that begin with
+    "val" are checked, and only after a sanity check.
 
     Raises:
-        ValueError: nothing of this name will be logged.
+        ValueError: no value of this name will be logged.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def _watched(trainer: Trainer) -> Iterator[tuple[str, str, bool]]:
 
 
 class BatchInMemory(Callback):
-    """Keeps the current batch, to describe it if it does not fit into memory."""
+    """Keeps the current batch, to describe it if the memory is too small."""
 
     batch: Any = None
 
@@ -187,13 +187,13 @@ class BatchInMemory(Callback):
 
     @contextmanager
     def explained(self, data: Any) -> Iterator[None]:
-        """Turn an error for lack of memory into one line, with a batch size to try.
+        """Turn an out-of-memory error into one line, with a batch size to try.
 
         Args:
             data: the data module, which may have a `batch_size`.
 
         Raises:
-            ValueError: there was not enough memory.
+            ValueError: the memory was too small.
         """
         try:
             yield

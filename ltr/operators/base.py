@@ -16,7 +16,9 @@ from ltr.shapes import check_lists, check_temperature, masked_fill
 
 
 class RankOperator(nn.Module):
-    """A module that maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
+    """Base class of rank operators, which map scores to soft ranks.
+
+    It maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
 
     Every operator keeps these rules:
 
@@ -61,15 +63,15 @@ class RankOperator(nn.Module):
         """Return `discount` of the soft ranks, (..., n), 0 where masked.
 
         An operator that knows the distribution of each rank returns the mean discount instead.
-        `truncated` cuts a discount off after rank k.
+        `truncated` sets a discount to 0 after rank k.
         """
         return masked_fill(discount(self(scores, mask)), mask)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        It is `(ranks <= k)` with the smooth cut of `truncated`, so that an item outside has a
-        gradient. The cut is exact if `whole_ranks` is True.
+        It is `(ranks <= k)` with the smooth cutoff of `truncated`, so that an item outside has a
+        gradient. The cutoff is exact if `whole_ranks` is True.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -77,7 +79,7 @@ class RankOperator(nn.Module):
         return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of ragged lists: flat scores with `lengths` in place of a mask.
+        """Return soft ranks (N,) of ragged lists: flat scores with `lengths` instead of a mask.
 
         Each list gets the same ranks as on its own. Operators that are kernel sums handle all
         lists in one sweep, without padding. The others pad to the longest list.
@@ -122,7 +124,9 @@ def check_operator(operator: RankOperator) -> RankOperator:
 
 
 class SortOperator(RankOperator):
-    """A rank operator that has a relaxed permutation matrix; its transpose gives the ranks.
+    """Base class of rank operators with a soft permutation matrix.
+
+    The transpose of the matrix gives the ranks.
 
     >>> from ltr.operators import DensePermutation
     >>> class SquaredSort(SortOperator):

@@ -26,7 +26,7 @@ class DFTopK(TemperatureRank):
     `top_k` gives membership sigmoid((s_i - b_k) / temperature), b_k midway between the k-th and the
     (k + 1)-th highest score. Its hard limit is the indicator of `torch.topk(scores, k).indices`.
     The memberships do **not** sum to k: if all n scores are tied, they sum to n / 2. `LapSum` keeps
-    the sum, for the price of a sort.
+    the sum, at the cost of a sort.
 
     The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
     sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. They lie
@@ -34,8 +34,8 @@ class DFTopK(TemperatureRank):
     temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean rank); as
     it grows all tend to (m + 1) / 2.
 
-    Choose it for a loss on the first k of long lists, where a sort is too slow. Its memberships do
-    not sum to k, and all but two scores leave the threshold alone: use `LapSum` if either matters.
+    Choose it for a loss on the first k of long lists, if a sort is too slow. Its memberships do not
+    sum to k, and only two scores move the threshold: use `LapSum` if either matters.
 
     Args:
         temperature: the scale of the sigmoid, in units of the scores; >= 0, and 0 is hard (ties in
@@ -68,29 +68,31 @@ class DFTopK(TemperatureRank):
             return hard_ranks(scores, mask)
         scores = upcast(masked_fill(scores, mask))
         points = descending(scores, descending_order(scores.detach(), mask), mask)
-        cuts = points[..., :-1] / 2 + points[..., 1:] / 2
+        thresholds = points[..., :-1] / 2 + points[..., 1:] / 2
         real = None
         if mask is not None:  # m items have m - 1 thresholds
-            real = torch.arange(1, cuts.shape[-1] + 1, device=cuts.device) < count(cuts, mask)
-        if not cuts.shape[-1] or prefers_dense("logistic", scores.shape):
-            missed = by_lists(self._missed, scores.shape[-1], scores, (cuts, 1), (real, 1))
+            real = torch.arange(1, thresholds.shape[-1] + 1, device=thresholds.device) < count(
+                thresholds, mask
+            )
+        if not thresholds.shape[-1] or prefers_dense("logistic", scores.shape):
+            missed = by_lists(self._missed, scores.shape[-1], scores, (thresholds, 1), (real, 1))
         else:
             above = survival("logistic", level_of(scores.dtype))
             given = [(0, above)], self.temperature, mask, real
-            (missed,) = kernel_sums_at(scores, cuts, [torch.ones_like(cuts)], *given)
+            (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *given)
         return with_masked(nan_unless_finite(1 + missed, scores), mask)
 
-    def _missed(self, scores: Tensor, cuts: Tensor, real: Tensor | None) -> Tensor:
-        missed = torch.sigmoid((cuts.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
+    def _missed(self, scores: Tensor, thresholds: Tensor, real: Tensor | None) -> Tensor:
+        missed = torch.sigmoid((thresholds.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
         return masked_fill(missed, None if real is None else real.unsqueeze(-2)).sum(-1)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
         If k >= m, all m real items belong. Tied items share the same membership: 1/2 each if both
-        scores at the cut are tied. The threshold has the gradient 1/2 for each of its two scores,
-        and no other score moves it; so raising one score far from the cut changes only its own
-        membership. A score that is not finite makes its list NaN.
+        scores at the cutoff are tied. The threshold has the gradient 1/2 for each of its two
+        scores, and no other score changes it. So raising a score far from the cutoff changes only
+        its own membership. A score that is not finite makes its list NaN.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -106,8 +108,8 @@ class DFTopK(TemperatureRank):
         lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
         first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
         # halves first: the sum of two large scores overflows
-        cut = (first / 2 + second / 2).unsqueeze(-1)
-        members = torch.sigmoid((scores - cut) / self.temperature)
+        threshold = (first / 2 + second / 2).unsqueeze(-1)
+        members = torch.sigmoid((scores - threshold) / self.temperature)
         if mask is not None:
             members = torch.where(count(scores, mask) <= k, 1 + 0 * scores, members)
         return masked_fill(nan_unless_finite(members, scores), mask)

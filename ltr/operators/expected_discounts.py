@@ -39,7 +39,8 @@ class Power:
 def powers_of(discount: Discount, n: int, double: bool) -> tuple[Power, ...] | None:
     """Return the discount of ranks 1..n as a sum of powers, or None if few powers do not fit it.
 
-    The error is at most 1e-6 of the largest discount; in doubles 1e-8 (1e-9 for 1/log2(1 + r)).
+    The error is at most 1e-6 of the largest discount; with float64 it is 1e-8 (1e-9 for 1/log2(1 +
+    r)).
 
     >>> [(round(p.c, 6), round(p.z, 6)) for p in powers_of(lambda r: 0.5**r, 20, True)]
     [(0.5, 0.5)]
@@ -156,8 +157,8 @@ def expected_discounts(
             distribution.
         chances: their weights.
 
-    Cost: O(M n) time, M some 350 multiply-adds (15 powers on 22 nodes), after the sort, a few
-    times that for the backward pass, and O(n) memory; the exact distribution's copies multiply the
+    Cost: O(M n) time after the sort, with M some 350 multiply-adds (15 powers on 22 nodes), and a
+    few times that for the backward pass; O(n) memory. The exact distribution's copies multiply the
     time.
 
     >>> expected_discounts(lambda rank: 0.5**rank, torch.zeros(20), temperature=0.1)[:2]
@@ -180,7 +181,7 @@ def expected_discounts(
 
 @dataclass(frozen=True)
 class _Copies:
-    """Points that hold the scores once, or once as sources and once, shifted, as targets."""
+    """Points that hold the scores once, or twice: as sources and, shifted, as targets."""
 
     points: Tensor
     column: Tensor  # 1 where a point is a source
@@ -294,13 +295,13 @@ def _add_gradient(
     common = copies.lists, temperature
     outputs = [(0, k) for p in powers for k in (p.kernel, p.kernel.derivative)]
     found = list(inner_sums(copies.points, [copies.column], outputs, *common))
-    moved = []
+    cotangents = []
     for power in powers:
         part = copies.targets(power, found.pop(0))
-        moved.append(copies.spread(part * g))
-        total = _add(total, copies.fold(moved[-1] * found.pop(0)))
+        cotangents.append(copies.spread(part * g))
+        total = _add(total, copies.fold(cotangents[-1] * found.pop(0)))
     outputs = [(m, p.kernel.derivative.transpose) for m, p in enumerate(powers)]
-    for others in inner_sums(copies.points, moved, outputs, *common):
+    for others in inner_sums(copies.points, cotangents, outputs, *common):
         total = _add(total, copies.sources(others), -1.0)
     return total
 
@@ -330,7 +331,7 @@ def _add(total: Tensor | None, more: Tensor, factor: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Means(Rule):
-    """sum_m c_m E[z_m^rank] with derivatives that keep O(n) numbers and no graph."""
+    """sum_m c_m E[z_m^rank] with derivatives that store O(n) numbers and no graph."""
 
     plan: Plan
 
@@ -345,8 +346,8 @@ class _Means(Rule):
         scores, mask, order = saved
         return _gradient(gradient, scores, mask, order, self.plan), None, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = moved[0]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = tangents[0]
         assert change is not None
         scores, mask, order = saved
         return (_tangent(change, scores, mask, order, self.plan),)

@@ -95,7 +95,7 @@ def soft_sort(
     """Return softly sorted values along `dim`: the soft permutation applied to x.
 
     The hard limit is `torch.sort(x, dim, descending=True).values` (note that torch's own default
-    is ascending). With a mask the m real values come first, then zeros. A `Stochastic` operator
+    is ascending). With a mask, the m real values come first, then zeros. A `Stochastic` operator
     adds noise to the keys that decide the order, not to the values.
 
     Args:
@@ -128,10 +128,10 @@ def soft_argsort(
 ) -> Tensor:
     """Return soft indices along `dim`: the soft permutation applied to 0..n-1.
 
-    The hard limit is `torch.argsort(x, dim, descending=True)`. A soft index is a mean of the
-    indices that may stand at a position. It is meaningful only if the order of the input list is;
-    otherwise use `sort_with`. Masked items count in the indices, and positions past the m real
-    items are 0.
+    The hard limit is `torch.argsort(x, dim, descending=True)`. A soft index is the mean of the
+    indices that may be at a position. It is meaningful only if the order of the input list has a
+    meaning; otherwise use `sort_with`. Masked items count in the indices, and positions past the m
+    real items are 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -293,7 +293,7 @@ def soft_quantile(
     if not isinstance(q, Tensor):  # checking a tensor's values would wait for the device
         check_levels("q", q)
     if x.shape[-1] == 0:
-        raise ValueError(f"x must have at least one item, got a list axis of 0: {tuple(x.shape)}")
+        raise ValueError(f"x must have at least one item, got shape {tuple(x.shape)}")
     values = _sorted(x, operator, temperature, mask, descending, "soft_quantile")
     if values.shape[-1] != x.shape[-1]:
         raise ValueError(
@@ -337,7 +337,7 @@ def soft_median(
 def _chosen(
     operator: RankOperator | IsotonicSort | None, temperature: float | None
 ) -> RankOperator:
-    """Return the operator that the arguments describe; at most one of the two may be given."""
+    """Return the operator for the arguments; at most one of the two may be given."""
     if operator is None:
         return SoftSort() if temperature is None else SoftSort(temperature)
     if temperature is not None:

@@ -60,7 +60,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
         Raises:
             ValueError: always.
         """
-        raise ValueError("a Matching has no scores to sort: call mv with the columns' values")
+        raise ValueError("a Matching has no scores to sort: use mv with one value for each column")
 
     def hard(self) -> Tensor:
         """Return the most likely matching: order (..., n) int64, row i with column order[i].
@@ -94,7 +94,7 @@ def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
 
 
 def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
-    """Return equal shares (..., n) of the real items; of all items if nothing can be matched."""
+    """Return equal shares (..., n) of the real items, or of all items if nothing can be matched."""
     real = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
     if mask is not None and other is not None:
         real = mask | ~(mask.any(-1, keepdim=True) & other.any(-1, keepdim=True))
@@ -102,13 +102,15 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
 
 
 class GumbelSinkhorn(nn.Module):
-    """Soft matchings of a score matrix X (..., n, n), deterministic or sampled.
+    """Soft matchings of the rows and columns of a score matrix, deterministic or sampled.
 
-    Rows and columns of exp(X / temperature) are normalized in turn. The hard limit, as the
-    temperature falls to 0, is `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it grows
-    all entries tend to 1 / n. With Gumbel noise on X the hard matchings are samples of random
-    permutations, and the soft ones relax them. With `samples` it adds that noise and a first axis
-    of samples, in training mode only, as dropout does.
+    The matrix X is (..., n, n).
+
+    Rows and columns of exp(X / temperature) are normalized in alternation. The hard limit, as the
+    temperature falls to 0, is `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it
+    grows, all elements tend to 1 / n. With Gumbel noise on X the hard matchings are samples of
+    random permutations, and the soft ones relax them. With `samples` it adds that noise and a first
+    axis of samples, in training mode only, as dropout does.
 
     It takes a matrix, so it is not a `RankOperator`. It returns a `SoftPermutation`, which matches
     rows with columns.
@@ -123,10 +125,10 @@ class GumbelSinkhorn(nn.Module):
         scale: The scale of the noise, in units of X. Default 1.
         generator: The random generator. Default: torch's own.
 
-    Cost: O(n^2) an iteration and a sample, in time and memory.
+    Cost: O(n^2) per iteration and sample, in time and memory.
 
     Raises:
-        ValueError: an invalid argument, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
     Gumbel-Sinkhorn Networks", ICLR 2018. The paper's iterations end with the columns.

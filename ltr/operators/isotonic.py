@@ -28,9 +28,9 @@ def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
     A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. These are the
     projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
 
-    These are whole numbers without a gradient. The operators compute values and derivatives from
-    them by formulas in plain PyTorch. So second derivatives are correct, and no two rounded block
-    values are ever compared.
+    The blocks are whole numbers without a gradient. The operators compute values and derivatives
+    from them by formulas in plain PyTorch. So second derivatives are correct, and no two rounded
+    block values are ever compared.
 
     Args:
         p: (..., n), float64.
@@ -117,12 +117,12 @@ def _lengths(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _block_sum(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the sum over each item's block, at each item."""
+    """Return, for each item, the sum over its block."""
     return torch.zeros_like(x).scatter_add(-1, ids, x).gather(-1, ids)
 
 
 def _block_max(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the largest value of each item's block, at each item, without a derivative."""
+    """Return, for each item, the largest value of its block, without a derivative."""
     return (
         torch.zeros_like(x).scatter_reduce(-1, ids, x, "amax", include_self=False).gather(-1, ids)
     )
@@ -135,9 +135,11 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 
 
 class IsotonicRank(TemperatureRank):
-    """Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
+    """Soft ranks by a projection; they are exactly hard if scores differ enough.
 
-    The hard limit is `hard_ranks`, the vertex of the permutahedron that lies farthest in that
+    Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
+
+    The hard limit is `hard_ranks`, the vertex of the permutahedron that is farthest in that
     direction. The pool-adjacent-violators algorithm divides the descending scores t into blocks B.
     With positions i from 1, the ranks are
 
@@ -145,9 +147,9 @@ class IsotonicRank(TemperatureRank):
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
 
     They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
-    rank. As the temperature falls the ranks become exactly the hard ranks, already above
-    temperature 0: to the last digit once neighboring scores are one temperature apart (kl:
-    log((i + 1) / i) temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
+    rank. At a low temperature the ranks equal the hard ranks to the last digit.
+    It is low enough if neighboring scores are one temperature apart (kl: log((i + 1) / i)
+    temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
 
     Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
     piecewise linear. An item that is alone in its block has gradient 0.
@@ -213,7 +215,9 @@ class IsotonicRank(TemperatureRank):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
+    """Soft sorted values by a projection; they are exact if scores differ enough.
+
+    Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
 
     That is the convex hull of all orders of the scores. The hard limit is `torch.sort(scores,
     descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are
@@ -222,7 +226,7 @@ class IsotonicSort(nn.Module):
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
     There is no matrix, so this is not a `SortOperator`: `forward` returns the values. As the
-    temperature falls they become exactly the sorted values. As it grows all tend to the mean of
+    temperature falls, they become exactly the sorted values. As it grows all tend to the mean of
     the scores (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the
     values is that of the scores; with kl this holds for the exponentials.
 

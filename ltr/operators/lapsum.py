@@ -35,8 +35,8 @@ BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
 def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the exact sums of exp(-|s_j - s_i| / temperature) above and below each item i.
 
-    The sums are over the positions before and after the item in the sorted order. So the order says
-    on which side a tied item counts, and the item itself counts on neither.
+    The sums are over the positions before and after the item in the sorted order. So the order
+    decides on which side a tied item counts. The item itself counts on neither side.
 
     Args:
         scores: (..., n).
@@ -99,7 +99,7 @@ def _threshold(
 ) -> tuple[Tensor, Tensor]:
     """Find the thresholds b of the top k, 0 < k < m: a score and log p, (..., K) each.
 
-    b is score + temperature * log p. The caller adds its derivatives.
+    b is score + temperature * log p. The caller adds the derivatives of the result.
 
     Args:
         scores: (..., n), without a gradient.
@@ -331,8 +331,8 @@ class LapSum(KernelRank, SortOperator):
         sort, by a doubly stochastic matrix, whose values stay within the scores.
 
         The sum of the values is not the sum of the scores: as the temperature grows, the first and
-        the last move beyond the scores by about temperature * log(m). Of n tied scores they are the
-        quantiles of one Laplace distribution. They descend strictly except for rounding. A list
+        the last move beyond the scores by about temperature * log(m). For n tied scores they are
+        the quantiles of one Laplace distribution. They descend strictly except for rounding. A list
         with a NaN gives NaN. Cost: one sort of 2 n points and O(n) time and memory. Derivatives are
         exact up to the third order.
 

@@ -1,4 +1,4 @@
-"""Permutations that store scores, and compute what is asked of them without the matrix."""
+"""Permutations that store scores, and compute their results without the matrix."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Given = Sequence[tuple[Tensor, int]]
 class LazyPermutation(SoftPermutation):
     """A base class of row softmaxes that store scores and their order instead of a matrix.
 
-    Its products build the matrix: all of it if that is small, else some rows at a time, in O(n)
-    memory, and again for the derivatives. A subclass defines `row_numbers`, `item_numbers` and
-    `logits_of`. Where it has a faster way for long lists it overrides the products.
+    Its products build the whole matrix if it is small. Otherwise they build some rows at a time, in
+    O(n) memory, and again for the derivatives. A subclass defines `row_numbers`, `item_numbers` and
+    `logits_of`. A subclass overrides the products if it has a faster way for long lists.
 
     Args:
         scores: (..., n).
@@ -65,7 +65,7 @@ class LazyPermutation(SoftPermutation):
         return descending_order(self.scores, self.mask) if self.order is None else self.order
 
     def row_numbers(self) -> Tensor:
-        """Return the number of each row that its logits depend on, (..., rows)."""
+        """Return the numbers of each row that its logits depend on, (..., rows)."""
         raise NotImplementedError(f"{type(self).__name__} must define row_numbers")
 
     def item_numbers(self) -> list[Tensor]:
@@ -75,7 +75,7 @@ class LazyPermutation(SoftPermutation):
     def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
         """Return the logits (..., r, n) of some rows (..., r) from the numbers of all items.
 
-        They may be of a wider dtype than the scores. The mask does not count.
+        They may have a wider dtype than the scores. The mask is ignored.
         """
         raise NotImplementedError(f"{type(self).__name__} must define logits_of")
 
@@ -118,7 +118,7 @@ class LazyPermutation(SoftPermutation):
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows past the real items give 0.
+        Rows after the real items give 0.
 
         Raises:
             ValueError: order is not int64 (..., rows).
@@ -149,12 +149,12 @@ class LazyPermutation(SoftPermutation):
         numbers, real = self.item_numbers(), self.row_mask()
         masks, has_real = [] if self.mask is None else [self.mask], real is not None
         whole = [*((x, 1) for x in (*masks, *numbers)), *items]
-        cut = [(self.row_numbers(), 1), *([] if real is None else [(real, 1)]), *rows]
-        batch = torch.broadcast_shapes(*(x.shape[: x.dim() - own] for x, own in (*whole, *cut)))
-        given = [x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in (*whole, *cut)]
+        tiled = [(self.row_numbers(), 1), *([] if real is None else [(real, 1)]), *rows]
+        batch = torch.broadcast_shapes(*(x.shape[: x.dim() - own] for x, own in (*whole, *tiled)))
+        given = [x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in (*whole, *tiled)]
 
-        def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-            numbered, (row, *others) = list(whole), cut
+        def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+            numbered, (row, *others) = list(whole), tiled
             mask = numbered.pop(0) if masks else None
             known = others.pop(0) if has_real else None
             more = others or [numbered.pop()]
@@ -224,9 +224,9 @@ class KernelPermutation(
 
     In sorted order it is diag(1 / c) K, where K is the kernel exp(-|t_i - t_j|^power / temperature)
     of the sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time
-    and memory after the sort, and so do derivatives of any order. Only `log_dense` and
-    `dense` build the matrix, and products of lists that are short (`ltr.kernels.use`). A
-    list with a score that is not finite gives NaN.
+    and memory after the sort, and so do derivatives of any order. Only `log_dense` and `dense`
+    build the matrix, and products of short lists (`ltr.kernels.use`). A list with a score that is
+    not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -244,13 +244,13 @@ class KernelPermutation(
 
     @property
     def is_short(self) -> bool:
-        """Return whether lists of this shape take the matrix (`ltr.kernels.use`)."""
+        """Return whether lists of this shape use the matrix (`ltr.kernels.use`)."""
         return prefers_dense(f"softsort {self.power:g}", self.scores.shape)
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows past the real items give 0.
+        Rows after the real items give 0.
 
         Raises:
             ValueError: order is not int64 (..., rows).
@@ -370,9 +370,9 @@ class NeuralSortPermutation(
 
     Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward, to any
     order. Tiles of rows are computed, used, and computed again for the derivatives. A row ends
-    where its entries are too small to change a sum. Only `log_dense` and `dense` build the matrix,
-    and products of lists that are short (`ltr.kernels.use`). A list with a score that is not finite
-    gives NaN.
+    where its elements are too small to change a sum. Only `log_dense` and `dense` build the matrix,
+    and products of short lists (`ltr.kernels.use`). A list with a score that is not finite gives
+    NaN.
 
     Args:
         scores: (..., n).
@@ -389,7 +389,7 @@ class NeuralSortPermutation(
 
     @property
     def is_short(self) -> bool:
-        """Return whether lists of this shape take the matrix (`ltr.kernels.use`)."""
+        """Return whether lists of this shape use the matrix (`ltr.kernels.use`)."""
         return prefers_dense("neuralsort", self.scores.shape)
 
     def row_numbers(self) -> Tensor:
@@ -400,13 +400,13 @@ class NeuralSortPermutation(
     def item_numbers(self) -> list[Tensor]:
         """Return the scores and A_j, the sum over k of |s_j - s_k|, in float64.
 
-        The terms of a logit are n times as large as their differences, which float64 keeps.
+        The terms of a logit are n times as large as their differences; float64 keeps enough digits.
         """
         s = widened(self.scores)
 
-        def gaps(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+        def gaps(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
             others, *masks = whole
-            found = (cut[0].unsqueeze(-1) - others.unsqueeze(-2)).abs()
+            found = (tiled[0].unsqueeze(-1) - others.unsqueeze(-2)).abs()
             return [], [masked_fill(found, masks[0].unsqueeze(-2) if masks else None).sum(-1)]
 
         whole = [s] if self.mask is None else [s, self.mask]
@@ -435,7 +435,7 @@ class NeuralSortPermutation(
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows past the real items give 0.
+        Rows after the real items give 0.
 
         Raises:
             ValueError: order is not int64 (..., rows).

@@ -50,11 +50,11 @@ class Layer(NamedTuple):
 def network_layers(network: Network, n: int) -> list[Layer]:
     """Return the layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
 
-    The higher of two items always goes to the wire in front. So wires behind the last item never
-    matter: cutting the last wires off a network leaves a network for fewer items, and a list of m
-    items ignores all later wires. In the bitonic network this needs the form with mirrored halves,
-    which is the usual network with some wires renamed. There is always at least one layer, so that
-    there is an autograd graph.
+    The higher of two items always goes to the wire in front. So wires after the last item never
+    matter. Without its last wires, a network sorts fewer items, and a list of m items ignores all
+    later wires. In the bitonic network this needs the form with mirrored halves, which is the usual
+    network with some wires renamed. There is always at least one layer, so that autograd has a
+    graph.
 
     Raises:
         ValueError: an unknown network.
@@ -86,7 +86,7 @@ def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
     - "cauchy": atan(x) / pi + 1/2;
     - "optimal": x + 1/2 for |x| <= 1/4, beyond it 1/(16 |x|) away from 0 or 1.
 
-    With the last two, no soft value falls when a score rises (Petersen et al. 2022).
+    With the last two, no soft value decreases if a score increases (Petersen et al. 2022).
 
     Raises:
         ValueError: an unknown distribution.
@@ -140,8 +140,8 @@ class NetworkPermutation(
 ):
     """The doubly stochastic matrix of a sorting network, kept as its swap weights.
 
-    Products run through the layers, and transposed products through the layers in reverse. The
-    matrix is built only for `dense`, `log_dense`, `log_prob` and `hard`. An entry that no path of
+    Products pass through the layers, and transposed products through the layers in reverse. The
+    matrix is built only for `dense`, `log_dense`, `log_prob` and `hard`. An element that no path of
     swaps reaches is exactly 0, and its logarithm is -inf.
 
     Args:
@@ -223,9 +223,9 @@ class SortingNetwork(TemperatureRank, SortOperator):
     Rows and columns of its permutation sum to 1. So the ranks of m items sum to m (m + 1) / 2 and
     stay in [1, m]. The result depends on the order of the list: permuting the items does not
     exactly permute the ranks, and tied items may get different ranks. As the temperature falls to
-    0 the ranks tend to the hard ranks; the error falls like temperature / gap for the heavy-tailed
-    "cauchy" and "optimal". As it grows every swap tends to one half, and the ranks then depend
-    only on the positions of the items in the list.
+    0, the ranks tend to the hard ranks; the error decreases like temperature / gap for the
+    heavy-tailed "cauchy" and "optimal". As it grows every swap tends to one half, and the ranks
+    then depend only on the positions of the items in the list.
 
     Args:
         temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
@@ -239,7 +239,7 @@ class SortingNetwork(TemperatureRank, SortOperator):
     memory.
 
     Raises:
-        ValueError: an invalid argument, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Petersen, Borgelt, Kuehne and Deussen, "Differentiable Sorting Networks for
     Scalable Sorting and Ranking Supervision", ICML 2021; "Monotonic Differentiable Sorting

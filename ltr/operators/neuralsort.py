@@ -10,7 +10,9 @@ from ltr.shapes import check_lists, masked_fill, refuse_weights, upcast
 
 
 class NeuralSort(TemperatureRank, SortOperator):
-    """NeuralSort: row i is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
+    """Soft sort whose blur depends on positions, not on scores (NeuralSort).
+
+    NeuralSort: row i is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
 
     Here A_j = sum over k of |s_j - s_k|, and n is the number m of real items. The hard limit is
     `torch.argsort(scores, descending=True)` as a one-hot matrix: row-wise argmax gives it at every
@@ -21,17 +23,17 @@ class NeuralSort(TemperatureRank, SortOperator):
     their rank). As it grows each row tends to 1/n and each rank to (n + 1) / 2.
 
     For equally spaced scores with gap a, the matrix is that of `SoftSort` with power 2 at
-    temperature a * tau. So a row covers about sqrt(tau / a) neighbors. To blur the same fraction of
-    a longer list of the same spread, the temperature must grow with n.
+    temperature a * tau. So a row covers about sqrt(tau / a) neighbors. For the same fraction of a
+    longer list of the same spread, the temperature must grow with n.
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 1.
 
-    Cost: one sort, then O(n w) time for rows w entries wide, and O(n) memory, forward and backward.
-    A row ends where the other entries are below rounding: after about 9 sqrt(tau / a) entries in
+    Cost: one sort, then O(n w) time for rows of w elements, and O(n) memory, forward and backward.
+    A row ends where the other elements are below rounding: after about 9 sqrt(tau / a) elements in
     float32, if neighbors are a apart. A list of nearly tied scores takes O(n^2) time, and one of
-    equal scores O(n). Short lists take the n x n matrix (`ltr.kernels.use`).
+    equal scores O(n). Short lists use the n x n matrix (`ltr.kernels.use`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).

@@ -59,7 +59,7 @@ def kernel_ranks(
 
     F is the distribution function of symmetric noise. So ties share their mean rank, and the ranks
     of a list sum to m (m + 1) / 2. Masked items have rank m + 1. With weights, an item counts as w
-    tied copies of itself and has their mean rank. The backward pass is O(n) too. Short lists take
+    tied copies of itself and has their mean rank. The backward pass is O(n) too. Short lists use
     the n x n form (`ltr.kernels.use`).
 
     Args:
@@ -153,8 +153,8 @@ def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
 def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return the scores (..., n) in descending order, -inf in the masked positions.
 
-    It is `torch.sort`. Ties stay in the order of the list, which decides their derivatives. For
-    short lists this takes less time than an order and `descending`.
+    It is `torch.sort`. Ties keep the order of the list, which decides their derivatives. For short
+    lists this is faster than an order and `descending`.
 
     >>> descending_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
     tensor([3., 1., -inf])
@@ -172,7 +172,7 @@ def inverse(order: Tensor) -> Tensor:
 def abs_power(x: Tensor, power: float) -> Tensor:
     """Return |x|^power, with derivatives of 0 at x = 0 (except the second one of power 2).
 
-    Where the result would overflow it is constant, so that its derivatives stay finite.
+    If the result would overflow, it is constant, so that its derivatives stay finite.
 
     >>> abs_power(torch.tensor([-3.0, 1e30]), 2)
     tensor([9.0000e+00, 2.1268e+37])
@@ -223,7 +223,9 @@ class KernelRank(TemperatureRank):
 
 
 class SigmoidRank(KernelRank):
-    """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
+    """Soft ranks by sigmoids of score differences, as in ApproxNDCG.
+
+    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
 
     These are the expected ranks when logistic noise decides each pair. They make `ApproxNDCG`. The
     hard limit is 1 + the number of higher scores.
@@ -257,7 +259,9 @@ class SigmoidRank(KernelRank):
 
 
 class GaussianRank(KernelRank):
-    """Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
+    """Expected ranks if each score has Gaussian noise.
+
+    Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
 
     These are the exact expected ranks when each score has independent Gaussian noise of standard
     deviation `temperature`; that of a difference is sqrt(2) times as large. The hard limit is
@@ -295,7 +299,9 @@ class GaussianRank(KernelRank):
 
 
 class LaplaceRank(KernelRank):
-    """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
+    """Expected ranks if each score has exponential noise: the soft ranks for long lists.
+
+    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
 
     F(x) is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. These are the exact expected ranks when
     each score has independent exponential noise of mean `temperature`: a difference of two is then

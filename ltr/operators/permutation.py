@@ -24,13 +24,15 @@ class _Fields(NamedTuple):
 
 
 class SoftPermutation:
-    """A row-stochastic matrix (..., rows, n): row i says which item stands at position i.
+    """A soft permutation matrix: row i tells which item is at position i.
+
+    A matrix (..., rows, n) whose rows sum to 1.
 
     This class computes everything from `log_dense`. A subclass overrides what it can compute
-    without the matrix, the products by `_product` and `_transposed_product`. A subclass that names
+    without the matrix, the products by `_product` and `_transposed_product`. A subclass that lists
     its tensors is a pytree node, so `vmap`, `torch.compile` and `torch.export` can return it, and
-    `detach` knows what to detach. With a mask, the columns of masked items and the rows past the m
-    real items are 0.
+    `detach` can detach them. With a mask, the columns of masked items and the rows past the m real
+    items are 0.
 
     Args (of a subclass, after its bases):
         tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
@@ -75,24 +77,24 @@ class SoftPermutation:
 
     @property
     def is_registered(self) -> bool:
-        """Return whether the class names its tensors, so that it can be detached."""
+        """Return whether the class lists its tensors, so that it can be detached."""
         return self._fields is not None and self._fields.owner is type(self)
 
     def detach(self) -> Self:
         """Return the permutation without gradients.
 
         Raises:
-            ValueError: the class does not name its tensors.
+            ValueError: the class does not list its tensors.
         """
         fields = self._fields
         if fields is None or fields.owner is not type(self):
             raise ValueError(
-                f"{type(self).__name__} must name its tensors to be detached (tensors=...)"
+                f"{type(self).__name__} must list its tensors (tensors=...) to be detached"
             )
         return self._replaced(**{name: _detached(getattr(self, name)) for name in fields.tensors})
 
     def _replaced(self, **changes: Any) -> Any:
-        """Return the permutation with other tensors or plain values of some names."""
+        """Return the permutation with some tensors or plain values replaced, by name."""
         fields = self._fields
         assert fields is not None
         same = [name for name in (*fields.tensors, *fields.static) if name not in changes]
@@ -168,8 +170,8 @@ class SoftPermutation:
     def hard(self) -> Tensor:
         """Return the order (..., n) int64 nearest to this matrix, a permutation in every list.
 
-        It is the linear assignment of largest sum (scipy, on the CPU), which is the row-wise argmax
-        if that is a permutation. Masked items come last, in the order of the list.
+        It is the linear assignment with the largest sum (scipy, on the CPU). This is the row-wise
+        argmax if that is a permutation. Masked items come last, in the order of the list.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.
@@ -270,7 +272,7 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b in the dtype of a, whatever autocast says."""
+    """Return a @ b in the dtype of a, even under autocast."""
     b = b.to(a.dtype)
     if b.shape[-1] == 1:  # of one column torch.matmul is slower, by up to twice for short lists
         return (a * b.mT).sum(-1, keepdim=True)
@@ -281,7 +283,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def assignment(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
     """Return the columns (..., n) int64 of the rows of (..., n, n) matrices, for the largest sum.
 
-    It is scipy's, on the CPU. Real rows get real columns; all others are matched in order.
+    scipy computes it on the CPU. Real rows get real columns; all others are matched in order.
 
     >>> assignment(torch.tensor([[0.0, 2.0], [1.0, 2.0]]), None, None)
     tensor([1, 0])
@@ -397,7 +399,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
     A list with a NaN among its scores gives NaN everywhere.
 
     Args:
-        order: (..., n) int64: item `order[..., i]` stands at position i; masked items come last.
+        order: (..., n) int64: item `order[..., i]` is at position i; masked items come last.
         scores: (..., n).
         mask: (..., n) bool, or None.
         kept: The number of rows, or None for all n.
@@ -452,5 +454,5 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
 
 
 def pad_rows(W: Tensor, P: SoftPermutation) -> Tensor:
-    """Return columns (..., rows, d) as (..., n, d): rows that `top` cut off count as 0."""
+    """Return columns (..., rows, d) as (..., n, d): rows that `top` left out count as 0."""
     return torch.nn.functional.pad(W, (0, 0, 0, P.scores.shape[-1] - P.rows))

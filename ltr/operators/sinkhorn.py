@@ -73,7 +73,7 @@ def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
 
     This is the paper's algorithm 2.
 
-    The result is in float64, where the device has it.
+    The result is in float64 if the device supports it.
 
     >>> squashed(torch.tensor([-3.0, 3.0]), torch.tensor([0.5, 0.5]), "arctan")
     tensor([0.2500, 0.7500], dtype=torch.float64)
@@ -171,7 +171,7 @@ class SinkhornSort(SortOperator):
     is in float64, and the solver waits for the device after each Newton step.
 
     Raises:
-        ValueError: an invalid argument, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Cuturi, Teboul and Vert, "Differentiable Ranks and Sorting using Optimal
     Transport", NeurIPS 2019, equation 5 and algorithm 2. In the paper rank 1 is the lowest score;
@@ -255,7 +255,7 @@ class SinkhornSort(SortOperator):
 
         It is the transport to two milestones, of k and of m - k items. With squared cost it is
         sigmoid((x - c) / epsilon) of the squashed scores x, with c such that the sum is k. It is
-        always solved to the threshold.
+        always solved to the tolerance.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -416,9 +416,9 @@ class SinkhornSort(SortOperator):
         b: Tensor,
         row_points: Tensor | None,
     ) -> tuple[Tensor, Transport]:
-        """Return the item weights, and the problem of which both weights sum to 1.
+        """Return the item weights, and the problem in which both weights sum to 1.
 
-        The problem is in float64, since the division of costs by epsilon magnifies rounding.
+        The problem is in float64, because dividing costs by epsilon magnifies rounding.
         """
         a = item_weights(scores, mask, weights)
         gone = count(scores, mask) == 0  # a list without a real item is solved, then masked

@@ -1,8 +1,8 @@
 """Entropic optimal transport between points on a line, in strips: no array of rows x items.
 
 This solves the problem of `sinkhorn_transport` for the cost |y - x|^power, with derivatives. The
-matrix is computed strip by strip, all rows of a few items, and only what a strip adds to a sum is
-kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
+matrix is computed strip by strip, all rows of a few items. Only the contributions of a strip to the
+sums are kept. So memory is O(rows + items): some vectors, and some arrays of 512 KiB for one strip.
 
 Newton's equations are solved by conjugate gradients, list by list. Their preconditioner is exact
 for steps between groups of neighboring rows. The first potentials are those of a problem with fewer
@@ -61,7 +61,7 @@ class Line(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one pass over the strips finds for given row potentials."""
+    """The results of one pass over the strips for given row potentials."""
 
     rows: Tensor  # the row potentials
     items: Tensor  # minus the log-sum-exp of each item
@@ -298,9 +298,9 @@ def item_potentials(t: Transport, line: Line, rows: Tensor) -> Tensor:
 def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
     """Return the logarithms (..., rows) of the sums over items of exp(item + log K)."""
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         items, points = whole
-        return [], [(items.unsqueeze(-2) + log_kernel(cut[0], points, line)).logsumexp(-1)]
+        return [], [(items.unsqueeze(-2) + log_kernel(tiled[0], points, line)).logsumexp(-1)]
 
     (found,) = over_tiles(Tiles(part, 2, 0, 1, items.shape[-1]), items, t.points, t.row_points)
     return found
@@ -309,8 +309,8 @@ def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
 def _columns(line: Line, t: Transport, rows: Tensor) -> tuple[Tensor, Tensor]:
     # the row sums (..., rows) of the coupling with item weights a, and the log-sum-exp of each item
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        (rows, row_points), (points, a) = whole, cut
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        (rows, row_points), (points, a) = whole, tiled
         logits = rows.unsqueeze(-2) + log_kernel(points, row_points, line)
         sums = logits.logsumexp(-1)
         shares = (logits - sums.unsqueeze(-1)).exp()
@@ -336,9 +336,9 @@ class _Solved(Rule):
         _, *fixed = saved
         return (*differentiable(self, given[0], *fixed), *(None for _ in fixed))
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         _, *fixed = saved
-        return differentiable(self, moved[0], *fixed)
+        return differentiable(self, tangents[0], *fixed)
 
 
 # ops, so that a trace such as `make_fx` records a call and not the solvers' numbers

@@ -2,10 +2,9 @@
 
 With a kernel log K (rows, n), row weights b and item weights a, the coupling is
 T_ij = exp(row_i + item_j + log K_ij). Given the row potentials, the item potentials follow in one
-half-step. After a last half-step by rows, T has exactly the row sums b. So the solver looks for the
-row potentials alone. They minimize the convex function
-sum_j a_j logsumexp_i(row_i + log K_ij) - b.row. At the minimum, the item-wise softmax Q has the row
-sums sum_j a_j Q_ij = b_i.
+half-step. After a last half-step by rows, T has exactly the row sums b. So the solver only looks
+for the row potentials. They minimize the convex function sum_j a_j logsumexp_i(row_i + log K_ij) -
+b.row. At the minimum, the item-wise softmax Q has the row sums sum_j a_j Q_ij = b_i.
 """
 
 import math
@@ -92,14 +91,14 @@ def solve_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return the row potentials and the inverse Hessian at them, without derivatives.
 
-    `iterations` Sinkhorn iterations, or, where that is 0, Newton's method: through a sequence of
-    kernels that sharpen to the full one, each from the solution before, by damped steps. Cost of
-    a step: O(rows^2 n + rows^3); 10 to 25 steps are usual, where plain iterations need of the
-    order of 1 / epsilon. It looks at the error after each step, which waits for the device.
+    `iterations` Sinkhorn iterations or, if that is 0, Newton's method: damped steps through a
+    sequence of kernels that sharpen to the full one, each starting from the previous solution. Cost
+    of a step: O(rows^2 n + rows^3); 10 to 25 steps are usual, while plain iterations need on the
+    order of 1 / epsilon. It reads the error after each step, which waits for the device.
 
     Returns:
         rows (..., rows), inverse (..., rows, rows), in the dtype of log_kernel. The arithmetic
-        is in float64 where the device has it.
+        is in float64 if the device has it.
     """
     dtype = log_kernel.dtype
     if log_kernel.numel() == 0:
@@ -190,8 +189,8 @@ def _scaled_hessian(shares: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tenso
 def scaled_laplacian(links: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Hessian of the dual, with `scale` on both sides so that its diagonal is about 1.
 
-    It is the Laplacian of a graph with the given links (..., rows, rows), so its diagonal comes
-    from the other entries with no subtraction; its null space (constants, and rows of weight 0) is
+    It is the Laplacian of a graph with the given links (..., rows, rows), so its diagonal is a sum
+    of other elements, without subtraction. Its null space (constants, and rows of weight 0) is
     filled.
     """
     dead = b == 0

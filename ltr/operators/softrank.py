@@ -87,7 +87,7 @@ def mean_by_recursion(
 ) -> Tensor:
     """Return `SoftRank.rank_distribution(..., top_k=k) @ values`, (..., n), for values (k,).
 
-    It holds only some rows in memory at a time, but all of them with `torch.compile`.
+    It holds only some rows in memory at a time, except under `torch.compile`.
 
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.2500, 0.2500, 0.2500])
@@ -97,10 +97,10 @@ def mean_by_recursion(
     position = torch.arange(n, device=x.device).expand(x.shape)
     given = x, values.to(x.dtype).expand(*x.shape[:-1], k), *([] if mask is None else [mask])
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, values, *masks = whole
         mask = masks[0] if masks else None
-        position, own = cut
+        position, own = tiled
         found = _rank_rows(scores, mask, position, own, (k, temperature, distribution))
         return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 
@@ -122,16 +122,16 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """The rank distribution under Gaussian noise.
+    """Ranks, discounts and top-k as averages over the rank distribution under Gaussian noise.
 
     `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 
     `forward` returns the expected ranks, which are those of `GaussianRank`. `discounts` returns the
     expected discount E[D(rank)], where other operators return D(expected rank). `top_k` returns the
-    probability to be among the first k. Both are averages over whole ranks, in which a cut at k is
-    exact. As the temperature falls to 0, all three tend to the hard values. As it grows, with the
-    exact distribution, they tend to the same value for all items. With the exact distribution the
-    sum of expected discounts is the sum of D(1..m).
+    probability of a rank of at most k. Both are averages over whole ranks, in which a cutoff at k
+    is exact. As the temperature falls to 0, all three tend to the hard values. As it grows, with
+    the exact distribution, they tend to the same value for all items. With the exact distribution
+    the sum of expected discounts is the sum of D(1..m).
 
     Args:
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 is
@@ -145,9 +145,9 @@ class SoftRank(TemperatureRank):
             paper's distribution is much too narrow.
 
     Cost: ranks and smooth discounts take a sort, O(n) time and O(n) memory, the backward pass
-    too. A cut at k < n takes O(n^2 k) time, a discount with a step O(n^3), both in memory for
-    some rows at a time (all of them under `torch.compile`). Up to 43 times the time for the exact
-    distribution, 57 in float64.
+    too. A cutoff at k < n takes O(n^2 k) time, a discount with a step O(n^3), both with memory for
+    some rows at a time (for all of them under `torch.compile`). The exact distribution takes up to
+    43 times the time, 57 times in float64.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or an unknown distribution.
@@ -229,8 +229,8 @@ class SoftRank(TemperatureRank):
 
         It takes sort time if the discount is a sum of few powers z^rank. All smooth discounts are
         such sums, to 1e-6 (1e-8 for float64 scores) of their largest value; `discount` is then
-        called on the CPU. Lists of up to 16 items, steps, cuts by `truncated`, and discounts with
-        parameters that need a gradient use the recursion.
+        called on the CPU. Lists of up to 16 items, steps, cutoffs by `truncated`, and discounts
+        with parameters that need a gradient use the recursion.
         """
         if self.temperature == 0:
             return masked_fill(discount(hard_ranks(scores, mask)), mask)

@@ -52,7 +52,7 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
     found = power(tops, items)
     shape = (*scores.shape, scores.shape[-1])
     if found.shape != shape:
-        raise ValueError(f"power must give distances of shape {shape}, got {tuple(found.shape)}")
+        raise ValueError(f"power must return distances of shape {shape}, got {tuple(found.shape)}")
     return found
 
 
@@ -92,11 +92,13 @@ class DistanceRank(TemperatureRank):
 
 
 class SoftSort(DistanceRank, SortOperator):
-    """SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
+    """Soft sort by a softmax of distances from the sorted scores.
+
+    SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
     `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix:
-    row-wise argmax gives it at every temperature, if d is 0 at a = b alone.
+    row-wise argmax gives it at every temperature, if d is 0 only at a = b.
 
     Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not. So ranks can
     leave [1, n]: one item a few temperatures above a hundred equal items has the rank 0.92. A
@@ -115,7 +117,7 @@ class SoftSort(DistanceRank, SortOperator):
             own units, and the temperature divides its result.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
-    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    other powers; O(n^2) time and memory for a function. Short lists use the n x n matrix
     (`ltr.kernels.use`).
 
     Raises:
@@ -186,7 +188,9 @@ class SoftSort(DistanceRank, SortOperator):
 
 
 class SoftSortRank(DistanceRank):
-    """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
+    """Soft ranks that stay in [1, n], from the distances of `SoftSort`.
+
+    SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
 
     The rank of item j is the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with
     s_[i] the i-th highest score and d(a, b) = |a - b|^power or a function given as `power`.
@@ -205,7 +209,7 @@ class SoftSortRank(DistanceRank):
             `SoftSort`. An `nn.Module` becomes a submodule.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
-    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    other powers; O(n^2) time and memory for a function. Short lists use the n x n matrix
     (`ltr.kernels.use`).
 
     Raises:

@@ -16,7 +16,9 @@ from ltr.shapes import check_lists, count, largest, masked_fill, upcast
 
 
 class Standardized(SortOperator):
-    r"""An operator on standardized scores: its temperature is in units of each list's spread.
+    r"""Applies an operator to standardized scores, so that one temperature fits any scale.
+
+    The unit of the temperature is the spread of each list.
 
     The operator gets z = (s - mean) / sd, with the mean and the standard deviation sd of the real
     items of each list (divided by their number m, not m - 1). So
@@ -24,15 +26,15 @@ class Standardized(SortOperator):
         f(a s + b) = f(s) for all a > 0,   and the gradient at a s + b is 1/a times that at s
 
     for three items and more. The gradient goes through sd. It is therefore orthogonal to the scores
-    themselves, sum of s_i df/ds_i = 0: no training can lower a loss by spreading all scores of a
-    list until its ranks are hard. A network is free to choose the scale of its scores, and one with
-    scores of 0.01 or of 100 trains alike. What is lost is that a list cannot say by a small spread
-    how sure it is.
+    themselves, sum of s_i df/ds_i = 0. So no training can lower a loss by spreading all scores of a
+    list until its ranks are hard. The scale of a network's scores does not matter: one with scores
+    of 0.01 or of 100 trains alike. In return, a list cannot express by a small spread how uncertain
+    it is.
 
-    Special cases: in a list of ties, of one item or without one, sd counts as 1; its ranks are
-    those of z = 0. In a list of two sd counts as 1, too: their z would be 1 and -1 at any distance,
-    which leaves no gradient. So a list of two is not independent of the scale. A list whose scores
-    differ by rounding alone is blown up to a spread of 1. Masked items take no part.
+    Special cases: in a list of tied scores, with one item or without one, sd counts as 1; its ranks
+    are those of z = 0. In a list of two items sd counts as 1, too: their z would be 1 and -1 at any
+    distance, without a gradient. So a list of two depends on the scale. A list whose scores differ
+    only by rounding is scaled to a spread of 1. Masked items are ignored.
 
     Args:
         operator: any `RankOperator`, with its temperature in units of sd; `permutation` needs a
@@ -44,8 +46,8 @@ class Standardized(SortOperator):
     Cost: the operator's, and O(n).
 
     Raises:
-        ValueError: the operator is none, or a `Stochastic`; `permutation` of an operator that has
-            none.
+        ValueError: the operator is not a `RankOperator`, or is a `Stochastic`; `permutation` of an
+            operator without one.
 
     >>> from ltr.operators import SigmoidRank
     >>> scores = torch.tensor([0.3, 0.7, 0.5])

@@ -21,7 +21,7 @@ def gumbel_noise(
     on among the rest.
 
     Args:
-        scores: (..., n), for their shape, dtype and device; the noise is float32 at least.
+        scores: (..., n), for their shape, dtype and device; the noise has at least float32.
         samples: The number of copies.
         scale: The scale of the noise, in units of the scores.
         generator: The random generator, on any device; the noise is drawn there and then moved.
@@ -49,7 +49,9 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
 
 
 class Stochastic(SortOperator):
-    """Draws of an operator with Gumbel noise on the scores: samples of Plackett-Luce orders.
+    """Adds Gumbel noise to the scores of any operator, to draw random orders.
+
+    The draws are samples of Plackett-Luce orders.
 
     It adds noise in training mode only, as dropout does; results then have a first axis of
     `samples`. In eval mode it is the plain operator, without that axis. Around a hard operator
@@ -152,7 +154,7 @@ class Stochastic(SortOperator):
 
 
 def needs_matrix(operator: RankOperator, method: str) -> SortOperator:
-    """Return `operator`, or raise a ValueError that names the method unless it has a matrix.
+    """Return `operator`, or raise a ValueError that names the method if it has no matrix.
 
     >>> from ltr.operators import SigmoidRank
     >>> needs_matrix(SigmoidRank(), "soft_sort")

@@ -89,8 +89,8 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
 class StraightThrough(SortOperator):
     """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
 
-    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cut is
-    exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
+    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cutoff
+    is exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
     `P.mv(v)` the scores get the gradient of the soft S, and v gets the gradient of the hard H.
     Ties stay in list order. A NaN changes only its own list.
 
@@ -127,7 +127,7 @@ class StraightThrough(SortOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Return whether the operator's ranks are whole, since a cut must keep its gradient."""
+        """Return whether the operator's ranks are whole, since a cutoff must keep its gradient."""
         return self.operator.whole_ranks
 
     def forward(
@@ -152,7 +152,10 @@ class StraightThrough(SortOperator):
         n = scores.shape[-1]
         if not soft.is_registered:  # it could not be detached
             name = type(soft).__name__
-            raise ValueError(f"operator must give a permutation that names its tensors, got {name}")
+            raise ValueError(
+                "operator must return a permutation that lists its tensors (tensors=...), got "
+                f"{name}"
+            )
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
         values = upcast(masked_fill(scores, mask))
@@ -164,7 +167,7 @@ class StraightThrough(SortOperator):
     ) -> Tensor:
         """Return `discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
-        exact = getattr(discount, "exact", discount)  # a smooth cut is for the gradient only
+        exact = getattr(discount, "exact", discount)  # a smooth cutoff is for the gradient only
         return _straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:

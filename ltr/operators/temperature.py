@@ -21,7 +21,9 @@ def temperature_for(
     sharpness: float = 10.0,
     operator: Callable[[float], RankOperator] | None = None,
 ) -> float:
-    """Return the temperature at which items closer than std / sharpness blur into each other.
+    """Return a temperature that fits the scale of the scores.
+
+    At this temperature, items closer than std / sharpness blur into each other.
 
     Here std is the standard deviation of the scores within their lists. `sharpness` is the number
     of temperatures in one standard deviation; it has no unit. So the temperature scales with the

@@ -1,9 +1,9 @@
-"""The one way to take what is too large at once: in tiles, with derivatives of any order.
+"""Compute large arrays in tiles, with derivatives of any order.
 
-A `Tiles` function takes some tensors whole and a tile of others. Its results are sums over the
-tiles, or are joined. The derivatives compute each tile again, and are `Tiles` functions themselves.
-So memory stays that of a tile and of the results: forward, backward, forward mode and what is made
-of them. `by_lists` takes some lists at a time; matrices take some of their rows.
+A `Tiles` function takes some tensors as a whole and others tile by tile. Its results are summed
+over the tiles, or concatenated. The derivatives compute each tile again, and are `Tiles` functions
+themselves. So the memory is that of a tile and of the results: forward, backward, forward mode and
+their combinations. `by_lists` takes some lists at a time; matrices take some of their rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,22 +18,22 @@ TILE = 1 << 18
 """The entries of an array of a tile: a processor's cache holds some of these arrays."""
 
 MOST = 1 << 22
-"""Up to this many entries, 16 MiB in float32, an array is not cut: autograd records it."""
+"""Up to this many entries, 16 MiB in float32, an array is not tiled: autograd records it."""
 
 Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
 """Maps whole tensors and tiles of others to terms of sums, and tiles of results."""
 
 
 class Tiles(NamedTuple):
-    """A function of whole tensors and of tensors that are cut into tiles along the last axis.
+    """A function of whole tensors and of tensors that are split into tiles along the last axis.
 
     Args:
         part: computes a tile. It works on the last axes, so that more may come before them. It must
             close over no tensor.
-        whole: the number of tensors that it gets whole. The others are cut.
+        whole: the number of tensors that it gets whole. The others are tiled.
         sums: The number of results that are summed over the tiles.
         joined: The number of the other results, whose tiles are joined.
-        length: entries of the arrays of a tile for each position on the cut axis.
+        length: elements of the arrays of a tile for each position on the tiled axis.
     """
 
     part: Part
@@ -55,16 +55,16 @@ def tiles(count: int, length: int) -> Iterator[slice]:
 
 
 def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ...]:
-    """Return the results of a `Tiles` function: its sums, then what is joined.
+    """Return the results of a `Tiles` function: its sums, then the concatenated results.
 
     Args:
         task: the function.
-        tensors: those that it gets whole, then those that are cut.
+        tensors: those that it gets whole, then those that are tiled.
         most: Up to this many entries all is computed at once, and autograd records it. With
             `torch.compile` it always is.
 
-    >>> def part(whole, cut):  # the rows of exp(x y), summed and one by one
-    ...     array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2))
+    >>> def part(whole, tiled):  # the rows of exp(x y), summed and one by one
+    ...     array = torch.exp(whole[0].unsqueeze(-1) * tiled[0].unsqueeze(-2))
     ...     return [array.sum(-1)], [array.sum(-2)]
     >>> x, y = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])
     >>> over_tiles(Tiles(part, whole=1, sums=1, joined=1, length=2), x, y)
@@ -79,9 +79,9 @@ def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ..
 def by_lists(
     compute: Callable[..., Tensor], rows: int, scores: Tensor, *more: tuple[Maybe, int]
 ) -> Tensor:
-    """Return compute of tensors with batch axes in front, some lists at a time if they are many.
+    """Return compute of tensors with leading batch axes, some lists at a time if they are large.
 
-    They are if their matrices have more than `MOST` entries.
+    They are large if their matrices have more than `MOST` elements.
 
     Args:
         compute: a function of all the tensors, list by list. It must close over no tensor.
@@ -105,8 +105,8 @@ def by_lists(
         x.flatten(0, len(batch) - 1).movedim(0, -1) for x in (scores, *given) if x is not None
     ]
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        scores, *lists = (x.movedim(-1, 0) for x in cut)
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        scores, *lists = (x.movedim(-1, 0) for x in tiled)
         left = iter(lists)
         return [], [compute(scores, *(next(left) if one else None for one in known)).movedim(0, -1)]
 
@@ -121,12 +121,12 @@ class _OverTiles(Rule):
 
     def values(self, *tensors: Tensor, **_: Any) -> tuple[Tensor, ...]:
         task = self.task
-        whole, cut = tensors[: task.whole], tensors[task.whole :]
-        count, entries = cut[0].shape[-1], task.length * cut[0].shape[:-1].numel()
+        whole, tiled = tensors[: task.whole], tensors[task.whole :]
+        count, entries = tiled[0].shape[-1], task.length * tiled[0].shape[:-1].numel()
         sums: list[Tensor] = []
         joined: list[Tensor] = []
         for tile in tiles(count, entries) if count else [slice(0)]:
-            terms, results = task.part(whole, [x[..., tile] for x in cut])
+            terms, results = task.part(whole, [x[..., tile] for x in tiled])
             if not tile.start:
                 # No tile leaves a tensor behind: between those freed it would break the heap up.
                 sums = [torch.zeros_like(x) for x in terms]
@@ -145,61 +145,61 @@ class _OverTiles(Rule):
         grads = [
             torch.zeros_like(x) if g is None else g for x, g in zip(results, given, strict=True)
         ]
-        whole, cut = tensors[: task.whole], tensors[task.whole :]
-        inputs = [*whole, *grads[: task.sums], *cut, *grads[task.sums :]]
+        whole, tiled = tensors[: task.whole], tensors[task.whole :]
+        inputs = [*whole, *grads[: task.sums], *tiled, *grads[task.sums :]]
         found: list[Maybe] = [None] * len(tensors)
         for i, grad in zip(
-            wanted, over_tiles(_pullback(task, len(cut), wanted), *inputs), strict=True
+            wanted, over_tiles(_pullback(task, len(tiled), wanted), *inputs), strict=True
         ):
             found[i] = grad
         return found
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        task, tensors = self.task, saved[: len(moved)]
-        known = {i: x for i, x in enumerate(moved) if x is not None}
-        whole, cut = tensors[: task.whole], tensors[task.whole :]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        task, tensors = self.task, saved[: len(tangents)]
+        known = {i: x for i, x in enumerate(tangents) if x is not None}
+        whole, tiled = tensors[: task.whole], tensors[task.whole :]
         inputs = [
             *whole,
             *(x for i, x in known.items() if i < task.whole),
-            *cut,
+            *tiled,
             *(x for i, x in known.items() if i >= task.whole),
         ]
-        return over_tiles(_pushforward(task, len(cut), [*known]), *inputs)
+        return over_tiles(_pushforward(task, len(tiled), [*known]), *inputs)
 
 
-def _pullback(task: Tiles, cuts: int, wanted: list[int]) -> Tiles:
+def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
     # the function of the tensors and of the results' gradients that has the wanted gradients
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        inputs = [*whole[: task.whole], *cut[:cuts]]
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        inputs = [*whole[: task.whole], *tiled[:tiled_count]]
 
         def results(*chosen: Tensor) -> tuple[Tensor, ...]:
             return _flat(task, inputs, wanted, chosen)
 
         _, pull = torch.func.vjp(results, *[inputs[i] for i in wanted])  # pyright: ignore
-        grads = pull((*whole[task.whole :], *cut[cuts:]))
+        grads = pull((*whole[task.whole :], *tiled[tiled_count:]))
         return grads[:inside], grads[inside:]
 
     inside = sum(i < task.whole for i in wanted)
     return Tiles(part, task.whole + task.sums, inside, len(wanted) - inside, task.length)
 
 
-def _pushforward(task: Tiles, cuts: int, moved: list[int]) -> Tiles:
+def _pushforward(task: Tiles, tiled_count: int, varied: list[int]) -> Tiles:
     # the function of the tensors and of some tangents that has the results' tangents
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        inputs = [*whole[: task.whole], *cut[:cuts]]
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        inputs = [*whole[: task.whole], *tiled[:tiled_count]]
 
         def results(*chosen: Tensor) -> tuple[Tensor, ...]:
-            return _flat(task, inputs, moved, chosen)
+            return _flat(task, inputs, varied, chosen)
 
         # the gradient's gradient is the tangent; torch.func.jvp does not nest in forward mode
-        values, pull = torch.func.vjp(results, *[inputs[i] for i in moved])  # pyright: ignore
+        values, pull = torch.func.vjp(results, *[inputs[i] for i in varied])  # pyright: ignore
         _, push = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))  # pyright: ignore
-        (found,) = push((*whole[task.whole :], *cut[cuts:]))
+        (found,) = push((*whole[task.whole :], *tiled[tiled_count:]))
         return found[: task.sums], found[task.sums :]
 
-    inside = sum(i < task.whole for i in moved)
+    inside = sum(i < task.whole for i in varied)
     return Tiles(part, task.whole + inside, task.sums, task.joined, task.length)
 
 

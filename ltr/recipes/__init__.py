@@ -1,4 +1,4 @@
-"""The recipes: one folder each, with a README and YAML files. Nothing is to be imported from here.
+"""The recipes: one folder each, with a README and YAML files. Do not import anything from here.
 
 `ltr recipes` lists them, `ltr fit --config NAME` trains one, `ltr copy NAME DEST` copies its file.
 """

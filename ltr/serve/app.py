@@ -19,7 +19,7 @@ from ltr.serving import OnnxRanker
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may hold; more is refused.
+    """The limits of one request; larger requests are refused.
 
     Attributes:
         documents: of a list, >= 1.
@@ -54,7 +54,7 @@ class Rankings(BaseModel):
 
 
 class _Refused(Exception):
-    """A request that is answered with an error.
+    """A request with an error.
 
     Attributes:
         status: 4xx.
@@ -71,11 +71,12 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
     """Return the service.
 
     `POST /rank` takes `{"documents": [...]}`, or `{"lists": [[...], ...]}`, and answers with scores
-    and the order of the documents. `GET /schema` says which columns a document must have, `/health`
-    that the service runs, `/metrics` what Prometheus collects, `/docs` shows a page to try it.
+    and the order of the documents. `GET /schema` lists the columns that a document must have,
+    `/health` says that the service runs, `/metrics` has the numbers for Prometheus, and `/docs` is
+    a page to try it.
 
-    Each list is scored by itself. An error in a request is answered with 4xx, and
-    `{"detail": [{"loc": [...], "msg": "..."}]}`, in which `loc` is the field.
+    Each list is scored by itself. An error in a request gets a 4xx answer, `{"detail": [{"loc":
+    [...], "msg": "..."}]}`, in which `loc` is the field.
 
     Args:
         ranker: the model, which must know its columns.
@@ -158,7 +159,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
 
 
 def _columns(ranker: OnnxRanker) -> dict[str, dict[str, Any]]:
-    """Return what each column holds, with an example."""
+    """Return the type of each column, with an example."""
     widths: Mapping[str, int] | None = ranker.about["features"]
     if widths is None:
         raise ValueError("model must know its columns: train it on a table, not on arrays")

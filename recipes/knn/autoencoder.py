@@ -36,7 +36,7 @@ class ImageAutoencoder(ImageNetwork):
     def logits(self, codes: Tensor) -> Tensor:
         """Return the images (B, C, H, W) of codes (B, features) before the sigmoid.
 
-        They are float32 at least.
+        They have at least float32.
 
         Raises:
             ValueError: the layers do not exist yet.

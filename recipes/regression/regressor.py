@@ -92,7 +92,7 @@ class Regressor(TrainableModule):
         loss = self.loss(scores, targets, mask, batch.get("weights"))
         if loss.dim() or not loss.requires_grad:
             raise ValueError(
-                f"loss must give one number a batch, with a gradient to train by ({self.loss})"
+                f"loss must give one number per batch, with a gradient to train by ({self.loss})"
             )
         lists = torch.tensor(len(labels)) if mask is None else mask.any(-1).sum()
         self.train_loss.update(loss.detach(), lists.to(loss.device))

@@ -213,17 +213,20 @@ def test_lists_of_very_different_lengths(ltr):
         (["a.run", "--qrels", "none"], "none: no such file"),
         (["a.run", "--qrels", "a.run"], "a.run, line 1: a line must have 4 fields"),
         (["qrels.txt", "--qrels", "qrels.txt"], "qrels.txt, line 1: a line must have 6 fields"),
-        (["c.run", "--qrels", "qrels.txt"], "c.run: has no query of the qrels"),
+        (["c.run", "--qrels", "qrels.txt"], "c.run: none of its queries is in the qrels"),
         (["t.csv", "--metrics", "ndgc"], "--metrics: no metric 'ndgc': did you mean ndcg?"),
         (["t.csv", "--metrics", "ndcg@"], "ndcg@K must have a K >= 1, got 'ndcg@'"),
         (["t.csv", "--metrics", "ndcg@0"], "ndcg@K must have a K >= 1, got 'ndcg@0'"),
-        (["t.csv", "--metrics", "kendall_tau@3"], "kendall_tau is not cut at a rank"),
+        (["t.csv", "--metrics", "kendall_tau@3"], "kendall_tau takes no cutoff"),
         (
             ["a.run", "--qrels", "qrels.txt", "--metrics", "kendall_tau"],
             "kendall_tau needs whole lis",
         ),
         (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
-        ([*OF_RUN, "precision"], "--metrics: precision of a run must have a K, such as precision@"),
+        (
+            [*OF_RUN, "precision"],
+            "--metrics: precision of a run needs a cutoff, such as precision@",
+        ),
         (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
         (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
         (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
@@ -237,11 +240,11 @@ def test_lists_of_very_different_lengths(ltr):
         ),
         (["t.parquet", "--label", "rel"], "ltr evaluate: t.parquet: no column 'rel': choose from"),
         (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
-        (["t.csv", "t.csv"], "t.csv: is given twice"),
+        (["t.csv", "t.csv"], "t.csv is given twice"),
         (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
         (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
         (["t.csv", "--plot", "p.txt"], "--plot must end in .png, .svg, .pdf, got p.txt"),
-        (["one.csv", "other.csv"], "at least 2 lists that count in every model, got 1"),
+        (["one.csv", "other.csv"], "at least 2 lists with a value in every model, got 1"),
         (["word.csv"], "word.csv: In CSV column #2: "),
         (["hole.csv"], "hole.csv, row 2: column 'score' must have a value in every row"),
         (["minus.csv"], "minus.csv, row 1: column 'label' must be >= 0, got -1"),
@@ -280,7 +283,7 @@ def test_every_metric(ltr, files, name):
     assert answer.code == 0, answer.err
     assert len(content()["values"]["t"][name]) == 12
     measure = named.Measure(name)
-    if measure.has_cut and name != "rbo":
+    if measure.takes_cutoff and name != "rbo":
         answer = ltr("evaluate", "a.run", *OF_RUN[1:], f"{name}@3", "--out", "o.json", *FAST)
         assert answer.code == 0, answer.err
         assert content()["metrics"][f"{name}@3"]["mean"]["mean"] > 0

@@ -92,7 +92,7 @@ COMMAND_LINE = {
         (["--trainer.devices", "x"], ["--trainer.devices x: `devices` selected with"]),
         (["--trainer.devices", "0"], ["--trainer.devices 0: "]),
         (["--model.loss.reduction", "none"], ['reduction must be "mean" or "sum"']),
-        (["--model.loss.operator", "HardRank"], ["loss must have a gradient to train by"]),
+        (["--model.loss.operator", "HardRank"], ["loss must have a gradient"]),
     ],
     7: [
         (["--model.scheduler", "CosineAnnealingLR"], ["--model.scheduler: ", "required: T_max"]),
@@ -135,7 +135,7 @@ FILES = {
             "model: {init_args: {loss: {class_path: SoftNDCG, init_args: {top_k: x}}}}",
             ["own.yaml: model.loss.top_k: ", "int", "'x'"],
         ),
-        ("trainer: 5", ["trainer must have options and values, got 5"]),
+        ("trainer: 5", ["trainer must be a mapping of options to values, got 5"]),
         ("model: {init_args: {metrics: [NDCG]}}", ["own.yaml: model.metrics: ", "dict"]),
     ],
     6: [

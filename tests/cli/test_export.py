@@ -71,7 +71,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
         ([*args, str(tmp_path / "x.onnx"), "--opset", "3"], "opset must be a whole number >= 13"),
         ([*args, str(tmp_path / "x.pt2"), "--to", "onnx"], "path must end in .onnx"),
         ([*args, "x", "--to", "tflite"], "invalid choice: 'tflite'"),
-        ([*args, str(tmp_path / "one.md" / "x")], "path must be one that can be written"),
+        ([*args, str(tmp_path / "one.md" / "x")], "path must be writable"),
         (["export", "none.ckpt", "--out", "x"], "no checkpoint 'none.ckpt'"),
     ):
         assert main(wrong) == 2

@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_model(ltr):
     )
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "best.ckpt is of another model than the configuration" in answer.err
+    assert "best.ckpt does not fit the configured model" in answer.err
 
 
 def test_a_checkpoint_that_is_none(ltr):

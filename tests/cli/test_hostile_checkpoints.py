@@ -47,7 +47,7 @@ def state_of(dirpath: str, path: str) -> dict[str, Any]:
     return {**state, "monitor": "val_ndcg_10", "dirpath": dirpath, "best_k_models": {path: value}}
 
 
-@pytest.mark.filterwarnings("ignore:ModelCheckpoint starts over.*")
+@pytest.mark.filterwarnings("ignore:ModelCheckpoint starts without its saved state.*")
 @pytest.mark.parametrize("path", ["local://{}/victim", "{}/victim", "x/..", "{}/victim/secret"])
 @pytest.mark.parametrize("whose", ["ours", "the user's"])
 def test_no_path_in_a_checkpoint_is_used(ltr, content, tmp_path: Path, path: str, whose: str):
@@ -228,7 +228,7 @@ def test_a_wrong_value_in_a_checkpoint_to_resume_from(ltr, content, position, na
     assert_one_line(resume(ltr, changed(content, position, VALUES[name])))
 
 
-@pytest.mark.filterwarnings("ignore:.* starts over.*")
+@pytest.mark.filterwarnings("ignore:.* starts without its saved state.*")
 @pytest.mark.slow
 def test_any_value_at_a_place_of_a_checkpoint_to_resume_from(ltr, content):
     for position, name in random.Random(0).sample(cases(content), 200):

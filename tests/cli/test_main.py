@@ -157,7 +157,7 @@ def test_the_options_of_the_help_exist(ltr):
 
 
 def flat(tree: dict, above: str = "") -> list[str]:
-    """The names of all values, and of what they stand in."""
+    """The names of all values, and of what contains them."""
     names = []
     for key, value in tree.items():
         names += [above + key, *(flat(value, f"{above}{key}.") if isinstance(value, dict) else [])]

@@ -55,10 +55,10 @@ def test_a_run_its_checkpoint_and_its_exports(ltr, write_table):
         assert metrics[-1] == metrics[0]
 
     for args, message in (
-        (["predict", "--ckpt_path", "one.pt2", "--output", "x.csv"], "program of torch.export"),
+        (["predict", "--ckpt_path", "one.pt2", "--output", "x.csv"], "torch.export program"),
         (["predict", "--ckpt_path", "one.onnx", "--output", "x.csv"], "--data.qid is required"),
-        (["export", "one.onnx", "--out", "x"], "one.onnx is exported already"),
-        (["fit", "--config", "table", "--ckpt_path", "folder"], "resumes from a checkpoint"),
+        (["export", "one.onnx", "--out", "x"], "one.onnx is already exported"),
+        (["fit", "--config", "table", "--ckpt_path", "folder"], "resumes only from a checkpoint"),
         (["export", "runs/none", "--out", "x"], "no checkpoint 'runs/none'"),
     ):
         answer = ltr(*args, *(() if args[0] == "export" else ("--data.path", "new.csv")))

@@ -266,7 +266,7 @@ def test_the_option(ltr):
     assert take_workers(["--ray", "a"]) == (["a"], 0)
     assert take_workers(["--ray-workers=3", "--ray"]) == ([], 3)
     assert take_workers(["a"]) == (["a"], None)
-    assert "options of fit, predict, convert alone" in ltr("evaluate", "s.csv", "--ray").err
+    assert "only fit, predict, convert take --ray" in ltr("evaluate", "s.csv", "--ray").err
     for value in ("0", "x", "-1", ""):
         answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", value)
         assert answer.code == 2

@@ -1,4 +1,4 @@
-"""`ltr predict`: one row a document, in three formats."""
+"""`ltr predict`: one row per document, in three formats."""
 
 import csv
 import shlex

@@ -250,7 +250,7 @@ def test_the_committed_table_has_the_committed_values(name):
     [
         (["--config", "digits"], False),
         (["--config=digits/smoke", "--model.loss", "SoftNDCG"], False),
-        (["--config", "table", "--data.path", "own.parquet"], False),  # a file that is there
+        (["--config", "table", "--data.path", "own.parquet"], False),  # an existing file
         (["--config", "table", "--data.path", "new.parquet"], False),
         (["--config", "mine.yaml"], True),
         (["-c", "./mine.yaml"], True),

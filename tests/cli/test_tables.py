@@ -231,7 +231,7 @@ def test_a_resumed_fit_needs_the_same_levels(fitted):
         if code:
             assert answer.err.count("\n") == 1
             assert (
-                "the data's schema must be the model's, got a difference: column 'shop'"
+                "the data must have the schema of the model, got a difference: column 'shop'"
                 in answer.err
             )
             assert "train a new model" in answer.err
@@ -261,7 +261,7 @@ def test_test_needs_no_names(fitted):
             "bad.csv: row 7, column 'price': a feature must be a number, got 'cheap'",
         ),
         (lambda t: t.assign(query=t["query"].where(t.index != 3)), "row 3, column 'query': a qid"),
-        (lambda t: t.iloc[:0], "a table must have a row at least, got none in bad.csv"),
+        (lambda t: t.iloc[:0], "the table must have at least one row, got none in bad.csv"),
     ],
 )
 def test_a_bad_table_is_one_line(fitted, change, message):

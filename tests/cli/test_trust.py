@@ -74,7 +74,7 @@ def test_trust_names_the_packages_of_a_checkpoint(ltr):
     assert ltr("test", *config, *again).code == 0
     answer = ltr("test", *config, "--ckpt_path", "best")
     assert answer.code == 2
-    assert "own_loss.Halve is of the package own_loss, which is not named in trust" in answer.err
+    assert "own_loss.Halve is in the package own_loss, which is not named in trust" in answer.err
     assert ltr("test", *config, "--ckpt_path", "best", "--trust", "own_loss").code == 0
     assert ltr("test", *config, "--ckpt_path", "best", "--trust", "own_los").code == 2
     assert "trust must be a list of packages" in ltr("test", *config, "--trust", "a b").err

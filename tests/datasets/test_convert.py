@@ -237,9 +237,9 @@ def test_what_out_must_be(tmp_path: Path):
     with pytest.raises(ValueError, match="a store of another source"):
         convert(source, tmp_path / "store", missing="error")
     write_letor(source, 6)
-    with pytest.raises(ValueError, match="a store of another source, of an older state"):
+    with pytest.raises(ValueError, match="a store of another source, of an older version"):
         convert(source, tmp_path / "store")
-    with pytest.raises(ValueError, match="must not be a store already"):
+    with pytest.raises(ValueError, match="must not be a list store already"):
         convert(tmp_path / "store", tmp_path / "other")
     with pytest.raises(ValueError, match=r"qid.*'q'"):
         convert(source, tmp_path / "other", qid="q")

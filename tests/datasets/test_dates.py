@@ -159,7 +159,7 @@ def test_text_of_several_zones_is_utc_and_mixed_text_is_refused():
     assert found[0].tolist() == found[1].tolist() == [DAY, HOUR]
     with pytest.raises(ValueError, match=r"row 2, column 'at'.*time zone.*'2024-02-29T18Z'.*row 0"):
         numbers(["2024-02-29", None, "2024-02-29T18Z"])
-    # a column with other text is a category, whatever stands in it
+    # a column with other text is a category, whatever it contains
     assert Schema.infer(table_of(["2024-02-29", "2024-02-29T18Z", "soon"]), qid="q").dates == {}
 
 

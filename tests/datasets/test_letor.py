@@ -26,7 +26,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def always_odd(*_) -> int:
-    """In position of the compiled parser: the strict one reads each line."""
+    """Replaces the compiled parser: the strict one reads each line."""
     return svmlight_jit.ODD
 
 
@@ -183,7 +183,7 @@ BAD = {
     "index 0": ("1 qid:1 0:1", "a feature index must be >= 1, got '0:1'"),
     "index -0": ("1 qid:1 -0:1", "a feature index must be >= 1, got '-0:1'"),
     "negative index": ("1 qid:1 -3:1", "a feature index must be >= 1, got '-3:1'"),
-    "double index": ("1 qid:1 1:1 2:2 1:1", "a feature index must come once in a line, got '1:1'"),
+    "double index": ("1 qid:1 1:1 2:2 1:1", "a line must not repeat a feature index, got '1:1'"),
     "absurd index": (
         "1 qid:1 99999999:1",
         "a feature index must be <= 1048576 (declare num_features for more), got '99999999:1'",
@@ -235,7 +235,7 @@ def test_a_missing_qid_says_which_file_was_looked_for(write: Write):
     write("1\n", "rank.train.query")
     path.write_text("1 1:1\n1 qid:2 1:1\n")
     with pytest.raises(
-        ValueError, match=r"line 2: a qid comes after lines without one, got 'qid:2'"
+        ValueError, match=r"line 2: this line has a qid, but earlier lines have none, got 'qid:2'"
     ):
         read_letor(path)
 
@@ -543,7 +543,9 @@ def test_unsorted_indices_need_no_strict_parser(write: Write, monkeypatch: pytes
     assert_same(read_letor(write(texts[1], "unsorted")), ascending)
     assert len(calls) == 2  # the first line of each, which is wider than what stood before
     twice = write(texts[1] + "1 qid:1 3:1 1:2 3:3\n", "twice")
-    with pytest.raises(ValueError, match=r"line 1001: a feature index must come once .*'3:3'"):
+    with pytest.raises(
+        ValueError, match=r"line 1001: a line must not repeat a feature index .*'3:3'"
+    ):
         read_letor(twice)
 
 
@@ -640,5 +642,7 @@ def test_lists_of_group_sizes_in_several_files_are_apart(tmp_path: Path):
     assert data.qids == ["1", "2", "3"]
     assert data.lengths.tolist() == [1, 2, 1]
     files[1].write_text("1 qid:4 1:1\n")
-    with pytest.raises(ValueError, match=r"b\.train, line 1: a qid comes after lines without one"):
+    with pytest.raises(
+        ValueError, match=r"b\.train, line 1: this line has a qid, but earlier lines have none"
+    ):
         letor.read_letor_files(files)

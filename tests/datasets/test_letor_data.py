@@ -174,7 +174,7 @@ def test_what_is_missing_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match=message):
         LetorDataModule(tmp_path).setup("fit")
     (tmp_path / "train.txt").write_text(TRAIN)
-    for stage, split in (("test", "test"), ("predict", "predict_path must be a file where root")):
+    for stage, split in (("test", "test"), ("predict", "predict_path must be a file if root")):
         with pytest.raises(ValueError, match=rf"{split}.* holds .*file, train\.txt"):
             LetorDataModule(tmp_path).setup(stage)
     (tmp_path / "training.txt").write_text(TRAIN)

@@ -200,7 +200,7 @@ def test_what_cannot_be():
         (
             "train.txt",
             {"features": ["5"]},
-            "features must be those of LETOR text, '1', .*'4', got '5'",
+            "features must be the columns of LETOR text, '1', .*'4', got '5'",
         ),
         ("gone.txt", {}, "path must be a file, a folder or a pattern, got gone.txt"),
         (

@@ -111,7 +111,7 @@ def test_from_every_kind_of_array(tmp_path):
 def test_a_split_list():
     with pytest.raises(
         ValueError,
-        match=r"qid.*'a' again at row 3: its list stood at rows 0 to 1",
+        match=r"qid.*'a' again at row 3: its list was at rows 0 to 1",
     ):
         ListDataset.from_arrays(FEATURES, LABELS, ["a", "a", "b", "a"])
     got = ListDataset.from_arrays(FEATURES, LABELS, ["b", "a", "b", "a"], DOC_IDS, sort_by_qid=True)
@@ -203,7 +203,7 @@ def test_rows_of_padding_are_left_out():
             [0, -1, 0, 1],
             [1, 1, 1, 1],
             [7, 7, 8, 7],
-            "again at row 3: its list stood at rows 0 to 0",
+            "again at row 3: its list was at rows 0 to 0",
         ),
         ([-1, -1], [1, 1], [7, 7], "labels.*padding=-1"),
     ],

@@ -1,4 +1,4 @@
-"""A run killed anywhere in an epoch goes on with just the lists that an unbroken run would see."""
+"""A run killed anywhere in an epoch continues with exactly the lists of an uninterrupted run."""
 
 from pathlib import Path
 
@@ -163,7 +163,7 @@ def test_batches_fetched_ahead_by_workers_do_not_count(tmp_path: Path, unbroken)
 def test_other_data_in_the_middle_of_an_epoch_is_a_warning(tmp_path: Path):
     file = tmp_path / "killed.ckpt"
     fit(tmp_path, Kill(9, save=file))
-    with pytest.warns(UserWarning, match="inside an epoch with other training data"):
+    with pytest.warns(UserWarning, match="in the middle of an epoch with other training data"):
         fit(tmp_path, resume=file, data=digits(batch_size=3))
 
 

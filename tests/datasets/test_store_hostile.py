@@ -99,7 +99,7 @@ BAD_COLUMNS: dict[str, dict[str, Any]] = {
     "a null id": {"doc_ids": pa.array(["x", None, "z"], pa.large_string())},
 }
 
-# what stands in the file in place of the offsets 0, 2, 3 of the lists
+# what the file has instead of the offsets 0, 2, 3 of the lists
 BAD_OFFSETS = {
     "beyond the end": (0, 2, 2**31 - 1),
     "in the middle beyond the end": (0, 2**30, 3),
@@ -145,7 +145,7 @@ def test_odd_offsets_of_lists(tmp_path: Path, name: str):
     [path] = tmp_path.glob("*-offsets.bin")
     path.write_bytes(np.array(BAD_OFFSETS[name], "<i8").tobytes())
     seal(tmp_path)
-    with pytest.raises(ValueError, match=rf"^{path}: the offsets must rise"):
+    with pytest.raises(ValueError, match=rf"^{path}: the offsets must ascend"):
         open_store(tmp_path)[0]
 
 
@@ -155,7 +155,7 @@ def test_odd_numbers_of_offsets(tmp_path: Path, count: int):
     [path] = tmp_path.glob("*-offsets.bin")
     path.write_bytes(np.arange(count, dtype="<i8").tobytes())
     seal(tmp_path)
-    with pytest.raises(ValueError, match=rf"^{path}: the offsets are not those of the manifest"):
+    with pytest.raises(ValueError, match=rf"^{path}: the offsets differ from the manifest"):
         open_store(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_odd_qids(tmp_path: Path):
     for qids in (pa.array(["a", None], pa.large_string()), pa.array(["a", "b"]), pa.array([1, 2])):
         path = write_qids(tmp_path, qids)
         seal(tmp_path)
-        with pytest.raises(ValueError, match=f"^{path}: the (lists are not those|columns must)"):
+        with pytest.raises(ValueError, match=f"^{path}: the (lists|columns) differ"):
             open_store(tmp_path)[0]
     path = write_qids(tmp_path, pa.array(["abcd", "efgh"], pa.large_string()))
     path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"\xff\xfe\xfd\xfcefgh"))
@@ -258,7 +258,7 @@ def test_odd_counts(tmp_path: Path, changed: dict[str, Any]):
 def test_odd_numbers_of_documents(tmp_path: Path, documents: int):
     write(tmp_path, {})
     seal(tmp_path, documents=documents)
-    with pytest.raises(ValueError, match=f"^{tmp_path}/.*offsets must rise, and be those"):
+    with pytest.raises(ValueError, match=f"^{tmp_path}/.*offsets must ascend and match the shards"):
         open_store(tmp_path)[0]
 
 

@@ -101,7 +101,7 @@ def test_lists_of_group_sizes_are_counted_on_from_file_to_file(tmp_path: Path):
     assert_joined(tmp_path / "apart", one)
     texts = [file.read_text() for file in files]
     files[1].write_text("1 qid:9 1:1\n")
-    message = r"b\.train, line 1: a qid comes after lines without one, got 'qid:9'"
+    message = r"b\.train, line 1: this line has a qid, but earlier lines have none, got 'qid:9'"
     for number, run_tasks in enumerate((None, elsewhere)):
         with pytest.raises(ValueError, match=message):
             convert(pattern, tmp_path / f"mixed{number}", run_tasks=run_tasks)
@@ -136,7 +136,7 @@ def test_a_query_in_two_files(tmp_path: Path, monkeypatch):
         table.to_parquet(tmp_path / f"{name}.parquet")
     pattern, out = tmp_path / "*.parquet", tmp_path / "out"
     message = (
-        f"{tmp_path}/c.parquet: a query must be in one file where the files are converted apart, "
+        f"{tmp_path}/c.parquet: each query must be in one file if files are converted in parallel, "
         f"got '8', which is in {tmp_path}/a.parquet too: convert them in one process"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

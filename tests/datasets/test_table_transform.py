@@ -36,7 +36,7 @@ def test_it_is_sklearns(rows):
     imputer = SimpleImputer(strategy="median", add_indicator=True)
     filled = imputer.fit_transform(rows)
     hot = OneHotEncoder(categories=[range(4)] * 2, sparse_output=False).fit_transform(codes)
-    # sklearn's scaler, like ours, is fitted on the values that are there
+    # sklearn's scaler, like ours, is fitted on the values that exist
     scaled = StandardScaler().fit(rows).transform(filled[:, :4])
     expected = np.hstack([scaled, filled[:, 4:], hot])
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-5)
@@ -166,7 +166,7 @@ def test_it_is_made_again_by_its_configuration_and_state(rows):
     fitted = TableTransform(MinMaxPerList()).fit(rows, codes)
     again = from_config(to_config(fitted))
     assert again.out_features is None
-    with pytest.raises(ValueError, match="must be fitted"):
+    with pytest.raises(ValueError, match="must first be fitted"):
         again(torch.from_numpy(rows), None, torch.from_numpy(codes))
     again.load_state_dict(fitted.state_dict())
     assert again.out_features == fitted.out_features
@@ -201,9 +201,9 @@ def test_what_does_not_fit_is_refused(rows):
         ),
         (
             lambda: fitted(features, categories=torch.ones(49, 1, dtype=torch.int64)),
-            r"categories must be of shape \(50,\) and c, got \(49, 1\)",
+            r"categories must have shape \(50,\) and an axis of columns, got \(49, 1\)",
         ),
-        (lambda: TableTransform().fit(rows[:, :0]), "a feature or a category"),
+        (lambda: TableTransform().fit(rows[:, :0]), "features must have at least one column"),
         (lambda: Standardize().fit(rows, codes), r"Standardize takes no categories: give Table"),
         (lambda: NoTransform()(features, None, features), "NoTransform takes no categories"),
     ):

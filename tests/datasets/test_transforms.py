@@ -275,7 +275,7 @@ def test_features_and_masks_of_other_types(kind, rows):
     for features in (torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, 2).bool(), rows[:3, :2]):
         with pytest.raises(ValueError, match=r"features must"):
             transform(features)
-    with pytest.raises(ValueError, match=r"features.*a number alone"):
+    with pytest.raises(ValueError, match=r"features.*a single number"):
         transform(torch.tensor(0.0))
     for mask in (torch.ones(3), torch.ones(3, dtype=torch.int64), [True] * 3):
         with pytest.raises(ValueError, match=r"mask must"):
@@ -360,7 +360,7 @@ def test_join_is_its_parts_side_by_side(rows):
         ([], "transforms.*none"),
         (None, "transforms.*None"),
         (Standardize(), "transforms.*Standardize"),
-        ([TableTransform()], "TableTransform takes a Join, not the other way round"),
+        ([TableTransform()], "put the Join into a TableTransform"),
         ([nn.ReLU()], r"transforms.*ReLU\(\)"),
     ],
 )

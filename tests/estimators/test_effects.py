@@ -35,7 +35,7 @@ def test_each_plot_is_what_its_column_changes():
     ranker = fitted(AdditiveScorer(hidden=(4,)))
     price, stock, shop = plot_effects(ranker, X).axes
     assert [axes.get_title() for axes in (price, stock, shop)] == ["price", "stock", "shop"]
-    # the slope of the line is the change of the score where the price alone changes
+    # the slope of the line is the change of the score if only the price changes
     x, y = (np.asarray(part, dtype=float) for part in price.lines[0].get_data())
     assert (np.diff(x) >= 0).all()
     assert y.mean() == pytest.approx(0, abs=1e-6)

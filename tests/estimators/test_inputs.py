@@ -101,7 +101,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"y": LABELS - 1}, r"y.*-1 in row"),
         (
             {"y": LABELS[1:]},
-            "inconsistent numbers of samples|y must have a label for each of the 60",
+            "inconsistent numbers of samples|y must have one label for each of the 60",
         ),
         ({"y": np.where(LABELS, np.nan, 0.0)}, "Input y contains NaN"),
         ({"y": ["good"] * ROWS}, "could not convert string to float|numeric"),
@@ -125,11 +125,11 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"X": table().iloc[:0], "y": [], "qid": []}, "a row at least|minimum of 1 is required"),
         (
             {"X": table(c=pd.Timedelta("1h"))[["c"]]},
-            "must have a feature or a category beside the columns",
+            "must have a feature or a category besides the columns",
         ),
         (
             {"X": pd.concat([table(), table()], axis=1)},
-            "Expected unique column names|a column must be there once",
+            "Expected unique column names|duplicate column",
         ),
         (
             {"qid": QID[1:]},
@@ -152,7 +152,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"eval_set": [(table(), LABELS)]}, "eval_qid .* must be given, got neither"),
         (
             {"eval_set": [(table(), LABELS)] * 2, "eval_qid": [QID] * 2},
-            "a list of one entry, got 2",
+            "a list of one value, got 2",
         ),
         (
             {"eval_set": [(table(), LABELS)], "eval_qid": QID},

@@ -80,7 +80,7 @@ def test_what_cannot_be_saved_is_given_again(tmp_path):
     X, y, qid = data()
     loss = SoftNDCG(gain=lambda labels: labels)
     ranker = quick(loss=loss).fit(X, y, qid=qid)
-    with pytest.warns(UserWarning, match="loss is not saved, and must be given again .* lambda"):
+    with pytest.warns(UserWarning, match="loss was not saved; give it again .* lambda"):
         ranker.save(tmp_path)
     with pytest.raises(ValueError, match=r"loss.*lambda"):
         NeuralRanker.load(tmp_path)
@@ -94,7 +94,7 @@ def test_other_packages_must_be_trusted(tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     text = path.read_text().replace("ltr.models.LinearScorer", "elsewhere.Own")
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"elsewhere.Own is of the package elsewhere, which"):
+    with pytest.raises(ValueError, match=r"elsewhere.Own is in the package elsewhere, which"):
         NeuralRanker.load(tmp_path)
 
 

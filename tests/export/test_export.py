@@ -125,9 +125,11 @@ def test_a_model_whose_parts_have_no_configuration(tmp_path):
         pass
 
     module = ExportedRanker(None, Local(2), None)
-    with pytest.warns(UserWarning, match="scorer is not saved, and must be given again"):
+    with pytest.warns(UserWarning, match="scorer was not saved; give it again"):
         export_model(module, tmp_path, to="torch")
-    with pytest.raises(ValueError, match=r"scorer of .* cannot be loaded, as it was not saved"):
+    with pytest.raises(
+        ValueError, match=r"scorer of .* cannot be loaded, because it could not be saved"
+    ):
         load_model(tmp_path)
 
 
@@ -143,7 +145,7 @@ def test_the_card_has_the_estimators_own_score(table, ranker):
     for data, message in (
         (frame, "data must be a ListDataset, got DataFrame"),
         (read_table(unlabeled, ranker.schema_, needs_label=False), "data must have labels"),
-        (ListDataset.from_arrays(np.zeros((4, 2)), grades, [1] * 4), "lists or more, got 1"),
+        (ListDataset.from_arrays(np.zeros((4, 2)), grades, [1] * 4), "at least two lists, got 1"),
         (ListDataset.from_arrays(np.zeros((4, 3)), grades, [1, 1, 2, 2]), "2 features, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -208,8 +210,8 @@ def test_bad_arguments(ranker, tmp_path):
     for arguments, message in (
         ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
         ({"opset": 3}, "opset must be a whole number >= 13, got 3"),
-        ({"opset": 99}, "opset must be one that torch and onnx write, got 99"),
-        ({"evaluation": 0.5}, "evaluation must be what `evaluate` returns, got 0.5"),
+        ({"opset": 99}, "opset must be one that torch and onnx can write, got 99"),
+        ({"evaluation": 0.5}, "evaluation must be a result of `evaluate`, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -262,6 +264,6 @@ def test_a_difference_is_an_error_and_leaves_no_file(tmp_path, monkeypatch):
     module = ExportedRanker(None, LinearScorer(2), None)
     for wrong in (lambda x: x.numpy()[..., 0], lambda x: np.full(x.shape[:2], np.nan)):
         monkeypatch.setattr("ltr.export.write._program_runner", lambda path, run=wrong: run)
-        with pytest.raises(ValueError, match="the exported model differs from the model by"):
+        with pytest.raises(ValueError, match="the exported model must score like the model"):
             export_model(module, tmp_path / "m.pt2", to="torch")
     assert not list(tmp_path.iterdir())

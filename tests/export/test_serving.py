@@ -90,7 +90,7 @@ def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
         (([["a", "b"]], codes), "features must be an array of numbers, got could not convert"),
         ((good, None), r"categories must be of shape \(3, 2\), got None"),
         ((good, codes[:2]), r"categories must be of shape \(3, 2\), got \(2, 2\)"),
-        ((good, codes + 0.5), "categories must be an array of numbers, got float64 in place of"),
+        ((good, codes + 0.5), "categories must be an array of numbers, got float64 instead of"),
     ):
         with pytest.raises(ValueError, match=message):
             served.score_arrays(*arguments)
@@ -100,7 +100,7 @@ def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
         (7, "documents must be a data frame"),
         ("text", "documents must be a data frame"),
         ([row, 3], "documents must be a data frame"),
-        (row, "column 'price' must hold a value for each document, got 1.0"),
+        (row, "column 'price' must hold one value for each document, got 1.0"),
         ({**columns, "shop": ["a"]}, "documents must have columns of one length, got 1 in 'shop'"),
         ([{**row, "stock": [1, 2]}], "column 'stock' must hold 1 number"),
         ([{**row, "stock": [1]}], "column 'stock' must hold 1 number"),

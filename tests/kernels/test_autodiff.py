@@ -23,8 +23,8 @@ class Cube(Rule):
     def gradients(self, needed, given, x):
         return (3 * self.factor * x**2 * given[0],)
 
-    def tangents(self, moved, x):
-        return 3 * self.factor * x**2 * moved[0], None
+    def tangents(self, tangents, x):
+        return 3 * self.factor * x**2 * tangents[0], None
 
 
 def cube(x):

@@ -115,7 +115,7 @@ def test_row_vjp_is_the_gradient_by_the_logits(vjp, n):
 
 
 def test_gaps_far_beyond_rounding():
-    # sums of gaps would lose the small ones behind the large one
+    # sums of gaps would lose the small ones after the large one
     points = torch.tensor([[2e30, 1e30 + 1e15, 1e30, 3.0, 2.0, 1.0]], dtype=torch.float64)
     V = torch.arange(6.0, dtype=torch.float64).view(1, 6, 1)
     P, _ = matrix(points, torch.tensor([6]), 1.0)

@@ -393,7 +393,7 @@ def test_expected_discounts_of_softrank(level, error, bound, sigma):
     t = -np.sort(-scores.numpy())
     gaps = np.abs(t[:, None] - t) / (math.sqrt(2) * sigma)
     above, below = softrank_sums(z, level, 0, gaps.ravel()).reshape(2, len(z), 60, 60)
-    first = np.tril(np.ones((60, 60)), -1)  # j stands above i
+    first = np.tril(np.ones((60, 60)), -1)  # j is above i
     logs = np.arange(60) * np.log(z)[:, None]
     logs = logs + (above * first).sum(-1) + (below * first.T).sum(-1)
     order = np.argsort(-scores.numpy(), kind="stable")

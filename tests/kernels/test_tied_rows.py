@@ -70,7 +70,7 @@ def test_products_and_gradients_are_those_of_the_matrix(path, case, real):
     L = torch.full((N, N), -math.inf, dtype=torch.float64)
     L[:real, :real] = neuralsort_logits(points[:real]) / temperature
     P = torch.softmax(L, -1).nan_to_num()
-    # entries behind the cut are lost
+    # elements beyond the cutoff are lost
     P = torch.where(P < 1e-18, 0.0, P)
     offset = (torch.arange(N) - torch.arange(N).unsqueeze(-1)).double()
     V, G = draw(N, 3, seed=1), draw(N, 3, seed=2)

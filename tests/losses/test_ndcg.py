@@ -94,7 +94,7 @@ def test_a_cut_far_before_all_soft_ranks_does_not_stop_the_training():
         SoftNDCG(SigmoidRank(1.0), top_k=10, mean="arithmetic"),
         torch.optim.Adam([scores], lr=0.1),
     )
-    assert SigmoidRank(1.0)(scores).min() > 70  # all items are far behind rank 10
+    assert SigmoidRank(1.0)(scores).min() > 70  # all items are far after rank 10
     for _ in range(100):
         optimizer.zero_grad()
         loss(scores, labels).backward()

@@ -486,7 +486,7 @@ def test_a_bad_label_or_weight_makes_its_list_nan_in_compiled_code(name):
 
 LENGTHS = torch.tensor([3, 0, 5, 1, 4])
 # Ragged lists take the sums over sorted scores and a short list the array, which differ by the 18
-# exponentials in place of a sigmoid: 6e-14 in its derivative (docs/kernels/table.md). Standardized
+# exponentials instead of a sigmoid: 6e-14 in its derivative (docs/kernels/table.md). Standardized
 # ranks bring that times the discounts' slope over 0.3 times the list's spread.
 BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized"], 3e-12)
 by_name = pytest.mark.parametrize("name", LOSSES)

@@ -253,7 +253,7 @@ def test_the_depth_grows_with_what_is_there():
 
 
 # the others are refused: they would see what the run lacks
-CUT = {name for name in metric_names() if Measure(name).has_cut} - {"rbo"}
+CUT = {name for name in metric_names() if Measure(name).takes_cutoff} - {"rbo"}
 CUT = {name for name in CUT if not divided_by_k(Measure(name).metric)}
 
 

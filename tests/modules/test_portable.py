@@ -183,7 +183,7 @@ def test_a_malicious_transform_is_refused_by_the_trainer_too(tmp_path: Path):
 def test_a_users_own_transform(tmp_path: Path):
     ranker = Ranker(LinearScorer())
     file = saved(tmp_path, ranker, Halve(by=4.0))
-    with pytest.raises(ValueError, match=r"transform: .*Halve is of the package"):
+    with pytest.raises(ValueError, match=r"transform: .*Halve is in the package"):
         Ranker.load_from_checkpoint(file)
     loaded = Ranker.load_from_checkpoint(file, trust=[__name__])
     assert isinstance(loaded.transform, Halve)
@@ -194,7 +194,7 @@ def test_a_users_own_transform(tmp_path: Path):
     again = Ranker(LinearScorer())
     trainer(tmp_path).test(again, digits(Halve()), ckpt_path=file, verbose=False)
     assert again.transform.by == 4.0
-    with pytest.raises(ValueError, match="Halve is of the package"):
+    with pytest.raises(ValueError, match="Halve is in the package"):
         trainer(tmp_path).test(Ranker(LinearScorer()), digits(), ckpt_path=file, verbose=False)
 
 

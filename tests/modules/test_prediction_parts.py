@@ -75,7 +75,7 @@ def test_a_part_that_this_machine_does_not_see(tmp_path):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [([3, 0, 2, 1], None), ([3, 0, 2, 2], "once, got 4 rows"), ([3, 0, 2, 4], "got 4 rows")],
+    [([3, 0, 2, 1], None), ([3, 0, 2, 2], "one process, got 4 rows"), ([3, 0, 2, 4], "got 4 rows")],
 )
 def test_rows_that_lists_have_scattered(tmp_path, rows, message):
     parts = [write(tmp_path / str(rank), [rows[2 * rank : 2 * rank + 2]]) for rank in (0, 1)]

@@ -1,4 +1,4 @@
-"""The CPU, compiled by numba. Import it only when a compiled function is needed.
+"""The sums on the CPU, compiled by numba. Import it only when a compiled function is needed.
 
 Beside the functions of `reference` it has the sums over graded pairs (`pairs`), SoftSort's ranks
 (`softsort`) and Sinkhorn scaling (`scaling`), each in one call.

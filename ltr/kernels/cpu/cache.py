@@ -1,4 +1,4 @@
-"""The cache of numba's compiled code: one that is read-only, missing, or shared by processes."""
+"""The cache of numba's compiled code; it may be read-only, missing, or shared by processes."""
 
 import atexit
 import os
@@ -46,7 +46,7 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 def locked(folder: str | None) -> Iterator[None]:
     """Wait until no other process compiles into this cache, for at most `WAIT` seconds.
 
-    The lock of a process that dies is free again. After `WAIT` seconds, or if the folder cannot be
+    The lock is released if its process dies. After `WAIT` seconds, or if the folder cannot be
     locked, the block runs without the lock.
 
     Args:
@@ -68,8 +68,8 @@ def locked(folder: str | None) -> Iterator[None]:
 @cache
 def _warn_once() -> None:
     warnings.warn(
-        "numba cannot write its cache of compiled code, so each process compiles again, which "
-        "takes about a minute. Set NUMBA_CACHE_DIR to a folder that can be written, or compile "
+        "numba cannot write its cache of compiled code, so each process compiles again, "
+        "which takes about a minute. Set NUMBA_CACHE_DIR to a writable folder, or compile "
         "ahead of time with `python -m ltr.precompile`.",
         stacklevel=2,
     )

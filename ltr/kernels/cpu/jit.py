@@ -43,8 +43,9 @@ def entry(function: Any) -> Callable[..., Any]:
     """Wrap a compiled function that Python calls, so that only one of several processes compiles.
 
     The first argument must be an array, or a tuple that begins with one. The first call for each of
-    its dtypes takes turns with other processes that share the cache: the first one compiles, the
-    others load its cached code. A second layout of the arguments compiles without waiting.
+    its dtypes holds a lock that all processes with this cache share: the first process compiles,
+    the others load its cached code. Another memory layout of the arguments compiles without
+    waiting.
     """
     ready = set()
 

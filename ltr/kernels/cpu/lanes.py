@@ -1,9 +1,9 @@
-"""Sweeps over many lists, or many chunks of long ones, side by side in vector lanes.
+"""Sweeps over many lists, or many chunks of long lists, side by side in vector lanes.
 
-A list is cut into chunks. Up to LANES chunks are swept side by side, position by position, so that
-the inner loops run over lanes and become vector instructions. `ends` computes the state at the end
-of each chunk. `chain` joins these states within a list. `sums` computes the sums from the correct
-initial states. A list that is a single chunk needs only `sums`.
+A list is split into chunks. Up to LANES chunks are swept side by side, position by position, so
+that the inner loops run over lanes and become vector instructions. `ends` computes the state at the
+end of each chunk. `chain` joins these states within a list. `sums` computes the sums from the
+correct initial states. A list that is a single chunk needs only `sums`.
 
 The state of one direction and one column describes the items already passed: the sum of those tied
 with the last item, the count, the linear sum, and a row for each real node, or a real and an
@@ -309,7 +309,7 @@ def _join(into, add, distance, nodes):
 @entry
 @jit
 def chain(x, order, chunks, states, scale, nodes):
-    """Turn the states that each chunk adds into the states at its beginning, on both sides."""
+    """Turn the states that each chunk adds into the states at its start, on both sides."""
     kept = np.zeros(states.shape[2:])
     for number in range(len(chunks)):
         row, begin, length, before, _, chunk = chunks[number]

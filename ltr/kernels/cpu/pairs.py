@@ -1,8 +1,8 @@
-"""Sums and slopes over pairs of different grade in sort time, compiled by numba.
+"""Sums and gradients over pairs of different grade in sort time, compiled by numba.
 
-A list is swept from the top down and from the bottom up, with one state per grade and node: the sum
-over the passed items of exp(-node * distance). Each item counts as 1, its discount, its weight, or
-the product of both. So there is no work per pair, and no sum is found by subtraction.
+A list is swept downwards and upwards, with one state per grade and node: the sum over the passed
+items of exp(-node * distance). Each item counts as 1, its discount, its weight, or the product of
+both. So there is no work per pair, and no sum is found by subtraction.
 """
 
 import math
@@ -60,10 +60,10 @@ class Found(NamedTuple):
 @entry
 @jit
 def graded_pairs(lists, rule, found, begin, stop):
-    """Compute total, weight and slopes of the lists from `begin` to `stop`.
+    """Compute total, weight and gradients of the lists from `begin` to `stop`.
 
     flags[begin] is set to 1 if a list has more than `most` grades or a number that is not finite;
-    the results must not be used then. See `ltr.kernels.pairs`.
+    then the results are invalid. See `ltr.kernels.pairs`.
     """
     x, order, labels, mask, items, gains = lists
     discounts, ideal, upper, last, scale, fit, most = rule

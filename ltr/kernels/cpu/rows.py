@@ -1,9 +1,9 @@
 """NeuralSort's rows on the CPU, compiled by numba, in float64 and in a buffer for one row of P.
 
 Neighboring rows differ by a factor for each column: exp(L_ij) exp(2 (t_i - t_j) / temperature) is
-exp(L_(i + 1)j), up to a constant for the row. So some rows together need two exponentials for each
-column, and no more. Their columns are those from where the first row passes the cut on the left to
-where the last one does on the right. Where rows are narrow, each is computed on its own.
+exp(L_(i + 1)j), up to a constant for the row. So several rows together need only two exponentials
+for each column. Their columns range from the left cutoff of the first row to the right cutoff of
+the last. Narrow rows are computed one by one.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ltr.kernels.cpu.jit import entry, jit, run_parallel
 from ltr.kernels.cpu.vectors import dot, exp, total_of
-from ltr.kernels.reference.rows import row_cut
+from ltr.kernels.reference.rows import row_cutoff
 
 TOGETHER = 16
 """The rows that follow from one another by a factor for each column."""
@@ -237,7 +237,7 @@ def _by_column(x: Tensor, positions: np.ndarray) -> np.ndarray:
 
 def _points(points: Tensor, lengths: Tensor, temperature: float) -> Points:
     t = np.ascontiguousarray(points.numpy())
-    return Points(t, 1 / temperature, lengths.numpy(), row_cut(points))
+    return Points(t, 1 / temperature, lengths.numpy(), row_cutoff(points))
 
 
 def _steps(blocks: list[int]) -> tuple[np.ndarray, np.ndarray]:

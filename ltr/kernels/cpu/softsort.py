@@ -145,7 +145,7 @@ def backward(lists, sums, gradients, out, begin, stop):
             continue
         for p in range(n):
             h[p] = gradients[row, items[p]]
-        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed, and of the tied alone
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed items, and of only the tied ones
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):
             of_u, of_h, of_1 = d[p + 1] * of_u, d[p + 1] * of_h, d[p + 1] * of_1
@@ -186,7 +186,7 @@ def backward(lists, sums, gradients, out, begin, stop):
 def ranks(
     scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the ranks (..., n) and, in sorted order, the sums c; also return a new order."""
+    """Compute the ranks (..., n) and, in sorted order, the sums c; also return the order."""
     n = scores.shape[-1]
     is_sorted = order is not None or scores.numel() * n > FEW
     if order is not None:

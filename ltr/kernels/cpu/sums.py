@@ -1,4 +1,4 @@
-"""The kernel sums on the CPU, compiled by numba: the choice of the sweep and of the threads."""
+"""The kernel sums on the CPU, compiled by numba: the choice of sweep and threads."""
 
 from collections.abc import Sequence
 from functools import lru_cache

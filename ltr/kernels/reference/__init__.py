@@ -1,4 +1,4 @@
-"""Plain PyTorch, for any device: what numba's code is tested against."""
+"""Plain PyTorch, for any device; tests compare numba's code with it."""
 
 from ltr.kernels.interface import Implementation
 from ltr.kernels.reference.rows import row_log_sums, row_products, row_vjp

@@ -24,10 +24,10 @@ WHOLE = 256
 """Lists up to this length use whole rows: finding their bands would take as long."""
 
 
-def row_cut(points: Tensor) -> float:
-    """Return the largest -L_ij that counts in a row. Entries beyond it are below rounding.
+def row_cutoff(points: Tensor) -> float:
+    """Return the largest -L_ij that counts in a row. Elements beyond it are below rounding.
 
-    Rows are concave in j, so all entries beyond the cut sum to at most exp(-cut) of the row.
+    Rows are concave in j, so all elements beyond the cutoff sum to at most exp(-cutoff) of the row.
     """
     return 44.0 if points.dtype == torch.float64 else 20.0
 
@@ -146,7 +146,7 @@ def _by_gaps(
     gaps = ((t[:, :-1] - t[:, 1:]) / temperature).masked_fill(dead[:, 1:], torch.inf)
     begin, end = torch.zeros_like(position), torch.full_like(position, n)
     if n > WHOLE:
-        begin, end = _bands(gaps, row_cut(t))
+        begin, end = _bands(gaps, row_cutoff(t))
     begin, end, position = begin[:rows], end[:rows], position[:rows]
     blocks = list(_blocks(begin, end, len(t), size))
     reaches = _maxima(torch.stack([position - begin, end - 1 - position]))
@@ -176,10 +176,10 @@ def _by_gaps(
         yield first, left, _Tile(P, offset, ~dead[:, first:last].unsqueeze(-1))
 
 
-def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
+def _bands(gaps: Tensor, cutoff: float) -> tuple[Tensor, Tensor]:
     # Find the columns of each row, begin to end - 1, (n,), in any of the lists, by bisection. The
-    # logits come from prefix sums here. Clipped gaps are beyond the cut, and the sums stay small.
-    gaps = widened(gaps).clamp(max=cut)
+    # logits come from prefix sums here. Gaps are clipped beyond the cutoff: the sums stay small.
+    gaps = widened(gaps).clamp(max=cutoff)
     n = gaps.shape[-1] + 1
     number = torch.arange(n, device=gaps.device)
     zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
@@ -188,7 +188,7 @@ def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
 
     def inside(j: Tensor) -> Tensor:
         far = 2 * (one.gather(-1, j) - one) - slope * (zero.gather(-1, j) - zero)
-        return far <= cut
+        return far <= cutoff
 
     row = number.expand(len(gaps), n)
     near, most = row, torch.full_like(row, n - 1)

@@ -1,9 +1,9 @@
 """The kernel sums in plain PyTorch, for any device: the reference for the compiled ones.
 
 Each node is a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the top
-and once from the bottom. `scan` computes it in blocks side by side, so that no Python loop is
-longer than about the square root of the list. Long lists are processed in chunks, which bounds the
-memory: each sweep continues with the states at the end of the chunk before.
+and once from the bottom. `scan` computes it in parallel blocks, so no Python loop is longer than
+about the square root of the list. Long lists are processed in chunks to limit the memory. Each
+sweep continues with the states at the end of the previous chunk.
 """
 
 from collections.abc import Sequence
