@@ -142,7 +142,7 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
     try:
         if isinstance(obj, FeatureTransform):
             if state is None:
-                obj.fit(SCORES)
+                obj.fit(SCORES, labels=LABELS[:, 0] if obj.fits_labels else None)
             else:
                 obj.load_state_dict(state)
             return obj(SCORES), obj.state_dict()

@@ -52,7 +52,7 @@ def from_config(
     SoftSort(temperature=0.5, power=1)
     >>> from_config({"class_path": "os.system", "init_args": {"command": "echo"}})
     Traceback (most recent call last):
-    ValueError: os.system is of the package os, which is not named in trust
+    ValueError: os.system is in the package os, which is not named in trust
     """
     return _Reader(check_trust(trust)).read(config, _as_bases(base), "", 0)
 

@@ -167,7 +167,7 @@ def check_columns(
 
     >>> check_columns(["q"], [["a", "b"]], [torch.ones(3)])
     Traceback (most recent call last):
-    ValueError: labels must be one for each document, got 3 for the 2 documents of 'q'
+    ValueError: labels must have one value for each document, got 3 for the 2 documents of 'q'
     """
     if isinstance(labels, Tensor) or labels is None:
         raise ValueError("labels must be a list of numbers for each query, got one number")

@@ -170,7 +170,7 @@ def rows(data: Iterable[dict[str, Any]]) -> Lists:
 
     >>> rows([{"query": "q", "docs": ["a", "b"], "labels": [1]}])
     Traceback (most recent call last):
-    ValueError: labels must be one for each document, got 1 for 2 documents in row 0
+    ValueError: labels must have one value for each document, got 1 for 2 documents in row 0
     """
     found = Lists([], [], [], [])
     for number, row in enumerate(data):

@@ -61,7 +61,7 @@ class PredictionWriter(BasePredictionWriter):
     >>> PredictionWriter("scores.xlsx")
     Traceback (most recent call last):
     ValueError: --output must end in .csv, .parquet, .run, .trec or .txt, got \
-scores.xlsx; or say --format csv, parquet or trec
+scores.xlsx; or give --format csv, parquet or trec
     """
 
     def __init__(self, output: str | None, format: Format | None = None) -> None:

@@ -99,5 +99,5 @@ def test_errors_name_row_and_column():
             TableDataModule(frame, qid="q", label="y", val_path=frame).setup("fit")
     with pytest.raises(ValueError, match=r"got a LazyFrame: call collect\(\)"):
         load_table(pl.DataFrame(good).lazy())
-    with pytest.raises(ValueError, match="a table must"):
+    with pytest.raises(ValueError, match="the table must have at least one row, got none"):
         load_table(pl.DataFrame(good)[:0])

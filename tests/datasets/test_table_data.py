@@ -266,7 +266,7 @@ def test_folds_are_scikit_learns_cv():
 def test_folds_that_cannot_be(qid, n_splits, message):
     with pytest.raises(ValueError, match=message):
         query_folds(np.array(qid, dtype=object), n_splits)
-    with pytest.raises(ValueError, match="a row for each of the 2 qids, got 3"):
+    with pytest.raises(ValueError, match="X must have one row for each of the 2 qids, got 3"):
         list(query_folds(["a", "c"], 2).split(np.zeros(3)))
 
 

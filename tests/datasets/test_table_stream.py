@@ -144,7 +144,9 @@ def test_files_that_cannot_be_scored(tmp_path):
     with pytest.raises(ValueError, match=r"t\.csv: the table must have the column 'shop'"):
         RowStream(path, used)
     path = write(tmp_path, frame()[:0], "csv")
-    with pytest.raises(ValueError, match=r"a table.*none in .*t\.csv"):
+    with pytest.raises(
+        ValueError, match=r"the table must have at least one row, got none in .*t\.csv"
+    ):
         [*RowStream(path, used)]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(ValueError, match=r"bad\.parquet: not a table"):

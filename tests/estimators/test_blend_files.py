@@ -153,8 +153,8 @@ class Own(BaseEstimator):
 @pytest.mark.parametrize(
     ("ranker", "message"),
     [
-        (Own(), "rankers.* got own: there is one for"),
-        (lightgbm.DaskLGBMRanker(), "rankers.* got dasklgbmranker: there is one for"),
+        (Own(), "rankers.* got own: it exists for"),
+        (lightgbm.DaskLGBMRanker(), "rankers.* got dasklgbmranker: it exists for"),
         (HistGradientBoostingRegressor(max_iter=2), "rankers.* got histgradient.*TreePredictor"),
         (make_pipeline(FunctionTransformer(np.log1p), SimpleImputer(), Ridge()), None),
         (make_pipeline(FunctionTransformer(os.fspath), Ridge()), "rankers.* got pipeline.*fspath"),
@@ -190,7 +190,7 @@ def test_a_parameter_that_has_no_plain_form(tmp_path):
 
     trees = LGBMRegressor(n_estimators=3, objective=objective, verbose=-1)
     blend, new = blend_of(trees, columns=["price", "stock"])
-    with pytest.warns(UserWarning, match="objective is not saved"):
+    with pytest.warns(UserWarning, match="objective was not saved"):
         blend.save(tmp_path)
     again = Blend.load(tmp_path)
     np.testing.assert_array_equal(again.predict(new), blend.predict(new))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ltr.datasets import PiecewiseLinearBins, TableTransform
 from ltr.estimators import Blend, NeuralRanker
 from ltr.losses import ExposureParity, Penalized, RankingLoss, SoftmaxLoss, Unbiased
 from ltr.models import LinearScorer
@@ -63,7 +64,9 @@ def test_a_penalty_takes_the_groups_and_not_the_labels():
     table = clicks()
     table["label"] = table["x1"] + table["x3"] > 0.5
     loss = Penalized(SoftmaxLoss(), ExposureParity(), strength=200.0)
-    slowly, gaps = {"max_epochs": 40, "learning_rate": 0.02}, []
+    bins = TableTransform(PiecewiseLinearBins(8))
+    slowly = {"max_epochs": 40, "learning_rate": 0.02, "transform": bins}
+    gaps = []
     for groups in (table["x3"] > 0, table["label"]):
         ranker = quick(loss, **slowly).fit(
             table[FEATURES], table["label"], qid=table["qid"], groups=groups

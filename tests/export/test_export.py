@@ -111,7 +111,10 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
         ({}, "has no digest of model.safetensors"),
         ({"sha256": content["sha256"]}, "is not the configuration of a model"),
         ({**content, "scorer": None}, "scorer must be a Scorer, got None"),
-        ({**content, "unsaved": {"scorer": "a lambda"}}, "scorer of .* was not saved: a lambda"),
+        (
+            {**content, "unsaved": {"scorer": "a lambda"}},
+            "scorer of .* cannot be loaded, .* not be saved: a lambda",
+        ),
         ({**content, "num_features": 2}, "the weights do not fit the configuration"),
         ({**content, "transform": {"class_path": "os.system"}}, "os.system"),
     ):

@@ -329,7 +329,11 @@ def test_a_classifier_of_several_classes_is_refused(model_path):
     [
         ([["a"], [["b"]], [["c"]]], [[1]], r"^inputs must be two columns.*got 3"),
         ([["a"], ["b"]], [[1]], r"^documents must be a list of texts.*'b'"),
-        ([["a"], [["b"]]], [[1, 2]], r"^labels must be one for each document, got 2 .* 1 .*'a'"),
+        (
+            [["a"], [["b"]]],
+            [[1, 2]],
+            r"^labels must have one value for each document, got 2 .* 1 .*'a'",
+        ),
         ([["a"], [["b"]]], [], r"^inputs .*1 queries, 1 lists and 0 labels"),
         ([["a"], [[]]], [[]], r"^documents must not all be empty, got 1"),
         ([["a"], [["b"]]], [[-1]], r"^labels must be >= 0, got -1"),

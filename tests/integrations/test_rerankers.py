@@ -154,7 +154,7 @@ def test_graded_labels_in_the_form_of_training(model):
             r"^data must have .*\['query', 'documents'\] in row 0",
         ),
         ([{"query": "a", "label": [1]}], r"^data must have .*\['query', 'label'\] in row 0"),
-        ([{"query": "a", "d": ["b"], "label": [1, 2]}], r"^label must be one for each .*2 for 1"),
+        ([{"query": "a", "d": ["b"], "label": [1, 2]}], r"^label must have one value .*2 for 1"),
         ([], r"^data must have at least one document, got none"),
     ],
 )
