@@ -125,8 +125,10 @@ class PiecewiseLinearBins(FeatureTransform):
         if labels is None:
             raise ValueError(f"labels must be given to fit with thresholds={self.thresholds}")
         y = as_numbers("labels", labels)
-        if y.shape != (len(features),) or not np.isfinite(y).all():
-            raise ValueError(f"labels must be ({len(features)},), all finite, got {y.shape}")
+        if y.shape != (len(features),):
+            raise ValueError(f"labels must be ({len(features)},), got {y.shape}")
+        if len(wrong := np.flatnonzero(~np.isfinite(y))):
+            raise ValueError(f"labels must be finite, got {y[wrong[0]]} at row {wrong[0]}")
         if len(features) > _SAMPLE:
             some = np.linspace(0, len(features) - 1, _SAMPLE).astype(np.int64)
             features, y = features[some], y[some]

@@ -507,6 +507,8 @@ class NeuralRanker(RankingEstimator):
             return all_kept(schema, "kept: no choice was made")
         if validation is None:
             return all_kept(schema, "kept: there are no validation lists to choose by")
+        if len(validation) == 1:
+            return all_kept(schema, "kept: one validation list is too few to choose by")
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
         # without validation: a best epoch would have the luck of these lists, shuffled ones not

@@ -127,6 +127,15 @@ def test_without_validation_lists_all_are_kept():
     assert "no validation lists" in ranker.selected_["left"].reason
 
 
+def test_with_one_validation_list_all_are_kept():
+    X, y, qid = draw(20)
+    ranker = quick().fit(
+        X, y, qid=qid, eval_set=[(X[qid == 0], y[qid == 0])], eval_qid=[qid[qid == 0]]
+    )
+    assert kept(ranker) == {*X}
+    assert "one validation list" in ranker.selected_["left"].reason
+
+
 def test_columns_of_an_array_have_the_names_of_their_positions():
     X, y, qid = draw(100)
     numbers = X.select_dtypes("number").to_numpy()
