@@ -25,6 +25,7 @@ class ListSummary:
         longest: the length of the longest list.
         without_relevant: lists without a document of label > 0; they are kept. None without labels.
         of_one: lists of one document; they are kept.
+        categories: how many categories a document has.
     """
 
     lists: int
@@ -33,13 +34,19 @@ class ListSummary:
     longest: int
     without_relevant: int | None
     of_one: int
+    categories: int = 0
 
     def __str__(self) -> str:
         relevant = "there are no labels"
         if self.without_relevant is not None:
             relevant = f"{self.without_relevant} have no relevant document"
+        columns = f"{self.features} features"
+        if self.categories:
+            columns += f" and {self.categories} " + (
+                "category" if self.categories == 1 else "categories"
+            )
         return (
-            f"{self.lists} lists, {self.documents} documents, {self.features} features; "
+            f"{self.lists} lists, {self.documents} documents, {columns}; "
             f"the longest list has {self.longest} documents, {relevant}, "
             f"{self.of_one} have one document (all are kept)"
         )
@@ -340,6 +347,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.features.shape[1]
 
     @property
+    def num_categories(self) -> int:
+        """How many categories a document has."""
+        return 0 if self.categories is None else self.categories.shape[1]
+
+    @property
     def lengths(self) -> np.ndarray:
         """How many documents each list has, int64 (lists,)."""
         return np.diff(self.offsets)
@@ -359,6 +371,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             longest=int(lengths.max(initial=0)),
             without_relevant=int((~self.relevant()).sum()) if self.has_labels else None,
             of_one=int((lengths == 1).sum()),
+            categories=self.num_categories,
         )
 
     def relevant(self) -> np.ndarray:

@@ -156,6 +156,11 @@ class StoredLists(ListDataset):
         """How many features a document has."""
         return self._width if self._columns is None else len(self._columns)
 
+    @property
+    def num_categories(self) -> int:
+        """How many categories a document has."""
+        return self.store.widths.get("categories", 0) if self._codes is None else len(self._codes)
+
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays besides the features; see `ListDataset.columns`."""
         return self.in_memory().columns()

@@ -13,10 +13,10 @@ sums.
    sums.
 2. **Pairs**: RankNet and LambdaRank sum log(1 + exp(-x)) over the pairs of different grade, with
    weights by rank. This is a sum of the first kind with one state for each grade. A sweep from the
-   top and one from the bottom give the loss and its gradient. 3. **Rows in windows**: a row of
-   NeuralSort's matrix is a softmax that decreases on both sides of its item. So a row ends where
-   its elements are below rounding, and the matrix is a band. This takes O(n w) time for rows of w
-   elements.
+   top and one from the bottom give the loss and its gradient.
+3. **Rows in windows**: a row of NeuralSort's matrix is a softmax that decreases on both sides of
+   its item. So a row ends where its elements are below rounding, and the matrix is a band. This
+   takes O(n w) time for rows of w elements.
 
 | sum | function, with its shapes | defined plainly | compiled by numba |
 | :-- | :-- | :-- | :-- |

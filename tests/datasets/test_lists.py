@@ -5,7 +5,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from ltr.datasets import ListDataset, collate_lists
+from ltr.datasets import ListDataset, collate_lists, open_store, write_store
 
 FEATURES = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]
 LABELS = [0, 2, 0, 0]
@@ -79,6 +79,17 @@ def test_summary():
         "3 lists, 4 documents, 2 features; the longest list has 2 documents, "
         "2 have no relevant document, 2 have one document (all are kept)"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, ""), (1, " and 1 category"), (2, " and 2 categories")]
+)
+def test_the_summary_tells_the_categories(count, told, tmp_path):
+    lists = data()
+    lists.categories = np.zeros((4, count), dtype=np.int64) if count else None
+    assert f"4 documents, 2 features{told}; the longest" in str(lists.summary())
+    write_store(lists, tmp_path)
+    assert open_store(tmp_path).summary() == lists.summary()
 
 
 def test_select_and_widen():
