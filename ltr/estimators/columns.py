@@ -115,7 +115,8 @@ def choose_columns(
         else:
             weak.append(name)
     weak.sort(key=lambda name: _ratio(*costs[name]))
-    dropped, joint = _longest(shuffled, weak)
+    unused = sum(costs[name][1] == 0 for name in weak)
+    dropped, joint = _longest(shuffled, weak, unused)
     if len(dropped) == len(names):
         warnings.warn(
             f"all columns are kept, because none alone helps {metric} on the validation "
@@ -139,11 +140,14 @@ def _chosen(positions: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
 
 
 def _longest(
-    shuffled: "_Shuffled", weak: Sequence[str]
+    shuffled: "_Shuffled", weak: Sequence[str], unused: int
 ) -> tuple[Sequence[str], tuple[float, float]]:
-    """Return the longest run of the first columns that costs little together, and its cost."""
-    lengths = {-(-len(weak) * run // _RUNS) for run in range(1, _RUNS + 1)} - {0}
-    for length in sorted(lengths, reverse=True):
+    """Return the longest run of the first columns that costs little together, and its cost.
+
+    The first columns are those that the model does not use, `unused` of them.
+    """
+    lengths = {unused} | {-(-len(weak) * run // _RUNS) for run in range(1, _RUNS + 1)}
+    for length in sorted(lengths - {0}, reverse=True):
         cost, error = shuffled.cost(weak[:length], _SHUFFLES)
         if cost <= _JOINT * error:
             return weak[:length], (cost, error)
