@@ -15,7 +15,8 @@ validation lists; its seconds are those of the leaves chosen. "blend" is the ave
 
 "screening" of the file are trials of the search, with all settings written out that were no
 defaults then or are none now. "chosen" says where the columns of one came from if a script chose
-them, and the seconds are without that choice; "narrow" is the part of the rows in a narrow bin.
+them, and the seconds are without that choice; "narrow" is the fraction of the rows in a narrow bin.
+Columns were chosen by halves, an earlier rule, unless "choice" says "longest run".
 
 After the trials, `comparisons` of the file are computed again for all its trials: for each table
 and number of rows the difference of each ranker from LightGBM over the test lists of all its seeds,

@@ -12,6 +12,7 @@ from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform
 from ltr.estimators import Blend, NeuralRanker
 from ltr.estimators.columns import choose_columns
 from ltr.estimators.parameters import LARGE, max_levels, settings
+from ltr.estimators.tables import read_lists
 from ltr.models import CrossScorer, LinearScorer, MLPScorer, Scorer
 
 DOCUMENTS = 20
@@ -188,8 +189,6 @@ def test_weak_columns_that_matter_together_are_kept():
     ranker = quick(columns="all", transform=TableTransform(Standardize())).fit(
         frame, y, qid=np.arange(len(x)) // 10
     )
-    from ltr.estimators.tables import read_lists
-
     data = read_lists(ranker, ranker.schema_, frame, y, np.arange(len(x)) // 10)
     x[:, weak] = 0  # what the model does not look at
     data.features[:, weak] = 0
@@ -198,6 +197,29 @@ def test_weak_columns_that_matter_together_are_kept():
     assert len(alone) > 5
     assert sum(not one.kept for one in found.values()) < len(alone) / 2
     assert not found[f"x{weak}"].kept
+
+
+def test_few_useless_columns_stay_whatever_the_shuffle():
+    rng, useful = np.random.default_rng(0), [f"x{i}" for i in range(5)]
+    x = rng.normal(size=(8000, 40)).astype(np.float32)
+    y = (x[:, :5].sum(1) + rng.normal(size=8000) > 3).astype(int)
+    frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(40)])
+    qid = np.arange(8000) // DOCUMENTS
+    transform = TableTransform(Standardize())
+    ranker = quick(columns="all", max_epochs=1, transform=transform).fit(frame, y, qid=qid)
+    data = read_lists(ranker, ranker.schema_, frame, y, qid)
+    # a model that has overfitted: the useless columns have weights too
+    scorer, weights = LinearScorer(num_features=40), np.r_[np.ones(5), 0.3 * rng.normal(size=35)]
+    with torch.no_grad():
+        for one in scorer.parameters():
+            one.copy_(torch.from_numpy(weights).view_as(one) if one.numel() == 40 else 0 * one)
+    for seed in range(6):
+        found = choose_columns(
+            ranker.transform_, scorer, data, ranker.schema_, "ndcg@10", "cpu", seed
+        )
+        names = [name for name, column in found.items() if column.kept]
+        assert {*names} >= {*useful}
+        assert len(names) <= 12
 
 
 @pytest.mark.parametrize(
