@@ -40,19 +40,18 @@ class PiecewiseLinearBins(FeatureTransform):
     after training then looks average.
 
     If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
-    which the labels jump. Each that it finds gets a narrow bin, of 0.5 % of the documents. A linear
-    layer then makes a step there, as boosted trees do, while wide bins would make a ramp. The
-    labels are those of training, less the mean of their list. A threshold must explain 15 times the
-    variance that one document has of them, so that features that say nothing get none.
+    which the labels jump. Each of them gets a narrow bin with 0.5 % of the documents. A linear
+    layer can then make a step there, as boosted trees do; with wide bins it would make a ramp. The
+    labels are the training labels minus the mean of their list. A threshold must explain at least
+    15 times the variance of one document's label, so uninformative features get none.
 
-    Cost: one pass over the numbers that come out; fitting sorts each feature once, and grows the
-    tree on at most 50,000 documents, which takes some 40 ms a feature.
+    Cost: one pass over the output. Fitting sorts each feature once, and grows the tree on at most
+    50,000 documents, which takes some 40 ms per feature.
 
     Args:
-        bins: how many bins of equal numbers of documents a feature has at most, >= 1.
-        num_features: d, if it is known already.
-        thresholds: how many narrow bins a feature has at most, >= 0. With more than 0, `fit` needs
-            labels.
+        bins: the most bins of a feature, with equal numbers of documents, >= 1.
+        num_features: d, if it is already known.
+        thresholds: the most narrow bins of a feature, >= 0. If it is above 0, `fit` needs labels.
 
     Attributes:
         out_features: the bins of all features together, at most (bins + 2 * thresholds) * d; after
@@ -138,7 +137,7 @@ class PiecewiseLinearBins(FeatureTransform):
         return found
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the share of each bin that lies below the value, (..., n, out_features)."""
+        """Return the fraction of each bin that lies below the value, (..., n, out_features)."""
         if not len(self.columns):
             raise self.not_fitted()
         # no difference may overflow, nor an edge that has been converted to half precision
@@ -167,23 +166,23 @@ class PiecewiseLinearBins(FeatureTransform):
 
 
 class Quantile(FeatureTransform):
-    """Each feature's position in its distribution in training, as a normal score or a share.
+    """Replaces each feature by its quantile in the training data, or by a normal score of it.
 
-    The share of a value that a training document has is (mean rank - 1/2) / documents. Ranks count
-    from 1, and tied documents have their mean rank. Values between two of these are interpolated;
-    values beyond them get the share of the nearest one. The normal score is the normal
-    distribution's quantile of the share (Bliss's rankit): training documents then have nearly
-    normal features, whatever the feature's distribution. A feature that is constant or always
-    missing in training gives 0, or a share of 1/2. If there are more training documents than
-    `quantiles`, that many quantiles at equal steps replace them. NaN gives NaN;
+    A value in the training data gets the fraction (mean rank - 1/2) / documents. Ranks count from
+    1, and tied documents have their mean rank. Values between two training values are interpolated;
+    values beyond them get the fraction of the nearest one. The normal score is the normal
+    distribution's quantile for this fraction (Bliss's rankit). Training documents then have nearly
+    normal features, whatever the distribution was. A feature that is constant or always missing in
+    training gives a normal score of 0, or a fraction of 1/2. If there are more training documents
+    than `quantiles`, that many quantiles at equal steps replace them. NaN gives NaN;
     `TableTransform(Quantile())` fills in missing values.
 
     Cost: a binary search and an interpolation for each number; fitting sorts each feature once.
 
     Args:
-        output: "normal" for the normal score, "uniform" for the share itself.
-        quantiles: how many quantiles are kept of a feature at most, >= 2.
-        num_features: d, if it is known already.
+        output: "normal" for the normal score, "uniform" for the fraction itself.
+        quantiles: the most quantiles that are kept for a feature, >= 2.
+        num_features: d, if it is already known.
 
     >>> fitted = Quantile("uniform").fit(torch.tensor([[0.0], [0.0], [5.0], [9.0]]))
     >>> fitted(torch.tensor([[-1.0], [0.0], [5.0], [7.0], [99.0]])).flatten()
@@ -226,7 +225,7 @@ class Quantile(FeatureTransform):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the scores or shares of the features."""
+        """Return the normal scores or fractions of the features."""
         if not len(self.values):
             raise self.not_fitted()
         dtype = features.dtype if features.dtype == torch.float64 else torch.float32
@@ -248,7 +247,7 @@ class Quantile(FeatureTransform):
         return self.values[:, 0], self.values[:, -1]
 
     def _fit_column(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct quantiles of a feature, and their scores."""
+        """The distinct quantiles of a feature and their scores."""
         count = min(self.quantiles, len(values))
         shares = (np.arange(count) + 0.5) / count
         # Hazen's quantile at (k - 1/2) / n is the k-th of n values

@@ -23,8 +23,8 @@ class Column:
 
     Attributes:
         kept: whether the networks get it.
-        cost: what the metric loses on the validation lists if only this column is shuffled;
-            None if that was not measured.
+        cost: the loss of the metric on the validation lists if only this column is shuffled; None
+            if it was not measured.
         error: the standard error of `cost`, over the lists.
         reason: in words.
     """
@@ -87,10 +87,9 @@ def choose_columns(
     ... of them are shuffled together, and the most columns that together cost at most one standard
     error are dropped.
 
-    If nothing is left, all are kept, with a warning: the model has then learned nothing that a
-    choice could be made by.
+    If nothing is left, all are kept, with a warning: the model has not learned enough to choose by.
 
-    Cost: each column takes a scoring of the lists; then there are at most 20 more.
+    Cost: the lists are scored once for each column, and then at most 20 times more.
 
     Args:
         transform: of the model, fitted on all columns.
@@ -180,9 +179,9 @@ class _Shuffled:
         self.whole = self._values(self.lists)
 
     def cost(self, names: Sequence[str]) -> tuple[float, float]:
-        """Return what shuffling columns together costs: the mean over the lists, and its error.
+        """Return the loss from shuffling columns together: the mean over the lists, and its error.
 
-        The columns keep the rows of one another: what is lost is what they tell together.
+        All columns are shuffled by the same permutation, so this measures what they tell together.
         """
         order = self.draw.permutation(len(self.lists.features))
         found = copy.copy(self.lists)
