@@ -228,7 +228,7 @@ class Schema:
 
     @property
     def feature_names(self) -> list[str]:
-        """The name of each feature: that of its column, "name[0]" in an embedding, or "name (hour)".
+        """The name of each feature: its column's, "name[0]" in an embedding, or "name (hour)".
 
         >>> Schema("q", features={"x": 1, "at": 2, "v": 2}, dates={"at": "utc"}).feature_names
         ['x', 'at', 'at (hour)', 'v[0]', 'v[1]']

@@ -96,7 +96,7 @@ class FeatureTransform(nn.Module):
         raise NotImplementedError
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the approximate range of the features in training: lower and upper ends, (d,) each.
+        """Return the approximate lower and upper ends of the features in training, (d,) each.
 
         It is derived from the state of the transform, such as three standard deviations around the
         mean. A transform that learns nothing gives -1 and 1.

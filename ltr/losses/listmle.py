@@ -13,7 +13,7 @@ Ties = Literal["mean", "random", "first"]
 
 
 def log_sums_from(x: Tensor) -> Tensor:
-    """Return the logarithm of the sum of exp(x_k) over k >= i, for each i: (..., n).
+    """Return log(sum of exp(x_k) over k >= i) for each i: (..., n).
 
     The sums are made by doubling, with `logaddexp`, in O(n log n). `logcumsumexp` is not used: it
     has no second derivative where a gradient is 0.
@@ -45,12 +45,10 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ListMLE(RankingLoss):
-    """Negative log-likelihood of the correct order in a random model of orders (ListMLE).
+    """ListMLE: the negative log-likelihood of the correct order, if scores define a random order.
 
-    The model is that of Plackett and Luce with the scores, and the correct order is that of the
-    labels.
-
-    With pi, the items in the order of their labels, the highest first, the loss is
+    The random order is that of Plackett and Luce: the next item is drawn with the probabilities
+    softmax(scores) of the remaining items. Let pi be the items by descending label. The loss is
 
         sum over k of log(sum over l >= k of exp(s_pi(l))) - s_pi(k)
 

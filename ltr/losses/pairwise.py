@@ -103,12 +103,12 @@ class PairwiseSoftZeroOne(PairwiseLoss):
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
     and cost. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels. For
-    the same reason a pair that is wrong by many temperatures has nearly no gradient. So training
-    should start with similar scores.
+    the same reason a pair that is wrong by many temperatures has nearly no gradient. So the scores
+    should be similar when training starts.
 
     Args:
-        temperature: > 0, in units of score. As it falls to 0, the loss becomes the share itself,
-            which is (1 - Kendall's tau) / 2 if no labels or scores are tied.
+        temperature: > 0, in units of score. As it approaches 0, the loss becomes the fraction
+            itself, which is (1 - Kendall's tau) / 2 if no labels or scores are tied.
         normalize: see `PairwiseLoss`.
 
     >>> PairwiseSoftZeroOne()(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
@@ -210,9 +210,8 @@ class PairwiseDCGHinge(RankingLoss):
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
     item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. A list with
     more errors counts less, because of the discount: the gradient decreases like 1 / (H log(H)^2).
-    That of
-    `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if
-    each pair is right by the margin.
+    The gradient of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
+    is in the right order by the margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
     Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
@@ -227,7 +226,7 @@ class PairwiseDCGHinge(RankingLoss):
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
     learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
     `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The loss here is
-    that one, shifted and scaled to lie between 0 and 1.
+    pytorchltr's, shifted and scaled to lie between 0 and 1.
 
     >>> PairwiseDCGHinge()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))  # H = 2
     tensor(0.5000)

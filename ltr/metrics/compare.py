@@ -224,7 +224,7 @@ def compare(
 
     Args:
         a: the baseline's values, one a list, of any shape; or the values of several models by name.
-        b: the other model's values, for the same lists as `a`. None if `a` is a mapping.
+        b: the other model's values, for the same lists as `a`; None if `a` is a mapping.
         baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
         names: the names of `a` and `b` in the table.
         test: "randomization" flips the signs of the differences (Fisher): exact if there are no

@@ -24,9 +24,9 @@ def elementwise_accuracy(
 ) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
-    A position is correct if the item there, in order of the scores, has the label that belongs
-    there. Equal labels may be in either order. An item whose score is tied with that of another
-    label does not count. So the value of a list is 1 if and only if `exact_match` is 1.
+    A position is correct if the item that the scores put there has the label that belongs there.
+    Equal labels may be in either order. An item does not count if an item of another label has the
+    same score. So the value of a list is 1 if and only if `exact_match` is 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

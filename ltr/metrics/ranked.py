@@ -17,10 +17,10 @@ class Ranked(NamedTuple):
 
     Attributes:
         scores: descending; 0 in the padding.
-        labels: in this order, in the dtype of the scores; 0 in the padding.
+        labels: in the order of the scores, and in their dtype; 0 in the padding.
         mask: the positions that hold an item; None if all do.
         weights: in this order, 0 in the padding; None if there are none.
-        order: int64, the position that each item had in the list as it was given.
+        order: int64, the position of each item in the original list.
         judged: bool, in this order; None if all items are judged.
         topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
             there are none.

@@ -39,7 +39,8 @@ def rbo(
 
     Args:
         labels: (..., n), >= 0: the other ranking, the highest label first.
-        top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
+        top_k: k, the depth of the comparison; a shorter list is compared in full. Default: the
+            whole list.
         p: the probability that a reader continues to the next depth, in (0, 1).
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
             equal scores and of equal labels, in closed form. There is no "worst".

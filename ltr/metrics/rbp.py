@@ -32,7 +32,7 @@ def rbp(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Rank-biased precision: (1 - p) * sum over the items of gain * p^(rank - 1).
+    """Rank-biased precision: the gain per item that a reader sees, who stops after each with 1 - p.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -41,7 +41,7 @@ def rbp(
         p: the probability that a reader continues to the next item, in (0, 1).
         gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
             or "exp2", (2^label - 1) / 2^max_label as in ERR.
-        max_label: the highest grade of the scale, for a graded gain; labels above it are refused.
+        max_label: the highest grade of the scale, for a graded gain; a label above it is an error.
             Default: the largest label of each list.
 
     Returns:

@@ -30,8 +30,8 @@ def spearman(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        empty: the value of a list that has none (one item; all labels or all scores equal): a
-            number, "skip" or "error".
+        empty: the value of a list for which rho is not defined (one item; all labels or all scores
+            equal): a number, "skip" or "error".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.

@@ -49,7 +49,7 @@ class ScoredLists(NamedTuple):
 
 
 class ScoringModule(TrainableModule):
-    """A trainable module whose scores of lists have a ranking loss and metrics.
+    """Base class of modules that score lists, train on a ranking loss and test by metrics.
 
     A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
     `val_<name>` and `test_<name>` for each metric, as means over lists.
@@ -59,7 +59,8 @@ class ScoringModule(TrainableModule):
 
     Args:
         loss: the loss to minimize.
-        metrics: by the name, of letters, digits and _, under which they are logged.
+        metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
+            names.
         optimizer: parameters -> optimizer.
         scheduler: optimizer -> scheduler; None: a constant learning rate.
 
@@ -105,7 +106,7 @@ class ScoringModule(TrainableModule):
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
 
     def on_validation_epoch_start(self) -> None:
-        """Empty the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
+        """Reset the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
         self.val_loss.reset()
         self.val_metrics.reset()
 

@@ -71,7 +71,7 @@ class TrainableModule(PortableModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return those of `SeedSteps`, `CheckFinite` and `CheckMonitors` that the Trainer lacks."""
+        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, except those the Trainer has."""
         return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
 
     def logged_names(self) -> set[str]:

@@ -125,8 +125,8 @@ class Plan:
     Args:
         powers: Their sum is the discount of rank r + 1.
         temperature: The temperature of the kernels, in units of the scores.
-        noise: the quadrature nodes of the item's own noise, in units of `temperature`; none for
-            the paper's distribution, which draws it afresh for each comparison.
+        noise: the quadrature nodes of the item's own noise, in units of `temperature`; none for the
+            paper's distribution, which draws new noise for each comparison.
         chances: their weights.
     """
 
@@ -197,7 +197,7 @@ class _Copies:
         return torch.tensor(found, dtype=x.dtype, device=x.device).unsqueeze(-1)
 
     def targets(self, power: Power, logs: Tensor) -> Tensor:
-        """Return the power's part of the mean at the targets: (..., copies, n) or (..., n).
+        """Return a power's contribution to the mean at the targets: (..., copies, n) or (..., n).
 
         It overwrites `logs` unless autograd records.
         """

@@ -1,4 +1,4 @@
-"""Soft ranks, sorts, top-k and quantiles as functions, each with the hard function it relaxes.
+"""Soft ranks, sorts, top-k and quantiles as functions; each names the hard function it relaxes.
 
 All take `(x, operator=None, mask=None, dim=-1, descending=True, *, temperature=None)`. The operator
 is any `RankOperator`, or any `SortOperator` if a matrix is needed. The default is `SoftSort()`,
@@ -219,7 +219,7 @@ def soft_topk(
     *,
     temperature: float | None = None,
 ) -> SoftTopK:
-    """Return the k highest values and how much each item belongs to them: `(values, membership)`.
+    """Return the k highest values, and each item's membership in them: `(values, membership)`.
 
     The hard limit is `torch.topk(x, k, dim, largest=True)`. Memberships, from 0 to 1 in the shape
     of x, replace its indices. The values of a list with fewer than k real items end with zeros.

@@ -135,13 +135,12 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 
 
 class IsotonicRank(TemperatureRank):
-    """Soft ranks by a projection; they are exactly hard if scores differ enough.
+    """Soft ranks by a projection; they equal the hard ranks if the scores differ enough.
 
-    Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
-
-    The hard limit is `hard_ranks`, the vertex of the permutahedron that is farthest in that
-    direction. The pool-adjacent-violators algorithm divides the descending scores t into blocks B.
-    With positions i from 1, the ranks are
+    The ranks are -scores / temperature, projected onto the permutahedron: the convex hull of all
+    orders of (1, ..., m). The hard limit is `hard_ranks`, the vertex of the permutahedron that is
+    farthest in that direction. The pool-adjacent-violators algorithm divides the descending scores
+    t into blocks B. With positions i from 1, the ranks are
 
     - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
@@ -149,7 +148,7 @@ class IsotonicRank(TemperatureRank):
     They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
     rank. At a low temperature the ranks equal the hard ranks to the last digit.
     It is low enough if neighboring scores are one temperature apart (kl: log((i + 1) / i)
-    temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
+    temperatures at position i). As it grows, all ranks tend to (n + 1) / 2.
 
     Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
     piecewise linear. An item that is alone in its block has gradient 0.
@@ -215,12 +214,11 @@ class IsotonicRank(TemperatureRank):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values by a projection; they are exact if scores differ enough.
+    """Soft sorted values by a projection; they are exact if the scores differ enough.
 
-    Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
-
-    That is the convex hull of all orders of the scores. The hard limit is `torch.sort(scores,
-    descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are
+    The values are (m, ..., 1) / temperature, projected onto the permutahedron of the scores: the
+    convex hull of all their orders. The hard limit is `torch.sort(scores, descending=True).values`.
+    With sorted scores t, blocks B and positions i from 1, the values are
 
     - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.

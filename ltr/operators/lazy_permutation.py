@@ -1,4 +1,4 @@
-"""Permutations that store scores, and compute their results without the matrix."""
+"""Permutations that store scores and compute their results without the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks as soft counts of the items above each item, in sort time: kernel sums."""
+"""Ranks that softly count the items above each item, in sort time by kernel sums."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -225,15 +225,14 @@ class KernelRank(TemperatureRank):
 class SigmoidRank(KernelRank):
     """Soft ranks by sigmoids of score differences, as in ApproxNDCG.
 
-    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
+    The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the logistic
+    function F. This is the expected rank if logistic noise decides each pair. `ApproxNDCG` uses
+    these ranks. The hard limit is 1 + the number of higher scores.
 
-    These are the expected ranks when logistic noise decides each pair. They make `ApproxNDCG`. The
-    hard limit is 1 + the number of higher scores.
-
-    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
-    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
-    With weights, an item counts as w_i tied copies and gets their mean rank, which is
-    1/2 + w_i / 2 + the sum over j != i of w_j F.
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
+    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
+    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
+    w_i / 2 + the sum over j != i of w_j F.
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
@@ -261,17 +260,17 @@ class SigmoidRank(KernelRank):
 class GaussianRank(KernelRank):
     """Expected ranks if each score has Gaussian noise.
 
-    Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
+    The rank of item i is 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), with the
+    normal distribution function F. This is the exact expected rank if each score has independent
+    Gaussian noise of standard deviation `temperature`; for a difference it is sqrt(2) times as
+    large. The hard limit is 1 + the number of higher scores. `SoftRank` has the same ranks and also
+    the whole distribution of each rank: its `discounts` are means, not the discounts of the mean
+    ranks.
 
-    These are the exact expected ranks when each score has independent Gaussian noise of standard
-    deviation `temperature`; that of a difference is sqrt(2) times as large. The hard limit is
-    1 + the number of higher scores. `SoftRank` has the same ranks and also the whole distribution
-    of each rank: its `discounts` are means, not the discounts of the mean ranks.
-
-    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
-    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
-    With weights, an item counts as w_i tied copies and gets their mean rank, which is
-    1/2 + w_i / 2 + the sum over j != i of w_j F.
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
+    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
+    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
+    w_i / 2 + the sum over j != i of w_j F.
 
     Args:
         temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and
@@ -301,22 +300,21 @@ class GaussianRank(KernelRank):
 class LaplaceRank(KernelRank):
     """Expected ranks if each score has exponential noise: the soft ranks for long lists.
 
-    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
+    The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the Laplace
+    distribution function F(x): exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. This is the exact
+    expected rank if each score has independent exponential noise of mean `temperature`: a
+    difference of two scores is then a Laplace variable. The hard limit is 1 + the number of higher
+    scores. This is the recommended rank operator for long lists.
 
-    F(x) is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. These are the exact expected ranks when
-    each score has independent exponential noise of mean `temperature`: a difference of two is then
-    a Laplace variable. The hard limit is 1 + the number of higher scores. This is the recommended
-    rank operator for long lists.
-
-    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
-    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
-    With weights, an item counts as w_i tied copies and gets their mean rank, which is
-    1/2 + w_i / 2 + the sum over j != i of w_j F.
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
+    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
+    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
+    w_i / 2 + the sum over j != i of w_j F.
 
     Args:
-        temperature: the scale of the Laplace distribution of a difference (its deviation is sqrt(2)
-            as much), in units of the scores; >= 0, and 0 is hard (ties in list order, no gradient).
-            Default 0.1, for scores of unit scale.
+        temperature: the scale of the Laplace distribution of a difference (sqrt(2) times smaller
+            than its standard deviation), in units of the scores; >= 0, and 0 is hard (ties in list
+            order, no gradient). Default 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; exact.
 

@@ -24,15 +24,13 @@ class _Fields(NamedTuple):
 
 
 class SoftPermutation:
-    """A soft permutation matrix: row i tells which item is at position i.
+    """A soft permutation matrix: row i has the probability of each item to be at position i.
 
-    A matrix (..., rows, n) whose rows sum to 1.
-
-    This class computes everything from `log_dense`. A subclass overrides what it can compute
-    without the matrix, the products by `_product` and `_transposed_product`. A subclass that lists
-    its tensors is a pytree node, so `vmap`, `torch.compile` and `torch.export` can return it, and
-    `detach` can detach them. With a mask, the columns of masked items and the rows past the m real
-    items are 0.
+    It is (..., rows, n), and its rows sum to 1. This class computes everything from `log_dense`. A
+    subclass overrides what it can compute without the matrix; for products it overrides `_product`
+    and `_transposed_product`. A subclass that lists its tensors is a pytree node, so `vmap`,
+    `torch.compile` and `torch.export` can return it, and `detach` works. With a mask, the columns
+    of masked items and the rows past the m real items are 0.
 
     Args (of a subclass, after its bases):
         tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.

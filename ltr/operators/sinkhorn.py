@@ -45,7 +45,7 @@ def numbers(name: str, values: Sequence[float]) -> Tensor:
 def milestone_shares(
     milestones: int | Sequence[float] | None, weights: Sequence[float] | None
 ) -> Tensor | None:
-    """Return the milestones' shares (R,), which sum to 1; None for one milestone per item.
+    """Return the weights of the milestones (R,), which sum to 1; None for one milestone per item.
 
     >>> milestone_shares(2, [1.0, 3.0])
     tensor([0.2500, 0.7500], dtype=torch.float64)
@@ -132,18 +132,18 @@ class SinkhornSort(SortOperator):
     - `forward`: the ranks R = m T^T (cumulative b) / a, 1 = the highest, m the number of items;
     - `permutation`: P = T / b, one row per milestone; `P.mv(v)` is the paper's S, `P.spread(w)` R.
 
-    As epsilon falls to 0 the ranks tend to the hard ranks (tied items share their mean rank);
-    as it grows P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and
-    one milestone per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks depend
-    neither on the scores' shift nor on their scale. A list of equal scores is not rescaled.
+    As epsilon approaches 0, the ranks tend to the hard ranks (tied items share their mean rank). As
+    it grows, P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and one
+    milestone per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks do not
+    change if scores are shifted or scaled. A list of equal scores is not rescaled.
 
     Weights (non-negative, one per item, in `forward` and `permutation`) are the items' shares of
     the list: a whole number counts as that many copies in the standardization and the transport.
     An item of weight 0 gets a rank but does not change the ranks of other items.
 
     Args:
-        epsilon: the entropy's strength, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
-            order, no gradient of the ranks. Default 0.01; the paper's are of 1e-2 to 1e-3.
+        epsilon: the strength of the entropy, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
+            order, no gradient of the ranks. Default: 0.01; the paper has values from 1e-3 to 1e-2.
         milestones: The number of milestones, or their positions: descending numbers, usually in
             [0, 1]. Default: one for each real item. Milestone i of weight b_i is in the middle of
             its share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than
@@ -152,8 +152,8 @@ class SinkhornSort(SortOperator):
         milestone_weights: b, positive, one per milestone; normalized. Default: equal.
         cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
             may be a module with parameters to learn. Default 2. `epsilon=0` assumes it is convex.
-        squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None: scores as they are, which
-            should lie about [0, 1]; only then do their shift and scale matter.
+        squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None. None leaves the scores
+            unchanged; they should then be in about [0, 1], and their shift and scale matter.
         iterations: The number of Sinkhorn iterations from potentials of 0, as published. Default:
             Newton's method on the dual until the threshold.
         threshold: Without `iterations`, the solver stops when sum |row sums - b| is below this
@@ -327,7 +327,7 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the scores after soft quantile normalization: with a target's values, in order.
+        """Return the scores after soft quantile normalization: the values of a target, in their order.
 
         The milestones have the target's values, and each item gets the mean of the milestones that
         receive its mass. The hard limit, for as many values as items, is

@@ -54,7 +54,7 @@ class Transport(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The cost |row point - point|^power, and epsilon, the entropy's strength."""
+    """The cost |row point - point|^power, and epsilon, the strength of the entropy."""
 
     power: float
     epsilon: float

@@ -1,4 +1,4 @@
-"""Plackett-Luce samples around any operator: Gumbel noise on the scores."""
+"""Random orders (Plackett-Luce) for any operator, by Gumbel noise on the scores."""
 
 from collections.abc import Callable
 
@@ -51,15 +51,13 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
 class Stochastic(SortOperator):
     """Adds Gumbel noise to the scores of any operator, to draw random orders.
 
-    The draws are samples of Plackett-Luce orders.
-
-    It adds noise in training mode only, as dropout does; results then have a first axis of
-    `samples`. In eval mode it is the plain operator, without that axis. Around a hard operator
-    the draws are orders from the Plackett-Luce distribution with weights exp(scores / scale);
-    around a soft one they are its reparameterized relaxation, with gradients (the stochastic
-    variants of NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or
-    `top_k` draws noise once. Masked items stay masked in every sample. Noise is drawn for them too.
-    So masking an item gives the same distribution as deleting it, but not the same numbers.
+    It adds noise only in training mode, like dropout; results then have a first axis of `samples`.
+    In eval mode it is the plain operator, without that axis. With a hard operator, the draws are
+    orders from the Plackett-Luce distribution with weights exp(scores / scale). With a soft
+    operator, they are its reparameterized relaxation, with gradients (the stochastic variants of
+    NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or `top_k` draws
+    noise once. Masked items stay masked in every sample. Noise is drawn for them too. So masking an
+    item gives the same distribution as deleting it, but not the same numbers.
 
     With a generator the draws repeat after `generator.manual_seed(...)`. The generator and its
     state are pickled and copied with the module, but are not in the `state_dict`. Under

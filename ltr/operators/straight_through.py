@@ -23,9 +23,10 @@ def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 
 @dataclass(eq=False, repr=False)
 class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_part")):
-    """H + (S - S.detach()): a hard permutation H in value, a soft one S in gradient.
+    """A permutation with the values of a hard one, H, and the gradients of a soft one, S.
 
-    Products are those of H and S, so there is a matrix only if S has one.
+    It is H + (S - S.detach()). Products use those of H and S, so there is a matrix only if S has
+    one.
 
     Args:
         hard_part: H.
