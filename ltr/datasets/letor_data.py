@@ -17,7 +17,7 @@ from ltr.shapes import check_at_least
 
 
 class LetorDataModule(ListDataModule):
-    """Lists from LETOR / svmlight files in their publishers' layout.
+    """Lists from a folder of LETOR / svmlight files: train, validation and test, or folds.
 
     Args:
         root: a folder with a train, a validation and a test file, plain or compressed, under any

@@ -26,7 +26,7 @@ VALIDATION = 0.2
 
 
 class ListDataModule(SplitDataModule):
-    """Base class of the data modules: a subclass writes `load_splits`.
+    """Base class of the data modules for lists; a subclass defines `load_splits`.
 
     The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
     The transform is fitted on the training lists in `setup`. The model adopts it and saves it. The

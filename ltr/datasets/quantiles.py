@@ -20,17 +20,17 @@ _GAIN = 15.0  # how much of the labels' variance, times the documents, a thresho
 
 
 class PiecewiseLinearBins(FeatureTransform):
-    """Piecewise-linear encoding: how much of each bin of a feature lies below the value.
+    """Splits each feature into bins, so that a linear layer becomes a piecewise-linear function.
 
-    The edges b_0 <= ... <= b_bins of a feature's bins are its quantiles at equal steps, from the
-    smallest value in training to the largest. The bin from b_(t-1) to b_t gives one number, (x -
-    b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above it,
-    and a fraction for the bin that contains x. A linear layer on these numbers is a
-    piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
-    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends the first and
-    the last bin beyond the training data. Here they are clipped: values beyond the training data
-    get the score of the nearest value in it, as in boosted trees. So an extreme or infinite value
-    does no harm.
+    Each number says how much of a bin lies below the value. The edges b_0 <= ... <= b_bins of a
+    feature's bins are its quantiles at equal steps, from the smallest value in training to the
+    largest. The bin from b_(t-1) to b_t gives one number, (x - b_(t-1)) / (b_t - b_(t-1)), clipped
+    to [0, 1]: 1 for each bin below x, 0 for each bin above it, and a fraction for the bin that
+    contains x. A linear layer on these numbers is a piecewise-linear function of the feature, so a
+    network bends where the data are. "On Embeddings for Numerical Features in Tabular Deep
+    Learning" (Gorishniy et al., 2022) extends the first and the last bin beyond the training data.
+    Here they are clipped: values beyond the training data get the score of the nearest value in it,
+    as in boosted trees. So an extreme or infinite value does no harm.
 
     If many documents have the same value, quantiles are equal; the bins between them are left out.
     A feature that is constant or always missing in training gives one number, always 0. Quantiles

@@ -63,7 +63,7 @@ class QueryFolds:
 
 
 def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
-    """Return folds of whole queries for cross-validation.
+    """Return folds for cross-validation that never divide a query.
 
     A hash of the qid and the seed decides the fold of a query. So a query stays in its fold when
     other queries are added or removed. The folds differ slightly in size.

@@ -43,7 +43,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, by name.
+    """Says how a ranker uses each column of a table: as query, label, feature or category.
 
     `Schema.infer` makes one for a table, `fit_levels` adds the levels of its categories, and
     `read_table` turns any table that has these columns into lists.

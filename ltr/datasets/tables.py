@@ -33,7 +33,7 @@ def read_table(
     needs_label: bool = True,
     needs_weight: bool = True,
 ) -> ListDataset:
-    """Read a table into lists by its schema.
+    """Read a table into lists; its schema says how each column is used.
 
     The rows of a query need not be together. Lists and documents are in the order of their first
     appearance; `rows` of the result is the row of each document in the table. A missing feature is

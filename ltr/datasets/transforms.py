@@ -386,7 +386,7 @@ class SignedLog1pStandardize(Standardize):
 
 
 class Join(FeatureTransform):
-    """Several transforms of the same features, concatenated.
+    """Applies several transforms to the same features, and concatenates their outputs.
 
     For missing values and categories, wrap it in `TableTransform`.
 

@@ -14,7 +14,7 @@ from ltr.shapes import check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):
-    """Penalty on a difference in exposure between two groups of items.
+    """Penalty if one group of items gets more exposure (attention at high ranks) than another.
 
     The loss is (mean exposure of one group - mean exposure of the other)^2, with exposure by soft
     ranks.

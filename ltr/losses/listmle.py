@@ -45,7 +45,7 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ListMLE(RankingLoss):
-    """ListMLE: the negative log-likelihood of the correct order, if scores define a random order.
+    """ListMLE: the negative log-likelihood of the correct order, in a random order by scores.
 
     The random order is that of Plackett and Luce: the next item is drawn with the probabilities
     softmax(scores) of the remaining items. Let pi be the items by descending label. The loss is
@@ -148,11 +148,11 @@ class ListMLE(RankingLoss):
 
 
 class PListMLE(ListMLE):
-    """Position-aware ListMLE: position k has the weight alpha(k), so the top counts most.
+    """Position-aware ListMLE: the first positions have the largest weights.
 
-    The paper's alpha(k) is 2^(m - k) - 1 for m items. Here it is divided by alpha(1), so the
-    weights lie between 0 and 1 for lists of any length, of more than 127 items too. Everything
-    else is as in `ListMLE`.
+    Position k has the weight alpha(k). In the paper, alpha(k) is 2^(m - k) - 1 for m items. Here it
+    is divided by alpha(1), so the weights lie between 0 and 1 for lists of any length, of more than
+    127 items too. Everything else is as in `ListMLE`.
 
     Args:
         discount: the weights of the positions: None for the paper's alpha, "log2", "letor4", or a

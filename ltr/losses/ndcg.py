@@ -29,7 +29,7 @@ Mean = Literal["harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    r"""1 - NDCG on soft ranks: a differentiable loss for NDCG.
+    r"""A differentiable loss for NDCG: 1 - NDCG with soft ranks instead of ranks.
 
     By default it uses the harmonic mean of the discounts, which trains best.
 
@@ -218,7 +218,7 @@ class SoftNDCG(RankingLoss):
 
 
 class ApproxNDCG(SoftNDCG):
-    """1 - NDCG on ranks by sigmoids of score differences, with the arithmetic mean of discounts.
+    """ApproxNDCG: 1 - NDCG with soft ranks, which are sums of sigmoids of score differences.
 
     It is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under the name of the literature.
     If there is much to learn, `SoftNDCG()` trains far better; see there for the reason.
@@ -263,7 +263,7 @@ class ApproxNDCG(SoftNDCG):
 
 
 class NeuralNDCG(RankingLoss):
-    """1 - NDCG of gains that are softly sorted by the scores (NeuralNDCG).
+    """NeuralNDCG: 1 - NDCG, with the gains softly sorted by the scores.
 
     NDCG is the sum over positions of (P gains)_i * discount(i) / ideal.
 
@@ -356,7 +356,7 @@ class NeuralNDCG(RankingLoss):
 
 
 class PiRank(NeuralNDCG):
-    """1 - NDCG@k of softly sorted gains, computed for the first k positions only (PiRank).
+    """PiRank: 1 - NDCG@k, with the gains softly sorted into the first k positions.
 
     It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a
     cutoff of 10 by default. The paper's straight-through variant is

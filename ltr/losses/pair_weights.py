@@ -152,7 +152,7 @@ class LabelDifference(PairWeights):
 
 
 class ARPLoss2(LabelDifference):
-    """Weights for the average relevance position, by the tighter bound.
+    """Pair weights that make `LambdaLoss` a tight bound on the average relevance position.
 
     The weight is |y_i - y_j|, as in `LabelDifference`. Reference: Wang et al., "The LambdaLoss
     framework for ranking metric optimization", CIKM 2018, which gives the bound this name.
@@ -160,7 +160,7 @@ class ARPLoss2(LabelDifference):
 
 
 class ARPLoss1(PairWeights):
-    """Weights for the average relevance position, by the looser bound.
+    """Pair weights that make `LambdaLoss` a loose bound on the average relevance position.
 
     The weight is y_i for every other item j, which could be above i, equal labels included.
 
@@ -223,7 +223,7 @@ class _NDCGWeights(PairWeights):
 
 
 class DeltaNDCG(_NDCGWeights):
-    """Weights a pair by the change of NDCG if its items swap positions, as in LambdaRank.
+    """Weights a pair by how much NDCG changes if its items swap positions, as in LambdaRank.
 
     The weight is |G_i - G_j| |D_i - D_j|.
 
@@ -272,7 +272,7 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 
 
 class NDCGLoss1(_NDCGWeights):
-    """Weights for NDCG by LambdaLoss's looser bound.
+    """Pair weights that make `LambdaLoss` a loose bound on NDCG.
 
     The weight is G_i D_i for every other item j, equal labels included. G and D are those of
     `DeltaNDCG`. Both orders of a pair count, so the minimum of the loss is above 0 if two items are
@@ -292,7 +292,7 @@ class NDCGLoss1(_NDCGWeights):
 
 
 class NDCGLoss2(_NDCGWeights):
-    """Weights for NDCG by LambdaLoss's tighter bound.
+    """Pair weights that make `LambdaLoss` a tighter bound on NDCG.
 
     The weight is |G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
 
@@ -320,7 +320,7 @@ class NDCGLoss2(_NDCGWeights):
 
 
 class NDCGLoss2PP(NDCGLoss2):
-    """Weights for NDCG by LambdaLoss's combined bound, NDCG-Loss2++.
+    """Pair weights for NDCG: a mix of `NDCGLoss2` and `DeltaNDCG` (NDCG-Loss2++).
 
     The weight is mu times the weight of `NDCGLoss2` plus the weight of `DeltaNDCG`.
 
@@ -352,7 +352,7 @@ class NDCGLoss2PP(NDCGLoss2):
 
 
 class DeltaMAP(PairWeights):
-    """Weights a pair by the change of average precision if its items swap positions.
+    """Weights a pair by how much average precision changes if its items swap positions.
 
     The change is exact; relevant is y > 0.
 
@@ -386,7 +386,7 @@ class DeltaMAP(PairWeights):
 
 
 class DeltaMRR(PairWeights):
-    """Weights a pair by the change of the reciprocal rank if its items swap positions.
+    """Weights a pair by how much the reciprocal rank changes if its items swap positions.
 
     The change is exact; relevant is y > 0.
 
@@ -421,7 +421,7 @@ class DeltaMRR(PairWeights):
 
 
 class DeltaPrecision(PairWeights):
-    """Weights a pair by the change of precision@k if its items swap positions.
+    """Weights a pair by how much precision@k changes if its items swap positions.
 
     The weight is 1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
 

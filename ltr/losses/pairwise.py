@@ -99,7 +99,7 @@ class PairwiseHinge(PairwiseLoss):
 
 
 class PairwiseSoftZeroOne(PairwiseLoss):
-    """The smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
+    """Smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
     and cost. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels. For
@@ -127,7 +127,7 @@ class PairwiseSoftZeroOne(PairwiseLoss):
 
 
 class PairwiseExponential(PairwiseLoss):
-    """RankBoost's loss: the mean of exp(-(s_i - s_j)), over pairs with y_i > y_j.
+    """Pairwise exponential loss, as in RankBoost: the mean of exp(-(s_i - s_j)), y_i > y_j.
 
     `PairwiseLoss` documents weights, special cases and cost. For a pair that is wrong by more than
     `limit` the exponential is replaced by its tangent, and the value is limited if a sum over
@@ -155,10 +155,10 @@ class PairwiseExponential(PairwiseLoss):
 
 
 class PairwiseMSE(PairwiseLoss):
-    """The mean of ((s_i - s_j) - (y_i - y_j))^2, over pairs with y_i > y_j.
+    """Squared error of score differences: the mean of ((s_i - s_j) - (y_i - y_j))^2 over pairs.
 
-    `PairwiseLoss` documents weights, special cases and cost. Pairs of equal labels do not count, as
-    in all pairwise losses here. In rax and TF-Ranking they count.
+    `PairwiseLoss` documents weights, special cases and cost. Only pairs with y_i > y_j count, as in
+    all pairwise losses here: pairs of equal labels do not. In rax and TF-Ranking they count.
 
     Args:
         normalize: see `PairwiseLoss`.
@@ -248,11 +248,12 @@ class PairwiseDCGHinge(RankingLoss):
 
 
 class LambdaLoss(PairwiseLoss):
-    """Weighted pairwise logistic loss: sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij.
+    """Pairwise logistic loss with pair weights that make it bound or follow a metric, such as NDCG.
 
-    The sums go over the pairs with y_i > y_j. `pair_weights` computes the weights from the labels
-    and the current ranks. They have no gradient, as in an EM step. With normalize=False and
-    temperature 1 the loss is log(2) times the bound of the paper, which has logarithms to base 2.
+    The loss is sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij. The sums go over the
+    pairs with y_i > y_j. `pair_weights` computes the weights from the labels and the current ranks.
+    They have no gradient, as in an EM step. With normalize=False and temperature 1 the loss is
+    log(2) times the bound of the paper, which has logarithms to base 2.
 
     | `pair_weights` | the metric that the loss bounds or follows |
     | --- | --- |

@@ -39,7 +39,7 @@ from ltr.shapes import (
 
 
 class SoftMRR(RankingLoss):
-    """1 - MRR (mean reciprocal rank) on soft ranks.
+    """A differentiable loss for MRR (mean reciprocal rank): 1 - MRR with soft ranks.
 
     The loss is 1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
 
@@ -90,7 +90,7 @@ class SoftMRR(RankingLoss):
 
 
 class SoftMAP(RankingLoss):
-    """1 - MAP (mean average precision) on soft ranks.
+    """A differentiable loss for MAP (mean average precision): 1 - MAP with soft ranks.
 
     The loss is 1 - soft average precision: the mean of soft precisions at the relevant items.
 
@@ -152,7 +152,7 @@ class SoftMAP(RankingLoss):
 
 
 class SoftERR(RankingLoss):
-    """1 - ERR (expected reciprocal rank) on soft ranks.
+    """A differentiable loss for ERR (expected reciprocal rank): 1 - ERR with soft ranks.
 
     The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
@@ -294,7 +294,7 @@ class _SoftTopK(RankingLoss):
 
 
 class SoftPrecision(_SoftTopK):
-    """1 - precision@k on soft ranks.
+    """A differentiable loss for precision@k: 1 - precision@k with soft ranks.
 
     Soft precision@k is the soft hits among the first k, divided by their maximum over all orders.
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
@@ -330,7 +330,7 @@ class SoftPrecision(_SoftTopK):
 
 
 class SoftRecall(_SoftTopK):
-    """1 - recall@k on soft ranks.
+    """A differentiable loss for recall@k: 1 - recall@k with soft ranks.
 
     The loss is 1 - soft recall@k: the soft hits among the first k, divided by the largest possible
     number.
@@ -429,7 +429,7 @@ def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) 
 
 
 class SpearmanLoss(RankingLoss):
-    """1 - Spearman's correlation of the soft ranks with the ranks of the labels.
+    """A differentiable loss for Spearman's rho: 1 - correlation of soft ranks and label ranks.
 
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
     the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 if all

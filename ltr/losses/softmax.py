@@ -67,7 +67,7 @@ def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
 
 
 class SoftmaxLoss(RankingLoss):
-    """Softmax cross-entropy between the labels, divided by their sum, and softmax(scores).
+    """Softmax cross-entropy between softmax(scores) and the labels, divided by their sum.
 
     With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy
     - sum of p_i log softmax(s)_i minus the entropy of p. The entropy does not change the gradient;
@@ -150,7 +150,7 @@ class ListNet(SoftmaxLoss):
 
 
 class XENDCG(SoftmaxLoss):
-    """Softmax cross-entropy whose targets make it a bound of NDCG.
+    """Softmax cross-entropy with targets for which it bounds NDCG (XE-NDCG).
 
     The target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds NDCG. The paper
     draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2, which needs no
@@ -187,10 +187,11 @@ class XENDCG(SoftmaxLoss):
 
 
 class PolyOneSoftmax(SoftmaxLoss):
-    """Softmax cross-entropy plus PolyLoss's first term, epsilon (1 - sum of p_i q_i).
+    """Softmax cross-entropy plus a term that decreases with the probability of the relevant items.
 
-    Here q is softmax(s), and p are the labels divided by their sum, as in `SoftmaxLoss`. With one
-    relevant item the minimum of the loss is 0. With several, the new term stays above 0.
+    The term is the first one of PolyLoss, epsilon (1 - sum of p_i q_i). Here q is softmax(s), and p
+    are the labels divided by their sum, as in `SoftmaxLoss`. With one relevant item the minimum of
+    the loss is 0. With several, the new term stays above 0.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
@@ -220,7 +221,7 @@ class PolyOneSoftmax(SoftmaxLoss):
 
 
 class CalibratedSoftmax(RankingLoss):
-    """Softmax loss that also gives the scores a scale.
+    """Softmax loss that also fixes the scale of the scores, by a virtual item in each list.
 
     Each list gets a virtual item of score 0 and label `anchor`. It gives the scores a scale: at the
     minimum exp(s_i) = y_i / anchor. The loss is the divergence of `SoftmaxLoss` over the n + 1
@@ -311,7 +312,7 @@ class UniqueSoftmax(RankingLoss):
 
 
 class SoftmaxLossAtK(RankingLoss):
-    """SL@K: the softmax loss of the relevant items that are near the first k, for NDCG@k.
+    """Softmax loss of the relevant items that are near the first k (SL@K), to optimize NDCG@k.
 
     With b the k-th highest score of the list, the loss is the mean over the items, weighted by the
     gains g_i, of
@@ -385,7 +386,7 @@ class SoftmaxLossAtK(RankingLoss):
 
 
 class Distillation(RankingLoss):
-    """Learns from a teacher's scores, by the divergence of the softmaxes.
+    """Learns from a teacher's scores, by the divergence between the softmaxes of both scores.
 
     The loss is KL(softmax(labels / T) || softmax(scores / T)) * T^2, where the labels are the
     teacher's scores. The softmaxes are over the list. The loss is 0 if the scores of each list

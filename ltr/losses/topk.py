@@ -107,7 +107,7 @@ def _probabilities(
 
 
 class TopKLoss(_ClassLoss):
-    """Top-k classification loss: by how many positions the label misses the first k.
+    """Top-k classification loss: the number of positions by which the true class misses the top k.
 
     The loss is max(0, soft rank of the label - k).
 
@@ -178,7 +178,7 @@ class TopKLoss(_ClassLoss):
 
 
 class TopKCrossEntropy(_ClassLoss):
-    """Top-k classification loss: the label's probability to be among the first k.
+    """Top-k classification loss: -log of the probability that the true class is among the first k.
 
     k is drawn from a distribution, so the loss is -log sum over rows m of P(k >= m) * P[m, label],
     where P[m, j] is the probability that class j is at position m. The number of rows computed is

@@ -12,7 +12,7 @@ from ltr.shapes import check_number, masked_fill, positions
 
 
 class PositionBias(nn.Module):
-    """The probability that a user looks at a position.
+    """The probability that a user looks at each position, a model of position bias in clicks.
 
     It maps positions (..., n) to probabilities in (0, 1].
 
@@ -82,9 +82,10 @@ def inverse_propensity_weights(
 
 
 class Unbiased(RankingLoss):
-    """A loss on clicks, with each item weighted by the inverse of its propensity.
+    """Corrects a loss on clicks for position bias: clicks on rarely seen positions count more.
 
-    A click at a position that few users look at also counts for the users who did not look. If the
+    Each item has the weight 1 / probability that a user looks at its position (propensity). So a
+    click at a position that few users look at also counts for the users who did not look. If the
     weights of the loss multiply the gains, or the terms of relevant items, this is inverse
     propensity weighting. If the loss divides by an ideal, the estimate is self-normalized.
 

@@ -78,7 +78,9 @@ def _alpha_ndcg(
 
 
 class AlphaNDCG(RankingMetric):
-    """Alpha-NDCG, labels (..., n, topics); the arguments are those of `functional.alpha_ndcg`.
+    """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
+
+    The arguments are those of `functional.alpha_ndcg`.
 
     >>> import torch
     >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))

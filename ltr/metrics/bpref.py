@@ -27,7 +27,7 @@ def bpref(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Binary preference: how many judged items that are not relevant are above the relevant ones.
+    """Binary preference: how few judged, irrelevant items are above the relevant ones.
 
     The mean over the R relevant items of 1 - min(N above it, R) / min(N, R), where N counts the
     judged items that are not relevant; 1 if there are none. This is trec_eval's definition.
@@ -82,7 +82,9 @@ def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListVa
 
 
 class BPref(RankingMetric):
-    """Binary preference; the arguments are those of `functional.bpref`.
+    """Binary preference: how few judged, irrelevant items are above the relevant ones.
+
+    The arguments are those of `functional.bpref`.
 
     >>> import torch
     >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))

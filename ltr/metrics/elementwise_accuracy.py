@@ -65,7 +65,9 @@ def _elementwise_accuracy(lists: Ranked) -> ListValues:
 
 
 class ElementwiseAccuracy(RankingMetric):
-    """The fraction of items in the correct position; the arguments of all metrics.
+    """Element-wise accuracy: the fraction of items in the correct position.
+
+    The arguments are those of `functional.elementwise_accuracy`.
 
     >>> import torch
     >>> ElementwiseAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))

@@ -79,7 +79,9 @@ def _err(
 
 
 class ERR(RankingMetric):
-    """Expected reciprocal rank; the arguments are those of `functional.err`.
+    """Expected reciprocal rank: the mean of 1 / rank where a reader stops.
+
+    The arguments are those of `functional.err`.
 
     >>> import torch
     >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))

@@ -243,7 +243,7 @@ def evaluate(
     seed: int = 0,
     name: str = "scores",
 ) -> Evaluation:
-    """Return metrics of labels and scores, with bootstrap intervals over the lists.
+    """Evaluate scores against labels: return metrics with confidence intervals over the lists.
 
     The values are those that `ltr evaluate` prints for a table of the same rows. Arrays may be
     numpy's, pandas', polars' or Arrow's, lists, or tensors; scores are compared in float64.

@@ -82,7 +82,9 @@ def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
 
 
 class KendallTau(RankingMetric):
-    """Mean of Kendall's tau over lists; the arguments are those of `functional.kendall_tau`.
+    """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
+
+    The arguments are those of `functional.kendall_tau`.
 
     >>> import torch
     >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))

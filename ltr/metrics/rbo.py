@@ -79,7 +79,9 @@ def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies
 
 
 class RBO(RankingMetric):
-    """Rank-biased overlap with the order by labels; the arguments are those of `functional.rbo`.
+    """Rank-biased overlap: how similar the orders by score and by label are, above all at the top.
+
+    The arguments are those of `functional.rbo`.
 
     >>> import torch
     >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))

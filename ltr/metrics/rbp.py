@@ -32,7 +32,7 @@ def rbp(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Rank-biased precision: the gain per item that a reader sees, who stops after each with 1 - p.
+    """Rank-biased precision: the gain per item for a reader who continues with probability p.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -84,7 +84,9 @@ def _rbp(
 
 
 class RBP(RankingMetric):
-    """Rank-biased precision, binary or graded; the arguments are those of `functional.rbp`.
+    """Rank-biased precision: the gain per item for a reader who continues with probability p.
+
+    The arguments are those of `functional.rbp`.
 
     >>> import torch
     >>> RBP(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))

@@ -60,7 +60,9 @@ def _spearman(lists: Ranked, empty: Empty) -> ListValues:
 
 
 class Spearman(RankingMetric):
-    """Mean of Spearman's rho over lists; the arguments are those of `functional.spearman`.
+    """Spearman's rho: the correlation of the ranks by score and by label.
+
+    The arguments are those of `functional.spearman`.
 
     >>> import torch
     >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))

@@ -6,7 +6,7 @@ from ltr.models.scorer import FeatureScorer
 
 
 class LinearScorer(FeatureScorer):
-    """Linear model of the features.
+    """Linear model: the score is a weighted sum of the features.
 
     score = w . features + b.
 

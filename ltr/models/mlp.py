@@ -12,7 +12,7 @@ from ltr.models.scorer import FeatureScorer
 
 
 class MLPScorer(FeatureScorer):
-    """Multi-layer perceptron that scores each item by itself.
+    """Scores each item by itself with a multi-layer perceptron.
 
     Blocks of linear, activation and dropout, then a linear layer to one score.
 

@@ -148,7 +148,7 @@ class FailedStep:
                 handle.remove()
 
     def find_gradient(self, module: nn.Module) -> None:
-        """If no layer was found, name the first parameter, from the loss back, with a bad gradient."""
+        """If no layer was found, name the bad gradient that is the nearest one to the loss."""
         if not self.found:
             self.cause = "; ".join(filter(None, [self.cause, _first_gradient(module)]))
 

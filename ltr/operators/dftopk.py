@@ -21,7 +21,7 @@ from ltr.shapes import (
 
 
 class DFTopK(TemperatureRank):
-    """Soft top-k in linear time, with a threshold midway between the k-th and (k + 1)-th score.
+    """Soft top-k in linear time: a sigmoid around a threshold between the k-th score and the next.
 
     The membership in `top_k` is sigmoid((s_i - b_k) / temperature), where b_k is midway between the
     k-th and the (k + 1)-th highest score. Its hard limit is the indicator of

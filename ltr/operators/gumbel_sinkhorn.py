@@ -102,7 +102,7 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
 
 
 class GumbelSinkhorn(nn.Module):
-    """Soft matchings of the rows and columns of a score matrix, deterministic or sampled.
+    """Soft matchings between rows and columns, from a matrix of scores; deterministic or random.
 
     Rows and columns of exp(X / temperature) are normalized in alternation, for a matrix X (..., n,
     n). The hard limit, as the temperature approaches 0, is

@@ -135,7 +135,7 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 
 
 class IsotonicRank(TemperatureRank):
-    """Soft ranks by a projection; they equal the hard ranks if the scores differ enough.
+    """Soft ranks that equal the hard ranks if the scores differ enough (isotonic regression).
 
     The ranks are -scores / temperature, projected onto the permutahedron: the convex hull of all
     orders of (1, ..., m). The hard limit is `hard_ranks`, the vertex of the permutahedron that is
@@ -214,7 +214,7 @@ class IsotonicRank(TemperatureRank):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values by a projection; they are exact if the scores differ enough.
+    """Soft sorted values that are exact if the scores differ enough (isotonic regression).
 
     The values are (m, ..., 1) / temperature, projected onto the permutahedron of the scores: the
     convex hull of all their orders. The hard limit is `torch.sort(scores, descending=True).values`.

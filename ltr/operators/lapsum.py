@@ -207,7 +207,7 @@ class LapSumPermutation(
 
 
 class LapSum(KernelRank, SortOperator):
-    """`LaplaceRank` with soft sorts, and a `top_k` whose memberships sum to k exactly.
+    """Soft ranks, sorts and top-k for long lists, in sort time; memberships sum to exactly k.
 
     It computes, with F the distribution function of the Laplace distribution (exp(x) / 2 below 0
     and 1 - exp(-x) / 2 above):

@@ -10,7 +10,7 @@ from ltr.shapes import check_lists, masked_fill, refuse_weights, upcast
 
 
 class NeuralSort(TemperatureRank, SortOperator):
-    """Soft sort whose blur depends on positions, not on scores (NeuralSort).
+    """NeuralSort: a soft sort in which about the same number of items share each position.
 
     Row i of the permutation is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
 

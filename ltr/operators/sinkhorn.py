@@ -122,7 +122,7 @@ Squash = Literal["arctan", "logistic"]
 
 
 class SinkhornSort(SortOperator):
-    """Ranks and sorted values by entropic optimal transport from the items to milestones.
+    """Soft ranks and sorts by optimal transport of the items to sorted target points (milestones).
 
     The scores x are standardized and squashed to [0, 1]. Each item's mass is moved to milestones y
     on the same interval. The coupling T minimizes the cost h(y_i - x_j) minus epsilon times the
@@ -327,7 +327,7 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the scores after soft quantile normalization: the values of a target, in their order.
+        """Return a target's values, softly, in the order of the scores (quantile normalization).
 
         The milestones have the target's values, and each item gets the mean of the milestones that
         receive its mass. The hard limit, for as many values as items, is

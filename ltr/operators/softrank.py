@@ -122,9 +122,9 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """Ranks, discounts and top-k as averages over the rank distribution under Gaussian noise.
+    """Ranks, discounts and top-k, averaged over the ranks that items get if scores are noisy.
 
-    `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
+    The noise is Gaussian. `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 
     `forward` returns the expected ranks, as `GaussianRank` does. `discounts` returns the expected
     discount E[D(rank)]; other operators return D(expected rank). `top_k` returns the probability of

@@ -92,7 +92,7 @@ class DistanceRank(TemperatureRank):
 
 
 class SoftSort(DistanceRank, SortOperator):
-    """Soft sort by a softmax of distances from the sorted scores.
+    """Soft sort: each position is a softmax over the items, by the distance from its sorted score.
 
     Row i of the permutation P is the softmax over j of -d(s_[i], s_j) / temperature.
 

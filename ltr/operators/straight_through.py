@@ -88,12 +88,13 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
 
 
 class StraightThrough(SortOperator):
-    """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
+    """Uses hard ranks for values, and the gradients of a soft operator.
 
-    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cutoff
-    is exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
-    `P.mv(v)` the scores get the gradient of the soft S, and v gets the gradient of the hard H.
-    Ties stay in list order. A NaN changes only its own list.
+    This holds for ranks, permutations, discounts and memberships. The value is exactly that of
+    `HardRank`. This holds with the `top_k` of a loss too: its cutoff is exact for the value and
+    smooth for the gradient. A permutation is H + (S - S.detach()). In `P.mv(v)` the scores get the
+    gradient of the soft S, and v gets the gradient of the hard H. Ties stay in list order. A NaN
+    changes only its own list.
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
