@@ -72,9 +72,8 @@ def convert(
         features: see `Schema.infer`.
         categories: see `Schema.infer`.
         max_levels: see `Schema.fit_levels`.
-        missing: "keep" keeps missing features; "error" refuses them.
-        sort_by_qid: gather the lines of a qid that comes back in LETOR text, which is an error
-            otherwise. The rows of other tables are always gathered.
+        missing: see `read_table`.
+        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
         shard_bytes: the approximate size of a shard in bytes.
         watch: called with the progress: bytes read, bytes in all, documents. If the rows have to be
             grouped, the source is read twice more. `watch` is then called with 0 documents, and the

@@ -34,10 +34,10 @@ class LetorDataModule(ListDataModule):
             side. None: a fifth is held out for `fit` and `validate`. 0: none is held out.
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
+        seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
         cache_dir: the folder for the cache, such as `root`; see `load_letor`. None: the user's
             cache folder.
-        missing: "keep" keeps the values `NULL` and NaN as missing; "error" refuses them.
+        missing: see `read_letor`.
 
     Raises:
         ValueError: at construction for an argument out of range, in `setup` for files that are

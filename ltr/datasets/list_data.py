@@ -36,7 +36,7 @@ class ListDataModule(SplitDataModule):
         batch_size: lists in a batch, in each process.
         transform: fitted on the training lists in `setup`.
         num_workers: processes that make batches; 0: the main process makes them.
-        seed: of the shuffling, >= 0. Default: see `SplitDataModule`.
+        seed: seed of the shuffling, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in

@@ -17,7 +17,7 @@ class ListTransform(FeatureTransform):
     `forward` must know the lists: from a mask, from the shape (..., n, d), or from `lengths`.
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> class Count(ListTransform):
     ...     def transform_lists(self, features, lists, num_lists):
@@ -77,7 +77,7 @@ class MinMaxPerList(ListTransform):
     This is LETOR's "query level normalization". There is nothing to fit.
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> MinMaxPerList()(torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]]))
     tensor([[0.0000, 0.0000],
@@ -100,7 +100,7 @@ class StandardizePerList(ListTransform):
     is nothing to fit.
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> StandardizePerList()(torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]]))
     tensor([[-1.2247,  0.0000],
@@ -131,7 +131,7 @@ class RankPerList(ListTransform):
     Cost: two sorts of each feature over the batch.
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> RankPerList()(torch.tensor([[5.0], [900.0], [5.0], [6.0], [-1.0]])).flatten()
     tensor([-0.2500,  1.0000, -0.2500,  0.5000, -1.0000])

@@ -67,8 +67,8 @@ class SplitDataModule(LightningDataModule):
     Args:
         batch_size: lists in a batch, in each process.
         num_workers: processes that make batches; 0: the main process makes them.
-        seed: of the shuffling, >= 0. Default: 0; the program `ltr` sets it to `seed_everything`,
-            and after training to the seed in the checkpoint.
+        seed: seed of the shuffling, >= 0. Default: 0; the program `ltr` sets it to
+            `seed_everything`, and after training to the seed in the checkpoint.
 
     Attributes:
         share: None, or (part, parts): the loaders give only some of the lists, as if this were

@@ -50,7 +50,7 @@ class PiecewiseLinearBins(FeatureTransform):
 
     Args:
         bins: the most bins of a feature, with equal numbers of documents, >= 1.
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
         thresholds: the most narrow bins of a feature, >= 0. If it is above 0, `fit` needs labels.
 
     Attributes:
@@ -182,7 +182,7 @@ class Quantile(FeatureTransform):
     Args:
         output: "normal" for the normal score, "uniform" for the fraction itself.
         quantiles: the most quantiles that are kept for a feature, >= 2.
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> fitted = Quantile("uniform").fit(torch.tensor([[0.0], [0.0], [5.0], [9.0]]))
     >>> fitted(torch.tensor([[-1.0], [0.0], [5.0], [7.0], [99.0]])).flatten()

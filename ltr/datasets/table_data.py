@@ -74,10 +74,10 @@ class TableDataModule(ListDataModule):
         batch_size: lists in a batch, in each process.
         transform: of features and categories, fitted on the training lists. Default:
             `TableTransform()`.
-        missing: "keep" keeps missing values for the transform; "error" refuses them.
+        missing: see `read_table`.
         max_levels: see `Schema.fit_levels`.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
+        seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
         sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
 
     Attributes:

@@ -30,7 +30,8 @@ class TableTransform(FeatureTransform):
         features: the transform of the features. It is fitted on the training values that are not
             missing, or, if it has no `fits_missing`, after missing ones are replaced. Use `Join`
             for several. Default: `Standardize()`.
-        num_features: d, if it is already known; 0 if there are only categories.
+        num_features: d, the number of features, if it is already known; 0 if there are only
+            categories.
 
     Attributes:
         out_features: d'; after `fit`, or after a state is loaded.
@@ -150,7 +151,7 @@ class TableTransform(FeatureTransform):
         Args:
             features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked ones are
                 ignored.
-            mask: (..., n), True for a real document; None for all.
+            mask: (..., n) bool, True for a real document. Default: all are real.
             categories: (..., n, c) codes; a code above the largest in training counts as 0. None if
                 the transform was fitted without categories.
             lengths: (B,), the documents of each list; see `FeatureTransform.forward`.

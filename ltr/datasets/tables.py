@@ -45,7 +45,7 @@ def read_table(
     Args:
         source: see `load_table`.
         schema: how the columns are used; see `Schema.infer`.
-        missing: "keep", or "error" to refuse a missing feature.
+        missing: "keep" keeps missing features as NaN; "error" refuses them.
         needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
             lists then have no labels.
         needs_weight: whether the columns of weights, positions and groups, which only training

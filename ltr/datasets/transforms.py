@@ -28,7 +28,8 @@ class FeatureTransform(nn.Module):
     list is a `ListTransform`.
 
     Args:
-        num_features: d, if it is already known; fitting or loading a state sets it.
+        num_features: d, the number of features, if it is already known; fitting or loading a state
+            sets it.
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
@@ -115,7 +116,7 @@ class FeatureTransform(nn.Module):
 
         Args:
             features: (..., n, d), or (N, d) with `lengths`; masked ones are ignored.
-            mask: (..., n), True for a real document; None for all.
+            mask: (..., n) bool, True for a real document. Default: all are real.
             categories: (..., n, c), codes; None unless the transform takes them.
             lengths: (B,), the documents of each list, if the lists are ragged;
                 their sum must be N.
@@ -253,7 +254,7 @@ class NoTransform(FeatureTransform):
     """Leaves the features unchanged (0 under the mask).
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> NoTransform()(torch.tensor([[3.0, -1.0]]))
     tensor([[ 3., -1.]])
@@ -276,7 +277,7 @@ class Standardize(FeatureTransform):
     gives 0.
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> fitted = Standardize().fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     >>> fitted(torch.tensor([[1.0, 5.0], [4.0, 9.0]]))
@@ -370,7 +371,7 @@ class SignedLog1pStandardize(Standardize):
     tails.
 
     Args:
-        num_features: d, if it is already known.
+        num_features: d, the number of features, if it is already known.
 
     >>> fitted = SignedLog1pStandardize().fit(torch.tensor([[-1.0], [1.0]]))
     >>> fitted(torch.tensor([[-1.0], [3.0]]))

@@ -98,7 +98,7 @@ def choose_columns(
         schema: the columns of the lists.
         metric: its name.
         device: where to compute.
-        seed: of the shuffles.
+        seed: seed of the shuffles.
     """
     names = column_names(schema)
     shuffled = _Shuffled(transform, scorer, lists, schema, metric, device, seed)

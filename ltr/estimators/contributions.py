@@ -192,7 +192,7 @@ def contributions(
         samples: how many rows of the background are used, at equal steps. Default: 1000 for an
             additive model, and 25 for others.
         permutations: how many orders are drawn for each row, for `shap`, each with its reverse.
-        seed: of the orders.
+        seed: seed of the draws.
 
     Returns:
         The contributions, with the base value and the scores.

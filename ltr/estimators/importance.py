@@ -31,7 +31,7 @@ class Importance:
         among: (repeats, columns), the loss of the mean metric if the column is shuffled among all
             documents; negative if it rises.
         within: (repeats, columns), the same for a column that is shuffled within each list.
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
     """
 
     metric: str
@@ -148,7 +148,7 @@ def importance(
         repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
             by the same permutations, so a result does not depend on which others are requested.
         confidence: level of the intervals, in (0, 1).
-        seed: of the permutations.
+        seed: seed of the permutations.
 
     Returns:
         The losses of each repeat, and their table.

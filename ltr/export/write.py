@@ -85,7 +85,7 @@ def export_model(
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
             `torch.export` for `torch.export.load`. Neither needs ltr. Default: by the ending of
             `path`, or "onnx".
-        opset: of ONNX.
+        opset: the version of the ONNX operator set.
         evaluation: metrics for the card; see `evaluate`.
         config: of `config.json`, plain values. Default: how transform and scorer are made.
         per_document: whether LightGBM's or XGBoost's trees take single documents (N, d).

@@ -125,7 +125,7 @@ class RankingLoss(nn.Module):
         Args:
             scores: (..., n), any floating dtype.
             labels: (..., n), any dtype.
-            mask: (..., n) bool, True for a real item. Default: all items are real.
+            mask: (..., n) bool, True for a real item. Default: all are real.
             weights: (..., n), one for each item, >= 0. Default: 1.
             lengths: (R,) whole numbers, instead of a mask. The lists are then ragged: scores,
                 labels and weights are (N,), one list after the other. With reduction="none" the

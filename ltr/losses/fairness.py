@@ -38,7 +38,8 @@ class ExposureParity(RankingLoss):
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.
         one_sided: whether the first group may have more exposure than the other. Default: False.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     `forward` has one more argument, `groups` (..., n). By default it is the labels. Weights make
     the means over the groups weighted means.

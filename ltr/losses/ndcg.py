@@ -76,10 +76,11 @@ class SoftNDCG(RankingLoss):
             arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
             hardly any gradient after the cutoff.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
-            The harmonic mean needs discounts above 0. On the CPU, a function that returns another
-            discount within the longest list is an error. On other devices, and in `torch.compile`,
-            it makes the loss NaN.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks. The harmonic mean needs
+            discounts above 0. On the CPU, a function that returns another discount within the
+            longest list is an error. On other devices, and in `torch.compile`, it makes the loss
+            NaN.
         mean: "harmonic" (the default) or "arithmetic".
         dequantize: whether to add a random number from [0, 1) to each label before its gain is
             computed, if the list has a relevant document. Like dropout, this draws new numbers at
@@ -229,7 +230,8 @@ class ApproxNDCG(SoftNDCG):
         top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default:
             all.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     `SoftNDCG` documents special cases, weights and errors.
 
@@ -288,7 +290,8 @@ class NeuralNDCG(RankingLoss):
             has up to 50. Derivatives go through the iterations. Memory is
             O(n^2 + n * iterations).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     Weights multiply the gains, in the ideal too. Labels may be of any size, as in `SoftNDCG`.
 
@@ -368,7 +371,8 @@ class PiRank(NeuralNDCG):
         operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
         top_k: the first k positions. Default: 10.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     Weights multiply the gains, in the ideal too.
 

@@ -238,7 +238,8 @@ class DeltaNDCG(_NDCGWeights):
             only (LightGBM's truncation level). "both" leaves out all pairs except those with both
             items among the first k (allRank's k).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.

@@ -309,7 +309,8 @@ class LambdaRank(LambdaLoss):
         top_k: NDCG@k. Default: the whole list.
         truncation: how the cutoff `top_k` chooses pairs, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
         temperature: > 0, in units of score.
         normalize: see `PairwiseLoss`.
 

@@ -522,8 +522,9 @@ class ADRMSE(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank(1.0)`, as in the paper.
-        discount: "log2" (default), "letor4", or a function of ranks (..., n) such as
-            `torch.reciprocal` or, without a discount, `torch.ones_like`.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks, such as `torch.reciprocal`
+            or, for no discount, `torch.ones_like`.
 
     Cost: the operator's, and a sort of the labels.
 

@@ -189,7 +189,7 @@ class RankingMetric(Metric):
             indexes: one list id per item, in the shape of `preds` and any order; or one id per
                 list, (...) for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is
                 the list.
-            mask: bool, of the shape of `preds`, True = a real item; with `indexes` too.
+            mask: bool, in the shape of `preds`, True for a real item; with `indexes` too.
             weights: item weights of the shape of `preds`, for a metric that has them.
             judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
                 ignore it.

@@ -32,7 +32,7 @@ class Evaluation:
         values: (lists,) float64 by the metric's name; NaN for a list that is left out.
         intervals: the mean of each metric, with its interval.
         empty: how many lists have no relevant item.
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
         options: the gain, and how empty lists and ties count, by the argument's name.

@@ -108,7 +108,7 @@ def rank(
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), finite, >= 0.
-        mask: (..., n) bool, True = a real item. Default: all are real.
+        mask: (..., n) bool, True for a real item. Default: all are real.
         weights: (..., n), finite, >= 0. Default: none.
         judged: (..., n) bool, True = judged. Default: all are judged.
         topics: whether labels may have a further axis, (..., n, topics).

@@ -151,7 +151,7 @@ def write_report(
             models are compared with the first.
         results: for each metric's title, the first model's mean, or the comparison of all models.
             The first metric decides which lists are the best and the worst.
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
         options: the metrics' `gain`, `ties` and `empty`.

@@ -24,7 +24,7 @@ class AdditiveScorer(FeatureScorer):
     several, such as `PiecewiseLinearBins`, keeps the model additive in the columns of the table.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers of each f_j. With () each f_j is linear: after
             `PiecewiseLinearBins` a piecewise-linear function of the column.
         dropout: probability of dropping a hidden unit in training, in [0, 1).

@@ -25,7 +25,7 @@ class AttentionScorer(FeatureScorer):
     1,000 documents.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the MLP's layers, the last one w divisible by heads.
         heads: of the attention, >= 1.
         blocks: how often attention and a layer of 2 w units follow each other, >= 1. A layer norm

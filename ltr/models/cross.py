@@ -19,7 +19,7 @@ class CrossScorer(FeatureScorer):
     generated tables with products this scorer needs fewer of them.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers of the MLP; () for none.
         crosses: how many cross layers, >= 1.
         rank: the rank of U V, >= 1.

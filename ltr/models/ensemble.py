@@ -78,7 +78,7 @@ class Ensemble(Scorer):
 
         Args:
             features: (..., n, *item).
-            mask: (..., n) bool, True = a real item. Default: all items are real.
+            mask: (..., n) bool, True for a real item. Default: all are real.
         """
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")

@@ -13,7 +13,7 @@ class LinearScorer(FeatureScorer):
     A ranking does not depend on b. Losses on the scale of the labels need it.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
 
     Raises:
         ValueError: num_features < 1.

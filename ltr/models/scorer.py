@@ -53,7 +53,7 @@ class Scorer(nn.Module):
 
         Args:
             features: (..., n, *item).
-            mask: (..., n) bool, True = a real item. Default: all items are real.
+            mask: (..., n) bool, True for a real item. Default: all are real.
 
         Raises:
             ValueError: features are not a tensor or have too few axes, or mask is not bool of shape

@@ -55,10 +55,12 @@ class Ranker(ScoringModule):
         metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
             names. Default: `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr`
             (`MRR()`).
-        optimizer: parameters -> optimizer. Default: None, which means `torch.optim.AdamW`; so
-            another class in a configuration does not inherit AdamW's weight decay.
-        scheduler: optimizer -> scheduler, stepped once an epoch; this may be Lightning's
-            `ReduceLROnPlateau`, which has a `monitor`. Default: a constant learning rate.
+        optimizer: a function from the parameters to the optimizer. Default: None, which means
+            `torch.optim.AdamW`; so another class in a configuration does not inherit AdamW's weight
+            decay.
+        scheduler: a function from the optimizer to the scheduler, which is stepped once an epoch;
+            this may be Lightning's `ReduceLROnPlateau`, which has a `monitor`. Default: a constant
+            learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
 
     Raises:
@@ -110,7 +112,7 @@ class Ranker(ScoringModule):
 
         Args:
             features: (..., n, *item), NaN where missing, if the transform takes that.
-            mask: (..., n), True for a real document; None for all.
+            mask: (..., n) bool, True for a real document. Default: all are real.
             categories: (..., n, c), codes, if the transform takes them.
             lengths: (B,) int64, instead of a mask; the number of documents of each list.
 

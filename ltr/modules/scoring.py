@@ -61,8 +61,8 @@ class ScoringModule(TrainableModule):
         loss: the loss to minimize.
         metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
             names.
-        optimizer: parameters -> optimizer.
-        scheduler: optimizer -> scheduler; None: a constant learning rate.
+        optimizer: a function from the parameters to the optimizer.
+        scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Raises:
         ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name

@@ -36,7 +36,7 @@ def seed_batch(
     """Seed the global generators of torch, numpy and random for one batch.
 
     Args:
-        seed: of the training.
+        seed: seed of the training.
         stage: "train" or "val"; they draw different numbers, so validation does not change
             training.
         epoch: from 0.

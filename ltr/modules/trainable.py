@@ -24,8 +24,8 @@ class TrainableModule(PortableModule):
     several processes it logs the mean over the rest of the epoch.
 
     Args:
-        optimizer: parameters -> optimizer.
-        scheduler: optimizer -> scheduler; None: a constant learning rate.
+        optimizer: a function from the parameters to the optimizer.
+        scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Attributes:
         scheduler_interval: when the scheduler is stepped, after each "epoch" (the default) or

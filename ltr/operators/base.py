@@ -158,7 +158,7 @@ class TemperatureRank(RankOperator):
     A sort operator with a temperature lists this class before `SortOperator` among its bases.
 
     Args:
-        temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
+        temperature: >= 0, in units of the scores. Default: 0.1, for scores of unit scale.
     """
 
     def __init__(self, temperature: float = 0.1):

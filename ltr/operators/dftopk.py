@@ -39,7 +39,7 @@ class DFTopK(TemperatureRank):
 
     Args:
         temperature: the scale of the sigmoid, in units of the scores; >= 0, and 0 is hard (ties in
-            list order, no gradient). Default 0.1, for scores of unit scale.
+            list order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: O(n) for `top_k`; one sort and O(n) for the ranks.
 

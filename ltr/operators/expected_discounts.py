@@ -124,7 +124,7 @@ class Plan:
 
     Args:
         powers: Their sum is the discount of rank r + 1.
-        temperature: The temperature of the kernels, in units of the scores.
+        temperature: the temperature of the kernels, in units of the scores.
         noise: the quadrature nodes of the item's own noise, in units of `temperature`; none for the
             paper's distribution, which draws new noise for each comparison.
         chances: their weights.
@@ -148,7 +148,7 @@ def expected_discounts(
     """Return E[discount(rank)] (..., n), 0 where masked; None if too many powers are needed.
 
     Args:
-        discount: Maps ranks (n,) to discounts (n,). It is called on the CPU in float64, and must
+        discount: maps ranks (n,) to discounts (n,). It is called on the CPU in float64, and must
             not depend on anything that has a gradient.
         scores: (..., n), any floating dtype; half precision gives float32.
         mask: (..., n) bool, or None.

@@ -115,14 +115,14 @@ class GumbelSinkhorn(nn.Module):
     rows with columns.
 
     Args:
-        temperature: tau, in units of X; >= 0, and 0 is the hard matching (no gradient). Default 1.
-        iterations: The number of Sinkhorn iterations, in the log domain; derivatives go through
+        temperature: tau, in units of X; >= 0, and 0 is the hard matching (no gradient). Default: 1.
+        iterations: the number of Sinkhorn iterations, in the log domain; derivatives go through
             them. Each ends with the rows, which sum to 1 to the last digit; columns do so in the
-            limit. Default 20. None: Newton's method, with implicit derivatives, correct to second
+            limit. Default: 20. None: Newton's method, with implicit derivatives, correct to second
             order.
-        samples: The number of draws, or None for no noise (default).
+        samples: the number of draws, or None for no noise (default).
         scale: the scale of the noise, in units of X. Default: 1.
-        generator: The random generator. Default: torch's own.
+        generator: the random generator. Default: torch's own.
 
     Cost: O(n^2) per iteration and sample, in time and memory.
 

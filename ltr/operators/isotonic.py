@@ -154,8 +154,8 @@ class IsotonicRank(TemperatureRank):
     piecewise linear. An item that is alone in its block has gradient 0.
 
     Args:
-        temperature: The strength of the regularization, in units of the scores per rank; >= 0, and
-            0 is hard (ties in list order, no gradient). Default 1.
+        temperature: the strength of the regularization, in units of the scores per rank; >= 0, and
+            0 is hard (ties in list order, no gradient). Default: 1.
         regularization: "l2" (default; the Euclidean projection, piecewise linear ranks) or "kl"
             (of the exponentials, by Kullback-Leibler divergence; smooth within a block).
 
@@ -229,9 +229,9 @@ class IsotonicSort(nn.Module):
     values is that of the scores; with kl this holds for the exponentials.
 
     Args:
-        temperature: The strength of the regularization, in ranks per unit of the scores (the
+        temperature: the strength of the regularization, in ranks per unit of the scores (the
             inverse of the unit in `IsotonicRank`); >= 0, and 0 gives the hard values with their
-            gradient. Default 0.1: with l2 the values are exact as long as no gap exceeds 10, which
+            gradient. Default: 0.1: with l2 the values are exact as long as no gap exceeds 10, which
             is 1 / temperature.
         regularization: "l2" (default) or "kl".
 

@@ -224,7 +224,7 @@ class LapSum(KernelRank, SortOperator):
 
     Args:
         temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+            hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory, the matrix O(n^2) time
     and memory.
@@ -293,7 +293,7 @@ class LapSum(KernelRank, SortOperator):
         derivatives are exact up to the third order. Tied items share equally.
 
         Args:
-            k: The number of items to select: a number > 0, or a tensor that broadcasts against the
+            k: the number of items to select: a number > 0, or a tensor that broadcasts against the
                 batch shape (...), one number per list. It need not be whole, and a tensor gets
                 gradients. For k >= m all m real items belong. Elements k <= 0 of a tensor select no
                 item (this is not checked).

@@ -35,9 +35,9 @@ class Layer(NamedTuple):
     """One layer of a network. It compares the first half of each block of wires with the second.
 
     Attributes:
-        front: The number of padding wires before the first wire, so that blocks line up.
-        block: The number of wires in a block, even.
-        mirrored: Whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
+        front: the number of padding wires before the first wire, so that blocks line up.
+        block: the number of wires in a block, even.
+        mirrored: whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
         longer: Only lists with more than this many items need the layer.
     """
 
@@ -145,7 +145,7 @@ class NetworkPermutation(
     swaps reaches is exactly 0, and its logarithm is -inf.
 
     Args:
-        swaps: The weights of the pairs of each layer, (..., blocks, block / 2).
+        swaps: the weights of the pairs of each layer, (..., blocks, block / 2).
         scores: (..., n).
         mask: (..., n) bool, or None.
         first: (..., n) int64, the items on the wires at the start, real ones first; None if they
@@ -228,8 +228,8 @@ class SortingNetwork(TemperatureRank, SortOperator):
     ranks then depend only on the positions of the items in the list.
 
     Args:
-        temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+        temperature: the temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
+            hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
         network: "odd_even" (default; n layers, the smoother of the two) or "bitonic" (about
             log2(n)^2 / 2 layers, for long lists). Any n.
         distribution: "logistic" (2021 paper, the default), "cauchy" or "optimal" (2022 paper:

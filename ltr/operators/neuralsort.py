@@ -28,7 +28,7 @@ class NeuralSort(TemperatureRank, SortOperator):
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 1.
+            gradient). Default: 1.
 
     Cost: one sort, then O(n w) time for rows of w elements, and O(n) memory, forward and backward.
     A row ends where the other elements are below rounding: after about 9 sqrt(tau / a) elements in

@@ -65,8 +65,8 @@ def kernel_ranks(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
-        distribution: The noise that decides a pair: "laplace", "logistic" or "normal".
-        temperature: The scale of the noise, >= 0; 0 is hard.
+        distribution: the noise that decides a pair: "laplace", "logistic" or "normal".
+        temperature: the scale of the noise, >= 0; 0 is hard.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
     >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
@@ -193,8 +193,8 @@ class KernelRank(TemperatureRank):
     """A rank operator whose ranks are kernel sums, so ragged lists need no padding.
 
     Attributes:
-        distribution: The distribution of the noise that decides a pair.
-        width: The scale of that noise, in temperatures.
+        distribution: the distribution of the noise that decides a pair.
+        width: the scale of that noise, in temperatures.
     """
 
     distribution: ClassVar[Distribution]
@@ -236,7 +236,7 @@ class SigmoidRank(KernelRank):
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 0.1, for scores of unit scale.
+            gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
     below rounding (docs/kernels/table.md).
@@ -274,7 +274,7 @@ class GaussianRank(KernelRank):
 
     Args:
         temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and
-            0 is hard (ties in list order, no gradient). Default 0.1, for scores of unit scale. It
+            0 is hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale. It
             blurs as much as `SigmoidRank` at 1 / 1.2 of the temperature.
 
     Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
@@ -314,7 +314,7 @@ class LaplaceRank(KernelRank):
     Args:
         temperature: the scale of the Laplace distribution of a difference (sqrt(2) times smaller
             than its standard deviation), in units of the scores; >= 0, and 0 is hard (ties in list
-            order, no gradient). Default 0.1, for scores of unit scale.
+            order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; exact.
 

@@ -400,7 +400,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         order: (..., n) int64: item `order[..., i]` is at position i; masked items come last.
         scores: (..., n).
         mask: (..., n) bool, or None.
-        kept: The number of rows, or None for all n.
+        kept: the number of rows, or None for all n.
 
     >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
     >>> P.sort()

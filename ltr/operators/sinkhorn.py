@@ -144,17 +144,17 @@ class SinkhornSort(SortOperator):
     Args:
         epsilon: the strength of the entropy, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
             order, no gradient of the ranks. Default: 0.01; the paper has values from 1e-3 to 1e-2.
-        milestones: The number of milestones, or their positions: descending numbers, usually in
+        milestones: the number of milestones, or their positions: descending numbers, usually in
             [0, 1]. Default: one for each real item. Milestone i of weight b_i is in the middle of
             its share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than
             items the ranks are coarse: an item that moves to milestone i has rank
             m (b_1 + ... + b_i).
         milestone_weights: b, positive, one per milestone; normalized. Default: equal.
         cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
-            may be a module with parameters to learn. Default 2. `epsilon=0` assumes it is convex.
+            may be a module with parameters to learn. Default: 2. `epsilon=0` assumes it is convex.
         squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None. None leaves the scores
             unchanged; they should then be in about [0, 1], and their shift and scale matter.
-        iterations: The number of Sinkhorn iterations from potentials of 0, as published. Default:
+        iterations: the number of Sinkhorn iterations from potentials of 0, as published. Default:
             Newton's method on the dual until the threshold.
         threshold: Without `iterations`, the solver stops when sum |row sums - b| is below this
             number. One more step follows; it squares the error.

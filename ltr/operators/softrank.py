@@ -134,8 +134,8 @@ class SoftRank(TemperatureRank):
     expected discounts is the sum of D(1..m).
 
     Args:
-        temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+        temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and 0
+            is hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
         distribution: "paper" (default) counts the items above an item as if they were independent:
             item j is above item i with probability Phi((s_j - s_i) / (sqrt(2) temperature)).
             "exact" takes into account that all comparisons of an item share its own noise: it

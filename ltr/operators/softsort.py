@@ -108,8 +108,8 @@ class SoftSort(DistanceRank, SortOperator):
 
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 0.1, for scores of unit scale.
-        power: The exponent of the distance, > 0. Default 1 (Laplace rows); 2 (Gaussian rows) is
+            gradient). Default: 0.1, for scores of unit scale.
+        power: the exponent of the distance, > 0. Default: 1 (Laplace rows); 2 (Gaussian rows) is
             NeuralSort's shape. Or a semi-metric: `metric(a, b)` is called once, with the sorted
             scores (..., n, 1) and the scores (..., 1, n), and returns distances (..., n, n). If it
             grows with |a - b|, each row has one maximum in sorted order. An `nn.Module` becomes a
@@ -203,8 +203,8 @@ class SoftSortRank(DistanceRank):
 
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 0.1, for scores of unit scale.
-        power: The exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
+            gradient). Default: 0.1, for scores of unit scale.
+        power: the exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
             `SoftSort`. An `nn.Module` becomes a submodule.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for

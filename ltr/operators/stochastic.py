@@ -22,9 +22,9 @@ def gumbel_noise(
 
     Args:
         scores: (..., n), for their shape, dtype and device; the noise has at least float32.
-        samples: The number of copies.
-        scale: The scale of the noise, in units of the scores.
-        generator: The random generator, on any device; the noise is drawn there and then moved.
+        samples: the number of copies.
+        scale: the scale of the noise, in units of the scores.
+        generator: the random generator, on any device; the noise is drawn there and then moved.
             Default: torch's own generator of the scores' device.
 
     >>> generator = torch.Generator().manual_seed(0)
@@ -65,10 +65,10 @@ class Stochastic(SortOperator):
     each has its own ("different").
 
     Args:
-        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
-        samples: The number of draws, >= 1. Default 5.
-        scale: The scale of the noise, in units of the scores; >= 0. Default 1.
-        generator: The random generator, on any device. Default: torch's own, which
+        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
+        samples: the number of draws, >= 1. Default: 5.
+        scale: the scale of the noise, in units of the scores; >= 0. Default: 1.
+        generator: the random generator, on any device. Default: torch's own, which
             `torch.manual_seed` sets.
 
     Cost: `samples` times the operator's.

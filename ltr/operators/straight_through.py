@@ -97,7 +97,7 @@ class StraightThrough(SortOperator):
     changes only its own list.
 
     Args:
-        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
+        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
             To add noise, put `Stochastic` outside: `Stochastic(StraightThrough(operator))`.
 
     Cost: the operator's, and one sort.

@@ -31,8 +31,8 @@ class Tiles(NamedTuple):
         part: computes a tile. It works on the last axes, so that more may come before them. It must
             close over no tensor.
         whole: the number of tensors that it gets whole. The others are tiled.
-        sums: The number of results that are summed over the tiles.
-        joined: The number of the other results, whose tiles are joined.
+        sums: the number of results that are summed over the tiles.
+        joined: the number of the other results, whose tiles are joined.
         length: elements of the arrays of a tile for each position on the tiled axis.
     """
 
