@@ -174,7 +174,7 @@ def letor_source(reader: LetorReader) -> dict[str, Any]:
 
 
 def stamp(path: Path) -> list[int]:
-    """Return values that change if a file does."""
+    """Return values by which a change of a file is noticed."""
     # `cp -p` over a file keeps size and modification time, but not the time of the change
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]

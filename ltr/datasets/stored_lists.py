@@ -83,7 +83,7 @@ class StoredLists(ListDataset):
         return self.read(np.sort(drawn))
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "StoredLists":
-        """Return a data set of some of the lists, in the given order; this reads nothing."""
+        """Return a data set with only these lists, in this order; this reads nothing."""
         chosen = np.asarray(lists, dtype=np.int64)
         return self._with(
             _lists=chosen if self._lists is None else self._lists[chosen],
@@ -110,7 +110,7 @@ class StoredLists(ListDataset):
         return self._with(_columns=np.r_[self._columns, more], _width=self._width + 1)
 
     def take_features(self, indices: np.ndarray) -> "StoredLists":
-        """Return the same lists with some of the features, by index; this reads nothing."""
+        """Return the lists with only the features of these indices; this reads nothing."""
         return self._with(_columns=indices if self._columns is None else self._columns[indices])
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":

@@ -367,8 +367,7 @@ class Standardize(FeatureTransform):
 class SignedLog1pStandardize(Standardize):
     """Takes logarithms of the features, then standardizes them: for counts and long tails.
 
-    The result is sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long
-    tails.
+    Each feature x becomes sign(x) log(1 + |x|), which `Standardize` then standardizes.
 
     Args:
         num_features: d, the number of features, if it is already known.

@@ -115,8 +115,9 @@ def choose_columns(
     dropped, joint = _longest(shuffled, weak)
     if len(dropped) == len(names):
         warnings.warn(
-            f"all columns are kept, because none alone helps {metric} on the validation "
-            f"lists: shuffling all {len(names)} costs {joint[0]:.4f} +- {joint[1]:.4f}",
+            f"all columns are kept, because none of them alone changes {metric} on the "
+            f"validation lists: the loss from shuffling all {len(names)} is {joint[0]:.4f} "
+            f"+- {joint[1]:.4f}",
             stacklevel=5,
         )
         return all_kept(schema, "kept: no column costs more than chance when it is shuffled")

@@ -109,8 +109,9 @@ def _cut_run(
 ) -> Tensor:
     """Return the mean value (...) of the run of ties that extends beyond position k. O(k^2) a list.
 
-    Of its g items t stand before a given position; of the N others h are among these with the
-    hypergeometric probability C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
+    The run has g items, and t of them are before a position. N of the other g - 1 items are judged
+    and not relevant. The probability that h of these N are before the position is hypergeometric:
+    C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
     """
     cut = slice(k - 1, k)
     start, end = (x[..., cut] for x in ties)

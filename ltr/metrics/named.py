@@ -1,4 +1,4 @@
-"""Metrics by their names, such as `ndcg@10`; also by those of ir_measures and of trec_eval."""
+"""Find metrics by name, such as `ndcg@10`; the names of ir_measures and trec_eval also work."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -120,7 +120,7 @@ POINTS = 1 << 17
 
 @dataclass(frozen=True)
 class Plan:
-    """The powers to average, and the noise of the item itself to average over.
+    """The powers whose sum is a discount, and the noise of the item itself.
 
     Args:
         powers: Their sum is the discount of rank r + 1.
