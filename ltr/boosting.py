@@ -31,7 +31,7 @@ FLOOR = 1e-3
 """The smallest Hessian of a row, relative to the mean over all rows."""
 
 TILE_ROWS = 1 << 16
-"""So many rows, of lists of similar lengths, are given to a loss at a time."""
+"""This many rows, of lists of similar lengths, are passed to a loss at a time."""
 
 
 def objective(
@@ -78,7 +78,7 @@ def objective(
     Args:
         loss: any loss that needs only scores, labels and weights.
         max_step: > 0, in units of the scores. Larger values take larger steps where a loss is flat;
-            1e9 leaves the Hessian as it is. Default: 1, chosen on the validation lists of OHSUMED.
+            1e9 leaves the Hessian unchanged. Default: 1, chosen on the validation lists of OHSUMED.
         probes: >= 1. Each costs a second backward pass.
         seed: of the probes and of the random numbers of the loss.
 

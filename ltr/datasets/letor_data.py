@@ -26,7 +26,7 @@ class LetorDataModule(ListDataModule):
         fold: which fold, if there are folds.
         batch_size: lists in a batch, in each process.
         transform: of the features, fitted on the training lists; None for `TableTransform()`,
-            which fills in missing values and standardizes. `NoTransform()` leaves them as they are.
+            which fills in missing values and standardizes. `NoTransform()` leaves them unchanged.
         num_features: how many features there are; None takes the largest index in any split.
         sort_by_qid: see `read_letor`.
         validation: if there is no validation file, the fraction of the training lists to hold out

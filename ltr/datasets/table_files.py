@@ -436,8 +436,8 @@ def kind_of_table(file: Path) -> str:
         raise ValueError("LETOR text has no columns: take TableDataModule or read_letor")
     if not kind:
         raise ValueError(
-            "a table must end in .csv, .tsv, .parquet or .pq, or in .txt or another ending of "
-            "LETOR text (text may be compressed)"
+            "a table must end in .csv, .tsv, .parquet or .pq, or like LETOR text, such as .txt "
+            "(text may be compressed)"
         )
     return kind
 

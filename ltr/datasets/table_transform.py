@@ -91,8 +91,8 @@ class TableTransform(FeatureTransform):
         """Learn medians, missing columns and levels from the documents of the training lists.
 
         Args:
-            features: (documents, d), NaN where missing; d may be 0 where there are categories.
-            categories: (documents, c), codes from 0; None where there are none.
+            features: (documents, d), NaN where missing; d may be 0 if there are categories.
+            categories: (documents, c), codes from 0; None if there are no categories.
             labels: (documents,), for the argument `features`, if that has `fits_labels`.
 
         Returns:

@@ -179,7 +179,7 @@ def model_card(
         "",
     ]
     if evaluation is None:
-        lines.append("No test lists were given at the export.")
+        lines.append("No test lists were passed to the export.")
     else:
         rows = [
             (name, f"{x.mean:.4f}", f"{x.low:.4f} to {x.high:.4f}")

@@ -60,7 +60,7 @@ def evaluate_reranker(
         seed: seed of the draws.
         batch_size: documents scored at a time. Default: the evaluator's, or 32.
         prompt_name: of the model's prompts. Default: the evaluator's, or none.
-        name: what is evaluated, for tables and plots.
+        name: a name for the scores, in tables and plots.
 
     Raises:
         ValueError: data is none of these, a row lacks a column, labels do not match the documents,
@@ -110,7 +110,7 @@ def compare_training(
 
     Args:
         trainer: of the model; its `train` is called once.
-        data: what to evaluate on, see `evaluate_reranker`.
+        data: the lists to evaluate on; see `evaluate_reranker`.
         metric: such as "ndcg@10", the default.
         resume_from_checkpoint: passed to the trainer's `train`. "before" is then the trainer's
             current model, and not that of the checkpoint.

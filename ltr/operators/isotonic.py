@@ -223,10 +223,10 @@ class IsotonicSort(nn.Module):
     - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
-    There is no matrix, so this is not a `SortOperator`: `forward` returns the values. As the
-    temperature falls, they become exactly the sorted values. As it grows all tend to the mean of
-    the scores (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the
-    values is that of the scores; with kl this holds for the exponentials.
+    There is no matrix, so this is not a `SortOperator`: `forward` returns the values. At a low
+    temperature they are exactly the sorted values. As it grows, all tend to the mean of the scores
+    (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the values is that
+    of the scores; with kl this holds for the exponentials.
 
     Args:
         temperature: the strength of the regularization, in ranks per unit of the scores (the

@@ -216,7 +216,7 @@ class LapSum(KernelRank, SortOperator):
     - `top_k`: memberships p_i = F((s_i - b_k) / temperature), with b_k such that their sum is k.
     - `permutation`: row i is the soft top-i minus the soft top-(i - 1), so P[i, j] is
       F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), the probability that item j,
-      with Laplace noise, falls between two thresholds. It is doubly stochastic.
+      with Laplace noise, is between two thresholds. It is doubly stochastic.
     - `sort`: soft sorted scores without a matrix: the thresholds for 1/2, 3/2, ... items.
 
     As the temperature approaches 0, all tend to the hard results (tied items share equally). As it

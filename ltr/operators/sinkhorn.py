@@ -286,7 +286,7 @@ class SinkhornSort(SortOperator):
 
         The milestones are the windows of one item's mass around each level, and the gaps between
         them. The hard limit is `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and
-        the limit as epsilon falls to 0.
+        the limit as epsilon approaches 0.
 
         Args:
             levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
