@@ -31,13 +31,13 @@ FLOOR = 1e-3
 """The smallest Hessian of a row, relative to the mean over all rows."""
 
 TILE_ROWS = 1 << 16
-"""So many rows, of lists of similar lengths, are given to a loss at a time."""
+"""This many rows, of lists of similar lengths, are passed to a loss at a time."""
 
 
 def objective(
     loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
 ) -> "Objective":
-    """Return a loss as an objective of boosted trees.
+    """Return a loss as an objective on which LightGBM and XGBoost can train.
 
     `LGBMRanker(objective=objective(loss))` trains on it, and so does
     `xgboost.train(params, data, obj=objective(loss).xgboost)`. XGBoost's `XGBRanker` refuses any
@@ -78,7 +78,7 @@ def objective(
     Args:
         loss: any loss that needs only scores, labels and weights.
         max_step: > 0, in units of the scores. Larger values take larger steps where a loss is flat;
-            1e9 leaves the Hessian as it is. Default: 1, chosen on the validation lists of OHSUMED.
+            1e9 leaves the Hessian unchanged. Default: 1, chosen on the validation lists of OHSUMED.
         probes: >= 1. Each costs a second backward pass.
         seed: of the probes and of the random numbers of the loss.
 
@@ -104,7 +104,7 @@ def objective(
 
 
 def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
-    """Return a metric of `ltr.metrics` as an evaluation during boosting.
+    """Return a metric of `ltr.metrics` in the form that LightGBM and XGBoost use during training.
 
     `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates each
     `eval_set` by it, and early stopping uses it. Without `metric="None"` LightGBM adds its own
@@ -112,9 +112,9 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
     early stopping recognizes by their names that NDCG and MAP should be high. For other metrics
     give `maximize=True`.
 
-    The value is the mean over the lists with a value, weighted by the mean weight of each list. If
-    weights differ within a list, the metric must have item weights. A list without a relevant row
-    counts as 0 in NDCG; in LightGBM it counts as 1.
+    The result is the mean over the lists that have a value, weighted by the mean weight of each
+    list. If weights differ within a list, the metric must have item weights. A list without a
+    relevant row counts as 0 in NDCG; in LightGBM it counts as 1.
 
     Args:
         metric: a metric of `ltr.metrics`. Its options for several updates are not used.

@@ -171,7 +171,7 @@ def remove_leftovers(folder: str | PathLike[str]) -> list[Path]:
     that `atomic_write` did not name stay too. A file that cannot be removed stays too.
 
     Args:
-        folder: where to look, without its subfolders; it need not be there.
+        folder: where to look, without its subfolders; it need not exist.
 
     Returns:
         The files removed.

@@ -182,9 +182,9 @@ def truncated(
     """Return `discount`, set to 0 after rank k. All losses and metrics share this cutoff.
 
     Args:
-        discount: Maps ranks (..., n) to discounts (..., n).
+        discount: maps ranks (..., n) to discounts (..., n).
         k: A whole number >= 1.
-        exact: Whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
+        exact: whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
             by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
             That tail decreases like one over the distance. So items far after k, such as all items
             of a long list before training, still have a gradient; an exponential tail would

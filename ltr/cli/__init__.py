@@ -11,23 +11,23 @@
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
-configurations override earlier ones. Recipes come with ltr, or lie in the folder `recipes`: `sort`
-is then `recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The
+configurations override earlier ones. Recipes come with ltr or are in the folder `recipes`: there,
+`sort` is `recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The
 command prints the file that it reads. Any option of the model, the data or the trainer may follow,
 such as `--model.loss.operator.temperature 0.2`. `--print_config` prints the result.
 
-A class of your own has its module before it: `own.MyLoss` of `own.py` in the working folder. Code
-of this folder is imported only if a command names it: by such a class, by a configuration that does
-not come with ltr, or by `--trust`.
+Name a class of your own with its module: `own.MyLoss` for `MyLoss` in `own.py` in the working
+folder. Code in this folder is imported only if a command refers to it: by such a class, by a
+configuration that does not come with ltr, or by `--trust`.
 
 Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `predict`, `test` and `export`
 take a checkpoint, `best` or `last` of the newest run, the folder of a run, a folder that
 `NeuralRanker.save`, `Blend.save` or an export wrote, or an ONNX file. `fit --ckpt_path last`
 resumes the newest run.
 
-A wrong option, class, value or file gives one line on stderr and exit code 2. Training that fails
-does so too. An interrupted run exits with code 130, a terminated one with 143; both write
-`last.ckpt`. Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
+A wrong option, class, value or file gives one line on stderr and exit code 2. So does a failed
+training. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
+Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
 
 This module imports neither torch nor lightning; only the commands that need them do.
 """
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `ltr` with these arguments.
 
     Args:
-        argv: what follows `ltr` on the command line. Default: this process's own arguments.
+        argv: the arguments after `ltr` on the command line. Default: this process's arguments.
 
     Returns:
         The exit code: 0; 2 for a mistake in the command, the configuration or the data, reported
@@ -112,11 +112,11 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
 
     Args:
         run: the program; it returns the exit code.
-        name: stands before a mistake.
+        name: printed before the message of a mistake.
         again: the command that resumes the program after an interrupt, if there is one.
 
     Returns:
-        The exit code, as of `main`.
+        The exit code; see `main`.
 
     >>> guarded(lambda: 0, "ltr")
     0
@@ -147,7 +147,7 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open streams that are closed, as stdout by `>&-`: else a file would get their numbers."""
+    """Open streams that are closed, as stdout by `>&-`: a file would get their numbers."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))

@@ -26,12 +26,12 @@ class CheckpointGuard(Callback):
       callback opens or removes, as Lightning's `ModelCheckpoint` does.
     - The state of loops and schedulers must have the form of this run's own: Lightning would set
       any attribute.
-    - Once the data are set up, and until the first batch is done, an error of any kind is about the
-      checkpoint.
+    - After the data are set up, and until the first batch is done, every error is taken as an error
+      of the checkpoint.
 
     Args:
         path: the file, or None.
-        content: what it holds.
+        content: the content of the file.
 
     >>> CheckpointGuard("last.ckpt", {"loops": []}).path
     'last.ckpt'
@@ -44,7 +44,7 @@ class CheckpointGuard(Callback):
         self._restores, self._begins = False, path is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Name the checkpoint in errors from now on; before, Lightning has set up the data."""
+        """Name the checkpoint in errors from now on: Lightning has set up the data before."""
         self._restores = self.path is not None
 
     def on_load_checkpoint(
@@ -69,13 +69,13 @@ class CheckpointGuard(Callback):
         _check_like(self._schedulers, own, "lr_schedulers")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """All is restored."""
+        """Everything is restored."""
         self._restores = False
 
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
     def on_train_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-        """All of them have been used, unless `fit` validates before its first training batch."""
+        """The states have been used, unless `fit` validates before its first training batch."""
         fits = trainer.state.fn == TrainerFn.FITTING
         self._begins = self._begins and fits and not trainer.training
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 The store is a folder of shards and a manifest. `ltr fit`, `test` and `predict` take it instead
-of a table; its lists are read from the disk as they are needed. The conversion takes at most 1 GiB
-of memory. If it is stopped, the same command starts again: a store is whole or not there.
+of a table; its lists are read from the disk on demand. The conversion takes at most 1 GiB of
+memory. If it is stopped, the same command starts again: a store is either complete or absent.
 
   ltr convert train.parquet --out train.store --qid query --label grade
   ltr convert 'msn/Fold1/train.txt' --out train.store
@@ -84,12 +84,17 @@ def _parser() -> LineParser:
     add("--out", required=True, metavar="STORE", help="the folder of the store")
     for name, (nargs, about) in _COLUMNS.items():
         add(f"--{name.replace('_', '-')}", nargs=nargs, metavar="COLUMN", help=about)
-    add("--max-levels", type=int, default=256, help="of a category with codes; default: 256")
+    add(
+        "--max-levels",
+        type=int,
+        default=256,
+        help="most levels of a category with a code; default: 256",
+    )
     add("--missing", choices=["keep", "error"], default="keep", help="missing features")
     add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
-    add("--shard-mb", type=float, default=64, help="megabytes of a shard, about; default: 64")
+    add("--shard-mb", type=float, default=64, help="approximate megabytes of a shard; default: 64")
     add("--ray", action="store_true", help="each file by itself, on all CPUs of a Ray cluster")
-    add("--ray-workers", metavar="N", type=int, help="the same, in N workers")
+    add("--ray-workers", metavar="N", type=int, help="like --ray, in N workers")
     add("--quiet", action="store_true", help="no progress bar")
     return parser
 

@@ -21,15 +21,15 @@ class PublishedSet:
     Attributes:
         name: its name in papers.
         about: a description in one line.
-        layout: the files that its publisher ships, by their paths in the folder to give as `root`.
+        layout: the files of its publisher, by their paths in the folder `root`.
         features: the number of features of a document.
         labels: the smallest and the largest grade.
         folds: the number of folds; 1 is a single split.
         source: the page of its publisher.
-        terms: what the publisher allows, and how sure that is.
+        terms: what the publisher allows, and how certain that is.
         queries: the number of queries; None if unknown.
         documents: the number of documents; None if unknown.
-        splits: the split in words, if it is not that of the folds.
+        splits: the split in words, if it differs from that of the folds.
         notes: what a reader of the files must know.
         sets: the number of sets of files in the folder; `fold` chooses one.
     """

@@ -39,14 +39,14 @@ def as_user_error(error: Exception) -> str | None:
     >>> as_user_error(FileNotFoundError(2, "No such file or directory", "train.txt"))
     'train.txt: No such file or directory'
     >>> as_user_error(RuntimeError("gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
-    'another process of this run has ended: what it said tells the cause'
+    'another process of this run has failed; see its message'
     >>> as_user_error(KeyError("x")) is None
     True
     """
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(f"{error.filename}: {error.strerror}")
     if isinstance(error, RuntimeError) and _LOST.search(str(error)):
-        return "another process of this run has ended: what it said tells the cause"
+        return "another process of this run has failed; see its message"
     if isinstance(error, (CommandError, ValueError)):
         return innermost(str(error)) or type(error).__name__
     # Lightning raises this for options that exclude each other; then its module is loaded

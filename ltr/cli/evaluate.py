@@ -225,7 +225,7 @@ def _empty(text: str) -> str | float:
 
 
 def _names(files: Sequence[str], columns: "Columns") -> list[list[str]]:
-    """Return a name for each model: the file's stem, its path if stems are equal, or the column."""
+    """Return a name for each model: the file's stem (its path if stems are equal) or the column."""
     stems = [_stem(path) for path in files]
     if len(set(stems)) < len(stems):
         stems = list(files)

@@ -1,6 +1,6 @@
-"""Explain in one line what is wrong with a command line.
+"""Explain the mistake in a command line in one line.
 
-jsonargparse reports every type that a value could have had, over many lines. `explain` keeps the
+jsonargparse reports every type that the value could have, over many lines. `explain` keeps the
 innermost cause, names its option, and suggests the most similar known name.
 """
 
@@ -20,7 +20,7 @@ _PACKAGES = (
     *("ltr.datasets", "ltr.losses", "ltr.metrics", "ltr.models", "ltr.modules", "ltr.operators"),
     *("torch.optim", "torch.optim.lr_scheduler", "lightning.pytorch.callbacks", "torch.nn.modules"),
 )
-"""Where names are looked for that may be meant."""
+"""Where similar names are searched for."""
 
 _GROUP = re.compile(r"Group '(\S+)' does not accept option '(\S+)'")
 _UNKNOWN = re.compile(r"(?:unrecognized arguments: --|Option ')([\w.]+)")
@@ -33,7 +33,7 @@ def explain(parser: ArgumentParser, args: list[str], report: str) -> str:
     Args:
         parser: the parser that refused the arguments.
         args: the arguments, `--config` with files only.
-        report: what it said.
+        report: the message of the parser.
     """
     given = given_options(args)
     cause, option = innermost(report), _option_of(report)

@@ -16,7 +16,7 @@ def run(command: str, args: list[str]) -> int:
 
     Args:
         command: "export".
-        args: what follows it on the command line.
+        args: the arguments after it on the command line.
 
     Returns:
         The exit code, 0.
@@ -38,7 +38,9 @@ def run(command: str, args: list[str]) -> int:
     parser.add_argument(
         "--out", required=True, help="a file (.onnx, .pt2), or a folder for all files"
     )
-    parser.add_argument("--opset", type=int, default=17, help="of ONNX (default: 17)")
+    parser.add_argument(
+        "--opset", type=int, default=17, help="version of the ONNX operators (default: 17)"
+    )
     parser.add_argument(
         "--per-document", action="store_true", help="inputs are documents (N, d), not lists"
     )

@@ -22,8 +22,8 @@ MODEL = (
 OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "Data (of a table; LETOR folders have --data.root, `ltr fit --config letor`)": {
         "--data.path TABLE": (_ALL, "CSV, Parquet, LETOR text, or a store of `ltr convert`"),
-        "--data.qid COLUMN": (_ALL, "the query of a row; a model of a table knows it"),
-        "--data.label COLUMN": (("fit", "validate", "test"), "the relevance of a row, >= 0"),
+        "--data.qid COLUMN": (_ALL, "the query of each row; a model trained on a table knows it"),
+        "--data.label COLUMN": (("fit", "validate", "test"), "the relevance of each row, >= 0"),
         "--data.doc_id COLUMN": (("predict",), "the names of the documents, for the output"),
         "--data.validation 0.2": (_FIT, "fraction of the queries to hold out for validation"),
         "--data.val_path TABLE": (("fit", "validate"), "a table to validate on"),
@@ -48,7 +48,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         "--format NAME": (("predict",), "csv, parquet or trec, if the name does not tell"),
     },
     "Machine": {
-        "--trainer.accelerator NAME": (_ALL, "cpu, cuda or mps; default: what there is"),
+        "--trainer.accelerator NAME": (_ALL, "cpu, cuda or mps; default: what exists"),
     },
     "More": {
         "--ray-workers N": (("fit", "predict"), "on a Ray cluster; --ray takes all of its CPUs"),
@@ -56,7 +56,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         "--help-all": (_ALL, "list all options"),
     },
 }
-"""The options by group: the commands that each is shown for, and what it is."""
+"""The options by group, each with the commands that show it and a description."""
 
 
 def short_help(command: str) -> str:

@@ -95,7 +95,7 @@ class RankingCLI(LightningCLI):
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
         trainer: options of the Trainer, as objects, instead of those in `args`.
         model: the file or folder of the model that `--ckpt_path` names, or None.
-        alone: whether that is all that is known of the model.
+        alone: whether only `--ckpt_path` says which model to use, and no configuration.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -146,7 +146,7 @@ class RankingCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add options for the callbacks, the checkpoint to start from and the predictions."""
+        """Add options for the callbacks, the initial checkpoint and the predictions."""
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")

@@ -35,8 +35,8 @@ def find_model(value: str, root: Path | None = None, *, resume: bool = False) ->
     """Return the file or the folder of a model.
 
     Args:
-        value: what the user gave; see the module.
-        root: the folder of the runs that `best` and `last` are of. Default: that of the newest
+        value: the user's argument; see the module.
+        root: the folder whose runs `best` and `last` refer to. Default: the one with the newest
             checkpoint of this name in the folder `runs`.
         resume: whether to resume a training: the folder of a run stands for its `last.ckpt`, and
             the result is None if there is no `last` yet. Default: the folder stands for
@@ -75,7 +75,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_of_table(path: Path) -> bool:
-    """Return whether a model knows the columns of the table that it was trained on.
+    """Return whether a model has the columns of the table that it was trained on.
 
     Raises:
         ValueError: it is damaged, or a program of `torch.export`.
@@ -96,7 +96,7 @@ def is_blend(path: Path) -> bool:
     """Return whether a model is a folder that `Blend.save` wrote.
 
     Raises:
-        ValueError: it is a folder, and damaged.
+        ValueError: it is a damaged folder.
     """
     return path.is_dir() and "rankers" in read_folder(path)[0]
 
@@ -172,7 +172,7 @@ def _onnx(path: Path) -> "OnnxRanker":
 
 
 class _Joined(nn.Module):
-    """Put features and codes of categories side by side: the transform is inside the ONNX file."""
+    """Concatenate features and codes of categories: the transform is inside the ONNX file."""
 
     within_list, takes_missing = False, True
 

@@ -44,7 +44,7 @@ def connect(workers: int) -> int:
     """Connect to the cluster that `RAY_ADDRESS` names, or start one on this machine.
 
     Args:
-        workers: how many are wanted; 0 for as many as there are CPUs.
+        workers: the number of workers; 0: one for each CPU.
 
     Returns:
         The number of workers.
@@ -91,10 +91,10 @@ def map_items(
     A worker keeps its process, and so its imports, from one map to the next.
 
     Args:
-        work: takes an item and `given`, and returns it with more.
+        work: takes an item and `given`, and returns the item with results.
         items: each has a `number`.
         given: arguments of `work`, the same for all items.
-        workers: how many there are; by default, one an item.
+        workers: the number of workers; by default, one per item.
         on_gpu: whether each worker has a GPU.
 
     Raises:
@@ -140,7 +140,7 @@ def _call(item: dict[str, Any], tasks: Sequence[Callable[[], None]]) -> dict[str
 
 
 def enter(folder: str, path: list[str]) -> None:
-    """Work in the user's folder, and import modules from it if the driver does."""
+    """Change to the user's folder, and import modules from it if the driver does."""
     os.chdir(folder)
     if folder in path and folder not in sys.path:
         sys.path.append(folder)

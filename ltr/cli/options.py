@@ -37,7 +37,7 @@ class Given(NamedTuple):
 
 
 def without_nesting(option: str) -> str:
-    """Return an option's name without `init_args` and `class_path`.
+    """Return the name of an option without `init_args` and `class_path`.
 
     >>> without_nesting("model.init_args.loss.class_path")
     'model.loss'

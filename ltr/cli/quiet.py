@@ -1,4 +1,4 @@
-"""Filter those messages and warnings of Lightning that do not help a user of `ltr`."""
+"""Filter the messages and warnings of Lightning that do not help a user of `ltr`."""
 
 import logging
 import sys

@@ -127,11 +127,11 @@ def used_files(args: list[str]) -> list[str]:
 
 
 def names_own_code(args: list[str]) -> bool:
-    """Return whether arguments name code of the working folder, so that it may be imported.
+    """Return whether the arguments refer to code in the working folder, so that it may be imported.
 
     They do if they name a configuration that does not come with ltr, a package after `--trust`, or
-    a class of a module in the working folder, such as `own.Loss`. Otherwise nothing of this folder
-    is ever imported, so a stranger's folder is safe.
+    a class of a module in the working folder, such as `own.Loss`. Otherwise nothing is imported
+    from this folder, so a stranger's folder is safe.
 
     >>> names_own_code(["--config", "digits", "--trainer.max_epochs", "3"])
     False

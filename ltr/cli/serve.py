@@ -11,7 +11,7 @@ def run(command: str, args: list[str]) -> int:
 
     Args:
         command: "serve".
-        args: what follows it on the command line.
+        args: the arguments after it on the command line.
 
     Returns:
         The exit code, 0.
@@ -28,7 +28,9 @@ def run(command: str, args: list[str]) -> int:
         "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
     )
     parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any free one")
-    parser.add_argument("--threads", type=int, default=1, help="of one list's score (default: 1)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="CPU threads for the scores of one list (default: 1)"
+    )
     parser.add_argument("--max-documents", type=int, default=1000, help="of a list")
     parser.add_argument("--max-lists", type=int, default=100, help="of a request")
     parser.add_argument("--max-bytes", type=int, default=16_000_000, help="of a request")

@@ -37,13 +37,12 @@ def load_letor(
     The lists have no `rows`.
 
     The store is a folder in the user's cache folder, or in `cache_dir`, named after the source and
-    its path; nothing is written into the source's folder. It is written in little memory, like a
-    store of `ltr convert`. Its lists are read from the disk on demand (`StoredLists`). Its
-    checksums are verified before it is used. It is written again if the source, its file of group
-    sizes or an argument has changed. If it is damaged, it is written again with a warning. A change
-    of the source is found by its size, modification time, change time or inode. If the cache cannot
-    be written, the lists are read into memory, with a warning. Any folder of the cache may be
-    deleted at any time.
+    its path; nothing is written into the source's folder. Writing it takes little memory, as in
+    `ltr convert`. Its lists are read from the disk on demand (`StoredLists`), after its checksums
+    are verified. It is written again if the source, its file of group sizes or an argument has
+    changed. If it is damaged, it is written again with a warning. The source counts as changed if
+    its size, modification time, change time or inode differs. If the cache cannot be written, the
+    lists are read into memory, with a warning. Any folder of the cache may be deleted at any time.
 
     Args:
         path: see `read_letor`.
@@ -104,7 +103,7 @@ def _load(
     try:
         cache = _cache_folder(reader.files, cache_dir)
     except RuntimeError as error:
-        _log.warning("%s is read each time: %s", name, error)
+        _log.warning("%s is read each time, not from the cache: %s", name, error)
         return None
     try:
         return _open(cache, source)
@@ -153,7 +152,7 @@ def _cache_folder(files: Sequence[Path], cache_dir: str | PathLike[str] | None) 
 
 
 def _name(files: Sequence[Path]) -> str:
-    """Return the path of a file, or of the first of several with the number of the others."""
+    """Return the path of one file, or the first of several paths and the number of the others."""
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 

@@ -19,12 +19,12 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (N, d), `lengths` int64 (B,), `qid`, B strings, and, if the items have
-        them, `labels` float32 (N,), `doc_ids`, N strings, and every other tensor (n, ...) of the
-        items as (N, ...). A filler is a list of length 0.
+        `features` float32 (N, d), `lengths` int64 (B,) and `qid` (B strings). If the items have
+        them, also `labels` float32 (N,), `doc_ids` (N strings), and every other tensor (n, ...) of
+        the items as (N, ...). A filler is a list of length 0.
 
     Raises:
-        ValueError: there is no item, or the items' tensors differ in more than their length.
+        ValueError: there are no items, or their tensors differ in more than their length.
 
     >>> from ltr.datasets import ListDataset
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -65,13 +65,12 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (B, n, d), `mask` bool (B, n), `qid`, B strings, and, if the items
-        have them, `labels` float32 (B, n) and `doc_ids`, B lists of strings (the real documents
-        alone). Every other tensor (n, ...) of the items, such as `weights`, is padded with 0 in the
-        same way.
+        `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the items have
+        them, also `labels` float32 (B, n) and `doc_ids` (B lists of strings, without padding).
+        Every other tensor (n, ...) of the items, such as `weights`, is also padded with 0.
 
     Raises:
-        ValueError: there is no item, or the items' tensors differ in more than their length.
+        ValueError: there are no items, or their tensors differ in more than their length.
 
     >>> from ltr.datasets import ListDataset
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -93,7 +92,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
         batch: ragged, as the data modules give it; see `collate_ragged`.
 
     Returns:
-        The padded batch; see `collate_lists`. All of its lists may be empty: n is at least 1.
+        The padded batch; see `collate_lists`. n is at least 1, even if all lists are empty.
 
     >>> batch = {"features": torch.tensor([[1.0], [2.0], [3.0]]), "lengths": torch.tensor([1, 2])}
     >>> pad_batch(batch)["features"].shape

@@ -53,16 +53,16 @@ def convert(
 
     Lists and documents keep the order in which they first appear. If the rows of a query are not
     together, DuckDB groups them. Its temporary files in `out` are about as large as the store. The
-    store is either complete or absent. After a kill, the next conversion removes the remains and
-    starts again. If two processes convert the same source, one waits and uses the store of the
-    other. The memory grows only with the number of lists, by 8 bytes each, and with the longest
-    list.
+    store is either complete or absent. If a conversion is killed, the next one removes its files
+    and starts again. If two processes convert the same source, one waits and uses the store of the
+    other. Memory grows only with the longest list and with the number of lists, by 8 bytes for
+    each.
 
     Args:
         source: what `TableDataModule` takes: a file, a folder or a pattern of LETOR text, CSV or
             Parquet. A query may be in several files.
         out: the folder of the store. It must be new or empty, or hold a store of this source or
-            what is left of a conversion.
+            files of an interrupted conversion.
         qid: the column of the query; None for LETOR text.
         label: the column of the labels; None for LETOR text, or if there are none.
         weight: see `Schema`.
@@ -71,20 +71,18 @@ def convert(
         doc_id: see `Schema`.
         features: see `Schema.infer`.
         categories: see `Schema.infer`.
-        max_levels: how many levels of a category have a code of their own, the most frequent ones
-            in the source.
-        missing: "keep" keeps missing features; "error" refuses them.
-        sort_by_qid: gather the lines of a qid that comes back in LETOR text, which is an error
-            otherwise. The rows of other tables are always gathered.
-        shard_bytes: the bytes of a shard, about.
+        max_levels: see `Schema.fit_levels`.
+        missing: see `read_table`.
+        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        shard_bytes: the approximate size of a shard in bytes.
         watch: called with the progress: bytes read, bytes in all, documents. If the rows have to be
-            grouped, all is read twice more: it is called with 0 documents, and the numbers start
-            again.
-        run_tasks: called with a task for each file, if there are several. A task converts a file by
-            itself, and `run_tasks` runs them in any order and in any process, such as those of a
-            cluster (`ltr convert --ray`). The lists and their order are the same; shards end where
-            a file ends. A query must then be in one file; lists of group sizes are counted on from
-            file to file. `watch` is not called.
+            grouped, the source is read twice more. `watch` is then called with 0 documents, and the
+            numbers start again.
+        run_tasks: called with a task for each file, if there are several. Each task converts one
+            file. `run_tasks` may run them in any order and in any process, such as those of a
+            cluster (`ltr convert --ray`). The lists and their order are the same, but no shard has
+            documents of two files. All rows of a query must be in one file. Lists from group sizes
+            are numbered through all files. `watch` is not called.
 
     Returns:
         The lists of the store.
@@ -93,7 +91,7 @@ def convert(
         ValueError: an argument is wrong, or `read_letor` or `read_table` would refuse the source.
             The message names the file and the line, or the row and the column. With `run_tasks`, a
             query in two files is an error that names both.
-        OSError: a file cannot be written, as on a full disk.
+        OSError: a file cannot be written, for example because the disk is full.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -145,7 +143,7 @@ def convert(
 def write_rows(
     writer: StoreWriter, rows: LetorReader | RowStream, watch: Watch | None = None
 ) -> None:
-    """Write rows as a store, in their order, or grouped if a list may continue later and does."""
+    """Write rows as a store; group them if a list returns after another one and that is allowed."""
     if not rows.gathers:  # the reader refuses it
         writer.write(rows.chunks(watch))
         return
@@ -160,9 +158,9 @@ def write_rows(
 
 
 def letor_source(reader: LetorReader) -> dict[str, Any]:
-    """Return the data that tell whether a store was made from these files with a reader's options.
+    """Return data that identify the files and the reader's options from which a store is made.
 
-    A change of a file is found by its size, modification time, change time or inode.
+    A file counts as changed if its size, modification time, change time or inode differs.
     """
     groups = [one and [str(one.resolve()), *stamp(one)] for one in reader.group_files]
     return {
@@ -176,7 +174,7 @@ def letor_source(reader: LetorReader) -> dict[str, Any]:
 
 
 def stamp(path: Path) -> list[int]:
-    """Return values that change if a file does."""
+    """Return values by which a change of a file is noticed."""
     # `cp -p` over a file keeps size and modification time, but not the time of the change
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
@@ -190,7 +188,7 @@ def _stamps(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path, source: dict[str, Any]) -> None:
-    """Raise an error if a folder holds anything else."""
+    """Raise an error if a folder holds anything but a store of this source."""
     if is_store(folder):
         if open_store(folder).store.source != source:
             raise ValueError(

@@ -31,10 +31,10 @@ class DateFinder:
 
     Args:
         columns: of the table, with their types.
-        skip: columns that are not looked at.
+        skip: columns to ignore.
 
     Attributes:
-        open: the columns that need more rows for a decision.
+        open: the columns that cannot be decided without more rows.
 
     >>> table = pa.table({"day": ["2024-12-31", None], "x": [1, 2], "shop": ["a", "2024-12-31"]})
     >>> finder = DateFinder(table.schema)
@@ -70,7 +70,7 @@ class DateFinder:
         self._rows += table.num_rows
 
     def found(self) -> dict[str, tuple[Zone, int]]:
-        """Return the zone of each column of dates, and 2 if a value has a time of day, else 1.
+        """Return each date column's zone and number of features: 2 with a time of day, else 1.
 
         Raises:
             RowError: some values of a column of text have an offset, and others have none.
@@ -136,7 +136,7 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
     Args:
         column: of dates or times of any unit, or text.
         name: of the column, for errors.
-        zone: that text must have.
+        zone: the zone that dates in text must have.
 
     Raises:
         RowError: a date is out of range, or a text is not a date of this zone.

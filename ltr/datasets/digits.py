@@ -15,9 +15,8 @@ _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 class DigitsDataModule(ListDataModule):
     """A small data set that needs no download: lists of handwritten digits.
 
-    Lists of images from scikit-learn's bundled digits, 1,797 of 8x8 pixels.
-
-    The images are split 60 : 20 : 20 into train, validation and test, so that none is in two
+    The lists have images from scikit-learn's bundled digits: 1,797 images of 8x8 pixels. 60 % of
+    the images are for training, 20 % for validation and 20 % for testing. No image is in two
     splits. The lists of a split are drawn from its images; an image occurs at most once in a list.
     Splits and lists depend only on `seed`. Features are the 64 pixels, from 0 to 1. The label is
     the digit, so a well-ranked list has its nines first. `doc_ids` are the images' numbers in
@@ -25,7 +24,7 @@ class DigitsDataModule(ListDataModule):
 
     With `scale` s > 1 each list has its own scale of grades, like lists judged by different people.
     The labels of a list are the digits times a random factor, uniform in its logarithm from 1 / s
-    to s. Then a label alone does not tell the digit; only the order inside a list does.
+    to s. Then a label alone does not tell the digit; only the order within the list has a meaning.
 
     Args:
         list_size: images in a list.

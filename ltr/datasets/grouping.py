@@ -71,8 +71,8 @@ def group_chunks(
 ) -> Generator[ListDataset, None, None]:
     """Yield the documents again, with those of a qid together, in the order of first appearance.
 
-    Up to some 100 GiB, the memory depends neither on the number of documents nor on that of their
-    features. For more data, each file has more than 200 MB and is held three times.
+    Up to some 100 GiB of data, the memory does not depend on the number of documents or features.
+    For more data, each file has more than 200 MB and is in memory three times.
 
     Args:
         keys: all documents, for their qids and `rows`. They may lack other columns.

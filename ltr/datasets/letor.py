@@ -1,7 +1,7 @@
 """Read lists from LETOR / svmlight text, the usual form of published data sets.
 
 The compiled parser (`ltr.datasets.svmlight_jit`) reads the usual lines, block by block. It leaves
-any other line to the strict parser, which reports what is wrong.
+any other line to the strict parser, which reports the error.
 """
 
 import math
@@ -40,7 +40,7 @@ _MISSING = (b"NULL", b"NaN", b"nan")
 _FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # a qid, and a feature `1:0.7`
 
 Watch = Callable[[int, int, int], object]
-"""Called with how far a reader is: bytes read, bytes in all, documents."""
+"""Called with the progress of a reader: bytes read, bytes in all, documents."""
 
 
 def read_letor(
@@ -54,24 +54,26 @@ def read_letor(
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
     The file may be plain, gzip, bzip2, xz, zstd or a zip of one file; its first bytes decide. Lines
-    end with LF or CRLF, and have at most 64 MiB. Blank lines, lines with only a comment, and blanks
-    at the end of a line are allowed. A feature that a line omits is 0. If any line has a comment,
-    the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`,
-    any other comment gives its text, and a line without a comment gives the empty string.
-    LightGBM's files have no qid. They have a file of group sizes beside them (`rank.train.query` or
-    `rank.train.group` for `rank.train`), and their lists are named "1", "2", ...
+    end with LF or CRLF and are at most 64 MiB long. Blank lines, lines with only a comment, and
+    blanks at the end of a line are allowed. A feature that a line omits is 0. If any line has a
+    comment, the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives
+    `GX004-93-7097963`, any other comment gives its text, and a line without a comment gives the
+    empty string. LightGBM's files have no qid. They have a file of group sizes beside them
+    (`rank.train.query` or `rank.train.group` for `rank.train`), and their lists are named "1", "2",
+    ...
 
     Args:
         path: the file.
         num_features: the number of features; a larger index is an error. Default: the largest
             index in the file (at most 1,048,576).
-        sort_by_qid: gather the lines of a qid that comes back after another qid. Lists and
-            documents keep the order in which they first appear. By default such a qid is an error.
+        sort_by_qid: whether the lines of a qid need not be together: they are gathered, and lists
+            and documents keep the order in which they first appear. By default, a qid that returns
+            after another one is an error.
         group_file: the file of group sizes. Default: the one beside `path`, if there is one.
         missing: "keep" reads the values `NULL`, `NaN` and `nan` as NaN; "error" refuses them.
 
     Returns:
-        The lists: features float32 (documents, num_features), NaN where missing. Where lines were
+        The lists: features float32 (documents, num_features), NaN where missing. If lines were
         gathered, `rows` has the original row of each document, from 0.
 
     Raises:
@@ -134,8 +136,8 @@ class LetorReader:
         missing: see `read_letor`.
 
     Attributes:
-        files: those that are read.
-        group_files: of each file the file of group sizes, or None.
+        files: the files that are read.
+        group_files: the file of group sizes of each file, or None.
         width: the largest index so far.
         schema: None, since the columns have no names.
         gathers: whether a qid may return after another one.
@@ -181,7 +183,7 @@ class LetorReader:
     def by_file(self) -> "list[LetorReader]":
         """Return a reader for each file; together they read the same lists as this one.
 
-        The numbers of lists from group sizes continue from file to file, as for this reader.
+        Lists from group sizes are numbered through all files, as by this reader.
 
         Raises:
             ValueError: the first documents or the group sizes are invalid.
@@ -358,7 +360,7 @@ class LetorReader:
             refuse_return(self.files, self.gathers)
 
     def _finish_file(self) -> None:
-        """Check what only the whole file shows."""
+        """Check what is known only after the whole file has been read."""
         if not self._documents:
             raise ValueError(f"{self._file}: the file must have at least one document, got none")
         if not self.width:
@@ -378,8 +380,8 @@ class LetorReader:
 class _Chunk:
     """The arrays that a chunk of the file is read into; see `svmlight_jit.parse`.
 
-    `state` has the position in the text, the number of lines before it, the numbers of documents
-    and of runs of one qid so far, and the largest index. The rows may be wider.
+    `state` has the position in the text, the number of lines before it, the number of documents and
+    of runs of one qid so far, and the largest index. The rows may be wider than that index.
     """
 
     def __init__(
@@ -463,8 +465,8 @@ def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int
         max_line: the bytes that a line may have.
 
     Returns:
-        The number of the first line of each block, the position in the file behind it, in bytes of
-        the file as it is, and the block.
+        For each block: the number of its first line, its end in the (compressed) file in bytes, and
+        its text.
 
     Raises:
         ValueError: `path` is no file, or a line is longer.
@@ -514,7 +516,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def refuse_return(files: Sequence[Path], gather: bool) -> None:
-    """Read the qids again, line by line, and raise the error that names the lines, if any."""
+    """Read the qids again, line by line; if one returns, raise an error that names the lines."""
     last: bytes | None = None
     runs: dict[bytes, tuple[Path, int, int]] = {}  # the last run of each qid: its lines in a file
     spelled: dict[bytes, bytes] = {}  # each qid by what is spelled alike

@@ -17,7 +17,7 @@ from ltr.shapes import check_at_least
 
 
 class LetorDataModule(ListDataModule):
-    """Lists from LETOR / svmlight files in their publishers' layout.
+    """Lists from a folder of LETOR / svmlight files: train, validation and test, or folds.
 
     Args:
         root: a folder with a train, a validation and a test file, plain or compressed, under any
@@ -26,19 +26,18 @@ class LetorDataModule(ListDataModule):
         fold: which fold, if there are folds.
         batch_size: lists in a batch, in each process.
         transform: of the features, fitted on the training lists; None for `TableTransform()`,
-            which fills in missing values and standardizes. `NoTransform()` leaves them as they are.
+            which fills in missing values and standardizes. `NoTransform()` leaves them unchanged.
         num_features: how many features there are; None takes the largest index in any split.
-        sort_by_qid: gather the lines of a list that are not together; otherwise that is
-            an error.
+        sort_by_qid: see `read_letor`.
         validation: if there is no validation file, the fraction of the training lists to hold out
-            for it, in [0, 1). A hash of the qid and `seed` decides, so that a query stays on its
-            side for ever. None holds out a fifth for `fit` and `validate`, 0 holds out none.
+            for it, in [0, 1). A hash of the qid and `seed` decides, so a query always stays on its
+            side. None: a fifth is held out for `fit` and `validate`. 0: none is held out.
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
-        cache_dir: the folder in which the lists are kept once read, such as `root`; None: the
-            user's cache folder.
-        missing: "keep" keeps the values `NULL` and NaN as missing; "error" refuses them.
+        seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
+        cache_dir: the folder for the cache, such as `root`; see `load_letor`. None: the user's
+            cache folder.
+        missing: see `read_letor`.
 
     Raises:
         ValueError: at construction for an argument out of range, in `setup` for files that are
@@ -101,7 +100,7 @@ class LetorDataModule(ListDataModule):
         super().setup(stage)
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Load the existing files; hold out lists for validation if the options ask for it."""
+        """Load the existing files; hold out validation lists if `validation` requires it."""
         files = self._files()
         splits = {
             split: self._prepared.pop(path, None) or self._load(path)

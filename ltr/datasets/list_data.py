@@ -26,24 +26,24 @@ VALIDATION = 0.2
 
 
 class ListDataModule(SplitDataModule):
-    """Base class of the data modules: a subclass writes `load_splits`.
+    """Base class of the data modules for lists; a subclass defines `load_splits`.
 
     The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
-    The transform is fitted on the training lists in `setup`. The model takes it over and saves it.
-    The order of training lists depends only on (seed, epoch).
+    The transform is fitted on the training lists in `setup`. The model adopts it and saves it. The
+    order of training lists depends only on (seed, epoch).
 
     Args:
         batch_size: lists in a batch, in each process.
         transform: fitted on the training lists in `setup`.
-        num_workers: processes that make batches; 0 for none but this one.
-        seed: of the shuffling, >= 0. Default: see `SplitDataModule`.
+        num_workers: processes that make batches; 0: the main process makes them.
+        seed: seed of the shuffling, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
             prediction. None until `setup`, which sets it to True if the model's scorer looks at
-            whole lists and so gets padded ones. It is never True for more than 10 million lists,
-            whose lengths are not sorted.
-        num_features: features of a document; after `setup`.
+            whole lists, because it then gets padded lists. It is always False for more than 10
+            million lists.
+        num_features: the number of features; after `setup`.
         feature_transform: the transform; fitted after `setup` if there is a training split.
         splits: the lists by split ("train", "val", "test", "predict") that exist; after `setup`.
     """
@@ -74,9 +74,9 @@ class ListDataModule(SplitDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Load the splits and fit the transform, once.
 
-        A Trainer calls this for the data module of its last `fit` even if it is given another
-        loader, as in `trainer.predict(module, loader)`. So only the stage that loads the splits
-        requires its own split; in later stages the loaders do.
+        A Trainer calls this for the data module of its last `fit`, even if another loader is
+        passed, as in `trainer.predict(module, loader)`. So only the first stage, which loads the
+        splits, requires its own split here. In later stages the loaders check for it.
 
         Raises:
             ValueError: a split that the first stage needs is missing, or the data are invalid.
@@ -106,7 +106,7 @@ class ListDataModule(SplitDataModule):
         fit_documents(self.feature_transform, *numbers, train.labels, train.offsets)
 
     def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
-        """Return which queries are held out for validation, bool (queries,), and print how many.
+        """Return which queries to hold out for validation, bool (queries,), and print their number.
 
         A hash of the qid and the seed decides, so a query always stays on its side.
 

@@ -1,4 +1,4 @@
-"""Sources that are lists already: LETOR text and stores, used like a table.
+"""Sources that already consist of lists, LETOR text and stores, used like a table.
 
 LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
@@ -26,7 +26,7 @@ from ltr.datasets.table_files import find_files, kind_of_file
 
 
 def holds_lists(source: Any) -> bool:
-    """Return whether a source is a store, or LETOR text by the names of its files.
+    """Return whether a source is a store, or its files have names of LETOR text.
 
     Raises:
         ValueError: there is no such file.
@@ -35,7 +35,7 @@ def holds_lists(source: Any) -> bool:
 
 
 def is_letor(source: Any) -> bool:
-    """Return whether a table is files of LETOR text, by their names.
+    """Return whether the files of a table have names of LETOR text.
 
     Raises:
         ValueError: there is no such file.
@@ -58,7 +58,7 @@ def load_lists(
 
     Args:
         source: the path or pattern.
-        sort_by_qid: gather the lines of a qid that comes back in LETOR text, in any of the files.
+        sort_by_qid: see `read_letor`; for LETOR text, across all files.
         missing: see `read_letor`.
         keep_order: give each document its row, counted from 0 through all files.
 
@@ -91,9 +91,9 @@ def schema_of(
     """Return the schema of lists with all features, or with the named ones.
 
     Args:
-        data: what `load_lists` gives.
-        uses: the columns that arguments name, by their uses.
-        features: the names of features, or None for all.
+        data: the result of `load_lists`.
+        uses: the names of columns in the arguments, by their uses.
+        features: the names of the features; None: all.
 
     Raises:
         ValueError: the lists have no feature of this name.

@@ -14,10 +14,10 @@ _FAR = torch.iinfo(torch.int64).max
 class ListTransform(FeatureTransform):
     """Base class of transforms that look at the whole list; a subclass writes `transform_lists`.
 
-    `forward` needs the lists: by a mask, by the shape (..., n, d), or by `lengths`.
+    `forward` must know the lists: from a mask, from the shape (..., n, d), or from `lengths`.
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> class Count(ListTransform):
     ...     def transform_lists(self, features, lists, num_lists):
@@ -30,7 +30,7 @@ class ListTransform(FeatureTransform):
     within_list = True
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the numbers of the documents, whose order does not matter.
+        """Return the transformed features of the documents; their order does not matter.
 
         Args:
             features: (N, d).
@@ -74,11 +74,10 @@ class MinMaxPerList(ListTransform):
     """Scales each feature to [0, 1] within its list.
 
     The result is (x - min) / (max - min) over the list's real documents; 0 for a constant feature.
-
-    LETOR's "query level normalization". There is nothing to fit.
+    This is LETOR's "query level normalization". There is nothing to fit.
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> MinMaxPerList()(torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]]))
     tensor([[0.0000, 0.0000],
@@ -101,7 +100,7 @@ class StandardizePerList(ListTransform):
     is nothing to fit.
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> StandardizePerList()(torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]]))
     tensor([[-1.2247,  0.0000],
@@ -123,16 +122,16 @@ class StandardizePerList(ListTransform):
 
 
 class RankPerList(ListTransform):
-    """The rank of each feature within the list, from -1 for the smallest to 1 for the largest.
+    """Replaces each feature by its rank within the list, scaled from -1 (smallest) to 1 (largest).
 
-    (2 r - n - 1) / (n - 1) for the rank r from 1 to n; tied documents have the mean of their ranks.
-    A list of one gives 0, and so does a constant feature. A NaN gives NaN, and ranks above the
+    The result is (2 r - n - 1) / (n - 1) for the rank r from 1 to n; ties have their mean rank. A
+    list of one gives 0, and so does a constant feature. A NaN gives NaN, and ranks above the
     others. There is nothing to fit, and no gradient.
 
     Cost: two sorts of each feature over the batch.
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> RankPerList()(torch.tensor([[5.0], [900.0], [5.0], [6.0], [-1.0]])).flatten()
     tensor([-0.2500,  1.0000, -0.2500,  0.5000, -1.0000])

@@ -20,11 +20,12 @@ class ListSummary:
 
     Attributes:
         lists: how many lists there are.
-        documents: how many documents they hold together.
+        documents: how many documents all lists have together.
         features: how many features a document has.
         longest: the length of the longest list.
-        without_relevant: lists without a document of label > 0; they are kept. None without labels.
-        of_one: lists of one document; they are kept.
+        without_relevant: how many lists have no document with label > 0; they are kept. None
+            without labels.
+        of_one: how many lists have one document; they are kept.
         categories: how many categories a document has.
     """
 
@@ -55,8 +56,8 @@ class ListSummary:
 class ListDataset(Dataset[dict[str, Any]]):
     """Lists of documents; `dataset[i]` is one list as a dict of tensors.
 
-    An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, where
-    the data has them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
+    An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, if the
+    data have them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
     `weights` float32 (n,), `positions` int64 (n,), `groups` float32 (n,) and `rows` int64 (n,).
     `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
 
@@ -70,7 +71,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
-        labels: float32 (documents,), >= 0; None if there are none, as in data to score.
+        labels: float32 (documents,), >= 0; None for data without labels.
         offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
         qids: one string per list.
         doc_ids: one string per document, or None if the data have none.
@@ -157,10 +158,9 @@ class ListDataset(Dataset[dict[str, Any]]):
             labels: (documents,), graded relevance >= 0.
             qid: (documents,), the list that each document belongs to; any type, kept as a string.
             doc_ids: (documents,), kept as strings; None for none.
-            sort_by_qid: gather the documents of a qid that comes back after another one, in the
-                order of their first appearance; otherwise that is an error.
-            padding: the label of rows that are padding, such as -1 in allRank and TF-Ranking; they
-                are left out, whatever else they hold. None: there are none.
+            sort_by_qid: see `read_letor`, with rows instead of lines.
+            padding: the label of padding rows, such as -1 in allRank and TF-Ranking; these rows are
+                left out, whatever else they hold. None: there is no padding.
 
         Raises:
             ValueError: a shape does not fit, a feature is not finite, a label is negative or not
@@ -262,7 +262,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         """Return a ragged batch of lists as a copy, because the arrays may be a map of a file.
 
         Args:
-            indices: the lists in the order wanted; -1 is a filler.
+            indices: the numbers of the lists, in any order; -1 is a filler.
 
         Raises:
             IndexError: there is no such list.
@@ -287,7 +287,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return batch
 
     def read(self, chosen: np.ndarray) -> "ListDataset":
-        """Return some of the lists, by their numbers int64 (lists,), as a copy in memory."""
+        """Return the lists with these numbers, int64 (lists,), as a copy in memory."""
         starts = self.offsets[chosen]
         lengths = self.offsets[chosen + 1] - starts
         offsets = np.r_[0, np.cumsum(lengths)]
@@ -320,7 +320,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return found
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays besides the features, by their names in a batch."""
+        """All arrays except the features, by their names in a batch."""
         named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
         named |= {"positions": self.positions, "groups": self.groups, "rows": self.rows}
         return {name: array for name, array in named.items() if array is not None}
@@ -343,7 +343,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @property
     def num_features(self) -> int:
-        """How many features a document has."""
+        """The number of features."""
         return self.features.shape[1]
 
     @property
@@ -384,7 +384,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return best > 0
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
-        """Return a data set of some of the lists, in the given order (a copy).
+        """Return a copy with only these lists, in this order.
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
         >>> data.select([1, 0]).qids
@@ -393,11 +393,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.read(np.asarray(lists, dtype=np.int64))
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
-        """Return the same lists with some of the features, by index (a copy)."""
+        """Return a copy of the lists with only the features of these indices."""
         return self._with(features=self.features[:, indices])
 
     def numbered(self, start: int) -> "ListDataset":
-        """Return the same lists with `rows` that count from `start`, if they have none."""
+        """Return the same lists; if they have no `rows`, number the documents from `start`."""
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
         return self._with(rows=rows + start)
 
@@ -406,7 +406,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self
 
     def widen(self, num_features: int) -> "ListDataset":
-        """Return the same lists with features of 0 up to `num_features` (sparse files omit them).
+        """Return the lists with `num_features` features; new ones are 0 (sparse files omit them).
 
         Raises:
             ValueError: there are already more features.
@@ -462,14 +462,14 @@ def gather_runs(data: ListDataset) -> ListDataset:
 
 
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
-    """Return the lists of several data sets, one after another, in memory.
+    """Return the lists of several data sets, one after the other, in memory.
 
-    If a part has fewer features, the others are 0. If a part has no document ids and another one
-    has, they are "". Other columns that a part lacks are left out.
+    If a data set has fewer features than another one, the missing ones are 0. If only some have
+    document ids, those of the others are "". Other columns are kept only if all have them.
 
     Args:
-        parts: one or more.
-        across: whether the first list of a part continues the last one of the previous part if
+        parts: one or more data sets.
+        across: whether the first list of a data set continues the last list of the previous one if
             both have the same qid.
 
     >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])

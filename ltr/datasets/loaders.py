@@ -28,7 +28,7 @@ class ListLoader(DataLoader[dict[str, Any]]):
     _state: dict[str, int] | None = None
 
     def state_dict(self) -> dict[str, int]:
-        """Return what must be equal to repeat the rest of an epoch exactly."""
+        """Return the state that must be equal to repeat the rest of an epoch exactly."""
         sampler = cast(ListSampler, self.sampler)
         bucket = {"bucket": 1} if isinstance(sampler, BucketSampler) else {}
         return {
@@ -66,14 +66,13 @@ class SplitDataModule(LightningDataModule):
 
     Args:
         batch_size: lists in a batch, in each process.
-        num_workers: processes that make batches; 0 for none but this one.
-        seed: of the shuffling, >= 0. Default: 0; `ltr` gives it the seed of `seed_everything`, and
-            after the training the seed that the checkpoint was trained with.
+        num_workers: processes that make batches; 0: the main process makes them.
+        seed: seed of the shuffling, >= 0. Default: 0; the program `ltr` sets it to
+            `seed_everything`, and after training to the seed in the checkpoint.
 
     Attributes:
-        share: None, or (part, parts): the loaders give one of several parts of the lists, as if
-            this were process `part`, from 0, of that many processes. Other processes take the other
-            parts.
+        share: None, or (part, parts): the loaders give only some of the lists, as if this were
+            process `part` (from 0) of `parts` processes. Other processes take the other lists.
 
     Raises:
         ValueError: an argument is out of range.
@@ -97,7 +96,7 @@ class SplitDataModule(LightningDataModule):
         )
 
     def replicas(self) -> dict[str, Any]:
-        """The number of processes and of this one, as a sampler takes them; see `share`."""
+        """The number of processes and this one's rank, as arguments of a sampler; see `share`."""
         if self.share is not None:
             return {"rank": self.share[0], "num_replicas": self.share[1]}
         return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
@@ -140,5 +139,5 @@ class SplitDataModule(LightningDataModule):
 
 
 def trained_batches(trainer: Trainer | None) -> int:
-    """Return how many batches of its epoch a trainer has trained, for a `ListLoader`."""
+    """Return a function for `ListLoader`: how many batches of the epoch a trainer has trained."""
     return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0

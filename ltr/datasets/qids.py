@@ -1,4 +1,4 @@
-"""Qids that return in a stream, and qids that spell one number in two ways.
+"""Find qids that return in a stream, and qids that spell one number in two ways.
 
 Examples are 5, 05 and 5.0. pandas writes 5.0 if a column of numbers has a missing value. Without a
 check one query would become two lists.
@@ -80,13 +80,13 @@ def has_other_spelling(qids: pa.ChunkedArray) -> bool:
 
 
 def check_spelling(read: Callable[[], Iterable[pa.ChunkedArray]], column: str) -> None:
-    """Raise an error if a number is among the qids in two spellings.
+    """Raise an error if the qids have a number in two spellings.
 
     Only if a number is not in its plain spelling, all qids are read again and kept in 16 bytes
     each.
 
     Args:
-        read: gives the column of the qids, chunk by chunk: text.
+        read: yields the column of the qids as text, chunk by chunk.
         column: its name, for the error.
 
     Raises:

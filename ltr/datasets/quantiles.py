@@ -20,17 +20,17 @@ _GAIN = 15.0  # how much of the labels' variance, times the documents, a thresho
 
 
 class PiecewiseLinearBins(FeatureTransform):
-    """Piecewise-linear encoding: how much of each bin of a feature lies below the value.
+    """Splits each feature into bins, so that a linear layer becomes a piecewise-linear function.
 
-    The edges b_0 <= ... <= b_bins of a feature's bins are its quantiles at equal steps, from the
-    smallest value in training to the largest. The bin from b_(t-1) to b_t gives one number, (x -
-    b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above it,
-    and a fraction for the bin that contains x. A linear layer on these numbers is a
-    piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
-    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends the first and
-    the last bin beyond the training data. Here they are clipped: values beyond the training data
-    get the score of the nearest value in it, as in boosted trees. So an extreme or infinite value
-    does no harm.
+    Each number says how much of a bin lies below the value. The edges b_0 <= ... <= b_bins of a
+    feature's bins are its quantiles at equal steps, from the smallest value in training to the
+    largest. The bin from b_(t-1) to b_t gives one number, (x - b_(t-1)) / (b_t - b_(t-1)), clipped
+    to [0, 1]: 1 for each bin below x, 0 for each bin above it, and a fraction for the bin that
+    contains x. A linear layer on these numbers is a piecewise-linear function of the feature, so a
+    network bends where the data are. "On Embeddings for Numerical Features in Tabular Deep
+    Learning" (Gorishniy et al., 2022) extends the first and the last bin beyond the training data.
+    Here they are clipped: values beyond the training data get the score of the nearest value in it,
+    as in boosted trees. So an extreme or infinite value does no harm.
 
     If many documents have the same value, quantiles are equal; the bins between them are left out.
     A feature that is constant or always missing in training gives one number, always 0. Quantiles
@@ -40,19 +40,18 @@ class PiecewiseLinearBins(FeatureTransform):
     after training then looks average.
 
     If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
-    which the labels jump. Each that it finds gets a narrow bin, of 0.5 % of the documents. A linear
-    layer then makes a step there, as boosted trees do, while wide bins would make a ramp. The
-    labels are those of training, less the mean of their list. A threshold must explain 15 times the
-    variance that one document has of them, so that features that say nothing get none.
+    which the labels jump. Each of them gets a narrow bin with 0.5 % of the documents. A linear
+    layer can then make a step there, as boosted trees do; with wide bins it would make a ramp. The
+    labels are the training labels minus the mean of their list. A threshold must explain at least
+    15 times the variance of one document's label, so uninformative features get none.
 
-    Cost: one pass over the numbers that come out; fitting sorts each feature once, and grows the
-    tree on at most 50,000 documents, which takes some 40 ms a feature.
+    Cost: one pass over the output. Fitting sorts each feature once, and grows the tree on at most
+    50,000 documents, which takes some 40 ms per feature.
 
     Args:
-        bins: how many bins of equal numbers of documents a feature has at most, >= 1.
-        num_features: d, if it is known already.
-        thresholds: how many narrow bins a feature has at most, >= 0. With more than 0, `fit` needs
-            labels.
+        bins: the most bins of a feature, with equal numbers of documents, >= 1.
+        num_features: d, the number of features, if it is already known.
+        thresholds: the most narrow bins of a feature, >= 0. If it is above 0, `fit` needs labels.
 
     Attributes:
         out_features: the bins of all features together, at most (bins + 2 * thresholds) * d; after
@@ -140,7 +139,7 @@ class PiecewiseLinearBins(FeatureTransform):
         return found
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the share of each bin that lies below the value, (..., n, out_features)."""
+        """Return the fraction of each bin that lies below the value, (..., n, out_features)."""
         if not len(self.columns):
             raise self.not_fitted()
         # no difference may overflow, nor an edge that has been converted to half precision
@@ -169,23 +168,23 @@ class PiecewiseLinearBins(FeatureTransform):
 
 
 class Quantile(FeatureTransform):
-    """Each feature's position in its distribution in training, as a normal score or a share.
+    """Replaces each feature by its quantile in the training data, or by a normal score of it.
 
-    The share of a value that a training document has is (mean rank - 1/2) / documents. Ranks count
-    from 1, and tied documents have their mean rank. Values between two of these are interpolated;
-    values beyond them get the share of the nearest one. The normal score is the normal
-    distribution's quantile of the share (Bliss's rankit): training documents then have nearly
-    normal features, whatever the feature's distribution. A feature that is constant or always
-    missing in training gives 0, or a share of 1/2. If there are more training documents than
-    `quantiles`, that many quantiles at equal steps replace them. NaN gives NaN;
+    A value in the training data gets the fraction (mean rank - 1/2) / documents. Ranks count from
+    1, and tied documents have their mean rank. Values between two training values are interpolated;
+    values beyond them get the fraction of the nearest one. The normal score is the normal
+    distribution's quantile for this fraction (Bliss's rankit). Training documents then have nearly
+    normal features, whatever the distribution was. A feature that is constant or always missing in
+    training gives a normal score of 0, or a fraction of 1/2. If there are more training documents
+    than `quantiles`, that many quantiles at equal steps replace them. NaN gives NaN;
     `TableTransform(Quantile())` fills in missing values.
 
     Cost: a binary search and an interpolation for each number; fitting sorts each feature once.
 
     Args:
-        output: "normal" for the normal score, "uniform" for the share itself.
-        quantiles: how many quantiles are kept of a feature at most, >= 2.
-        num_features: d, if it is known already.
+        output: "normal" for the normal score, "uniform" for the fraction itself.
+        quantiles: the most quantiles that are kept for a feature, >= 2.
+        num_features: d, the number of features, if it is already known.
 
     >>> fitted = Quantile("uniform").fit(torch.tensor([[0.0], [0.0], [5.0], [9.0]]))
     >>> fitted(torch.tensor([[-1.0], [0.0], [5.0], [7.0], [99.0]])).flatten()
@@ -228,7 +227,7 @@ class Quantile(FeatureTransform):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the scores or shares of the features."""
+        """Return the normal scores or fractions of the features."""
         if not len(self.values):
             raise self.not_fitted()
         dtype = features.dtype if features.dtype == torch.float64 else torch.float32
@@ -250,7 +249,7 @@ class Quantile(FeatureTransform):
         return self.values[:, 0], self.values[:, -1]
 
     def _fit_column(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct quantiles of a feature, and their scores."""
+        """The distinct quantiles of a feature and their scores."""
         count = min(self.quantiles, len(values))
         shares = (np.arange(count) + 0.5) / count
         # Hazen's quantile at (k - 1/2) / n is the k-th of n values

@@ -41,7 +41,7 @@ class QueryFolds:
         """Yield the rows to train on and the rows to test on, (train, test), fold by fold.
 
         Args:
-            X: the rows, to check their number against that of the qids. Default: no check.
+            X: the rows; their number must match the qids. Default: no check.
             y: not used; scikit-learn passes it.
             groups: not used; scikit-learn passes it.
 
@@ -63,10 +63,10 @@ class QueryFolds:
 
 
 def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
-    """Return folds of whole queries for cross-validation.
+    """Return folds for cross-validation that never divide a query.
 
-    A hash of the qid and the seed decides on the fold of a query. So a query stays in its fold when
-    queries are added or removed. The folds differ slightly in size.
+    A hash of the qid and the seed decides the fold of a query. So a query stays in its fold when
+    other queries are added or removed. The folds differ slightly in size.
 
     Args:
         qid: (rows,), the query of each row; any type.

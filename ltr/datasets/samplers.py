@@ -1,4 +1,4 @@
-"""The samplers, which decide which lists each process gets, and in which order."""
+"""The samplers: they decide which lists each process gets, and in which order."""
 
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any, cast
@@ -29,21 +29,22 @@ class ListSampler(DistributedSampler[int]):
     instead of a list of another process. So no metric counts a list twice. The class is a
     `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
 
-    Up to `EXACT` lists (10 million), every order is equally likely, and takes 16 bytes per list.
-    For more lists, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256
-    blocks together. This takes some 25 MB, and 2 MB more for each billion lists.
+    Up to `EXACT` lists (10 million), every order is equally likely, and an order takes 16 bytes per
+    list. For more lists, blocks of 4,096 neighboring lists are shuffled. Then the lists within
+    every 256 blocks are shuffled together. This takes some 25 MB, and 2 MB more for each billion
+    lists.
 
     Args:
         dataset: anything with a length.
-        shuffle: whether to use a new order in each epoch, instead of the data's own.
+        shuffle: whether to draw a new order in each epoch, instead of using the order of the data.
         seed: seed of the order, >= 0, the same in every process.
-        num_replicas: how many processes share the lists. Default: as `torch.distributed` says, or
-            1 without it.
+        num_replicas: the number of processes that share the lists. Default: the number in
+            `torch.distributed`, or 1 without it.
         rank: the number of this process, from 0.
 
     Attributes:
-        skip: the number of this process's indices that the next pass skips, to continue within an
-            epoch. `len()` still counts a whole epoch.
+        skip: how many indices of this process the next pass skips, to resume within an epoch.
+            `len()` still counts a whole epoch.
 
     Raises:
         ValueError: the data set has no length, the seed is negative, or the rank is not below the
@@ -123,7 +124,7 @@ class ListSampler(DistributedSampler[int]):
 
 
 class BucketSampler(ListSampler):
-    """Indices of lists, grouped so that the lists of a batch have similar lengths.
+    """Samples the lists in batches of similar length, so that little padding is needed.
 
     If every batch is padded to its longest list, at most `MOST_PADDING` of all cells are padding.
     The lists are divided into buckets of similar lengths, and a batch comes from one bucket. Both
@@ -134,7 +135,7 @@ class BucketSampler(ListSampler):
     Args:
         lengths: (lists,), how many documents each list has.
         batch_size: lists in a batch, in each process.
-        shuffle: whether there is another order in each epoch. Otherwise lists come by length.
+        shuffle: whether to draw a new order in each epoch. Otherwise lists are ordered by length.
         seed: see `ListSampler`.
         num_replicas: see `ListSampler`.
         rank: see `ListSampler`.

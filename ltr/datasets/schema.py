@@ -33,8 +33,8 @@ class Category:
 
     Attributes:
         kind: "string", "number" or "boolean".
-        levels: the values, as text; the code of `levels[i]` is i + 1. A missing value, or any value
-            outside the levels, has code 0.
+        levels: the values, as text; the code of `levels[i]` is i + 1. Missing values and values
+            that are not levels have code 0.
     """
 
     kind: CategoryKind
@@ -43,7 +43,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, by name.
+    """Says how a ranker uses each column of a table: as query, label, feature or category.
 
     `Schema.infer` makes one for a table, `fit_levels` adds the levels of its categories, and
     `read_table` turns any table that has these columns into lists.
@@ -97,10 +97,10 @@ class Schema:
     ) -> "Schema":
         """Return the schema of a table, without the levels of its categories.
 
-        Dates are whole days since 1970-01-01, and the hour of the day if a value of the column has
-        a time of day. Times with a time zone are instants: their days and hours are in UTC. Text is
-        dates if each value of the column is an ISO 8601 date, YYYY-MM-DD, with or without a time,
-        which may have an offset.
+        Dates become the days since 1970-01-01, and the hour of the day if any value of the column
+        has a time of day. Times with a time zone are instants: their days and hours are in UTC.
+        Text is dates if each value of the column is an ISO 8601 date, YYYY-MM-DD, with or without a
+        time, which may have an offset.
 
         Args:
             table: the table.
@@ -113,11 +113,11 @@ class Schema:
             features: the columns of numbers, embeddings or dates. Default: all other columns of
                 numbers, of dates, of missing values only, and of fixed-size lists of numbers.
             categories: the columns of categories. Default: all other columns that are categorical
-                (Arrow's dictionaries), text or boolean. By default a column that is the index of a
-                pandas frame is neither; the metadata of a file that pandas wrote tells.
+                (Arrow's dictionaries), text or boolean. By default the index of a pandas frame is
+                neither; in files it is known from pandas' metadata.
 
         Raises:
-            ValueError: a column is missing, is named twice, or has a type that it cannot have; some
+            ValueError: a column is missing, is named twice, or has the wrong type for its use; some
                 dates of a column have a time zone and others have none; a date is not from
                 0001-01-01 to 9999-12-31; or there is neither a feature nor a category.
         """
@@ -211,7 +211,7 @@ class Schema:
     def with_levels(
         self, counts: Mapping[str, Mapping[str, int]], max_levels: int = 256
     ) -> "Schema":
-        """Return the schema with levels, from how often each value occurs; see `fit_levels`."""
+        """Return the schema with levels, from the count of each value; see `fit_levels`."""
         if max_levels < 1:
             raise ValueError(f"max_levels must be >= 1, got {max_levels}")
         fitted = {}
@@ -228,7 +228,7 @@ class Schema:
 
     @property
     def feature_names(self) -> list[str]:
-        """A name for each feature: the column's, or for several "name[0]", or "name (hour)".
+        """The name of each feature: its column's, "name[0]" in an embedding, or "name (hour)".
 
         >>> Schema("q", features={"x": 1, "at": 2, "v": 2}, dates={"at": "utc"}).feature_names
         ['x', 'at', 'at (hour)', 'v[0]', 'v[1]']
@@ -271,7 +271,7 @@ class Schema:
             optional: columns that may be missing.
 
         Returns:
-            The table's columns that the schema does not have.
+            The columns of the table that are not in the schema.
 
         Raises:
             ValueError: a column is missing, or has another type.

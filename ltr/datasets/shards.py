@@ -1,10 +1,11 @@
 """Shards: the documents of some lists of a store in one memory-mapped Arrow IPC file.
 
-A shard is one record batch with one row per document. Its columns are those that the data have, of:
-float32 `labels`, `weights` and `groups`, int64 `positions`, large_string `doc_ids`, and fixed-size
-lists of float32 `features` and int32 `categories`. Its buffers are the flat arrays of
-`ListDataset`, uncompressed, so reading copies nothing. A shard holds only numbers and strings, and
-reading it runs no code from it. Any other schema is an error, even with Arrow's extension types.
+A shard is one record batch with one row per document. Its columns may be float32 `labels`,
+`weights` and `groups`, int64 `positions`, large_string `doc_ids`, and fixed-size lists of float32
+`features` and int32 `categories`. It has those that exist in the data. Its buffers are the flat
+arrays of `ListDataset`, uncompressed, so reading copies nothing. A shard holds only numbers and
+strings, and reading it runs no code from it. Any other schema is an error, even with Arrow's
+extension types.
 """
 
 import stat
@@ -40,10 +41,11 @@ class ShardEntry:
     """What the manifest of a store records about a shard.
 
     Attributes:
-        name: of the file.
+        name: the name of the file.
         lists: how many there are.
         documents: how many they have together.
-        widths: the numbers of a document in each column, such as {"features": 136, "labels": 1}.
+        widths: how many numbers a document has in each column, such as {"features": 136, "labels":
+            1}.
         bytes: the size of the file.
         checksum: see `file_checksum`.
     """
@@ -62,7 +64,7 @@ class Shard:
 
     Attributes:
         columns: by their names, (documents,) or (documents, width).
-        doc_ids: one a document, or None.
+        doc_ids: one per document, or None.
     """
 
     columns: dict[str, np.ndarray]
@@ -138,7 +140,7 @@ def file_in(folder: Path, name: Any) -> Path:
 def check_entry(folder: Path, entry: ShardEntry) -> None:
     """Check an entry's numbers against the size of the shard's file.
 
-    The memory for batches is reserved by these numbers, before a shard is opened.
+    These numbers decide how much memory is reserved for batches, before a shard is opened.
 
     Raises:
         DamagedError: the file is missing, its size differs, or it is too small for the numbers of
@@ -221,7 +223,7 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
     """Return the arrays of the rows of a shard, without copying them.
 
     Args:
-        batch: what `to_batch` gives; other columns are passed over.
+        batch: the result of `to_batch`; other columns are ignored.
         known: whether the values have been checked before.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Find the files of a data set: splits and folds under their publishers' names."""
+"""Find the files of a data set's splits and folds, under the names that publishers use."""
 
 import re
 from pathlib import Path

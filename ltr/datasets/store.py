@@ -3,8 +3,8 @@
 The manifest, `manifest.json`, is written last. It has the schema, the source of the lists, and the
 counts and the checksum of each shard. `KEY-offsets.bin` has the position of each list in int64, and
 `KEY-lists.arrow` has the qids. A folder without a manifest is not a store. Opening a store reads
-the manifest and maps the offsets. A shard is mapped when one of its lists is requested; the first
-time, its checksum is compared.
+the manifest and maps the offsets. A shard is mapped when one of its lists is first requested; its
+checksum is then compared.
 """
 
 import hashlib
@@ -57,11 +57,11 @@ class Store:
     Attributes:
         path: the folder.
         source: what the lists were made from.
-        schema: that of the source table; None for LETOR text.
+        schema: the schema of the source table; None for LETOR text.
         entries: one for each shard.
         offsets: int64 (lists + 1,), mapped: the first document of each list.
-        first_list: int64 (shards + 1,), of each shard.
-        first_document: int64 (shards + 1,), of each shard.
+        first_list: int64 (shards + 1,), the first list of each shard.
+        first_document: int64 (shards + 1,), the first document of each shard.
         widths: the largest width of each column in any shard.
 
     Raises:
@@ -123,7 +123,7 @@ class Store:
 
     @cached_property
     def lists(self) -> list[tuple[pa.Array, pa.Array]]:
-        """Of the lists of each shard: `qid`, and `relevant`, null without labels; mapped.
+        """For each shard, `qid` and `relevant` (null without labels) of its lists, mapped.
 
         Raises:
             ValueError: the file is damaged.
@@ -224,7 +224,7 @@ class Qids(Sequence[str]):
         return f"Qids([{', '.join([*map(repr, self[:6]), *more])}])"
 
     def take(self, lists: np.ndarray) -> "Qids":
-        """Return those of some lists of the store."""
+        """Return the qids of some lists of the store."""
         return Qids(self._column, lists)
 
 

@@ -50,15 +50,15 @@ def write_store(
         lists: a data set, or chunks of one that come one after another. The first list of a chunk
             continues the last one of the previous chunk if both have the same qid. All chunks have
             the same columns; only document ids may be left out.
-        path: the folder, made if it is missing. An existing store is replaced, by the manifest
-            in one step.
-        schema: of the table that the lists come from; it is kept.
-        source: what the lists were made from, plain data; it is kept.
-        shard_bytes: the bytes of a shard, about.
+        path: the folder, made if it is missing. An existing store is replaced in one step, when the
+            manifest is written.
+        schema: the schema of the table that the lists come from; stored in the manifest.
+        source: plain data that identify the source of the lists; stored in the manifest.
+        shard_bytes: the approximate size of a shard in bytes.
 
     Raises:
-        ValueError: there is no list, the columns of the chunks differ, `path` is a file, or an
-            argument has another type.
+        ValueError: there are no lists, the columns of the chunks differ, `path` is a file, or an
+            argument has the wrong type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -112,7 +112,7 @@ class StoreWriter:
         folder: of the store.
         source: what the lists are made from, plain data.
         schema: of the table that they come from.
-        shard_bytes: the bytes of a shard, about.
+        shard_bytes: the approximate size of a shard in bytes.
     """
 
     def __init__(

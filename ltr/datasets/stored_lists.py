@@ -31,8 +31,9 @@ class StoredLists(ListDataset):
     """The lists of a store (`open_store`), like a `ListDataset` but not in memory.
 
     A batch is copied from the mapped shards of its lists. `features`, `labels` and the other arrays
-    read the whole column from the disk at each access. Without a selection, those of a store with
-    one shard are mapped. `select` and `widen` copy only the numbers of the lists.
+    read the whole column from the disk at each access. If the store has one shard, and all of its
+    lists are selected, they are mapped instead. `select` and `widen` copy only the numbers of the
+    lists.
 
     Args:
         store: the files.
@@ -55,7 +56,7 @@ class StoredLists(ListDataset):
         return len(self._offsets) - 1
 
     def in_memory(self) -> ListDataset:
-        """Return the lists in memory; those of a store with one shard are mapped.
+        """Return the lists in memory; they are mapped if the store has one shard.
 
         >>> from tempfile import mkdtemp
         >>> from ltr.datasets import open_store, write_store
@@ -82,7 +83,7 @@ class StoredLists(ListDataset):
         return self.read(np.sort(drawn))
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "StoredLists":
-        """Return a data set of some of the lists, in the given order; this reads nothing."""
+        """Return a data set with only these lists, in this order; this reads nothing."""
         chosen = np.asarray(lists, dtype=np.int64)
         return self._with(
             _lists=chosen if self._lists is None else self._lists[chosen],
@@ -109,15 +110,15 @@ class StoredLists(ListDataset):
         return self._with(_columns=np.r_[self._columns, more], _width=self._width + 1)
 
     def take_features(self, indices: np.ndarray) -> "StoredLists":
-        """Return the same lists with some of the features, by index; this reads nothing."""
+        """Return the lists with only the features of these indices; this reads nothing."""
         return self._with(_columns=indices if self._columns is None else self._columns[indices])
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
         """Return the same lists with other categories; this reads nothing.
 
         Args:
-            codes: of each category its position in the store, and the new code of each of the
-                store's.
+            codes: for each category, its position in the store, and a new code for each code of the
+                store.
         """
         return self._with(_codes=codes)
 
@@ -243,7 +244,7 @@ class StoredLists(ListDataset):
 def open_store(path: str | PathLike[str]) -> StoredLists:
     """Open a store of lists, written by `ltr convert` or `write_store`.
 
-    It takes milliseconds, and needs memory only for batches: see `StoredLists`.
+    Opening takes milliseconds, and only batches need memory: see `StoredLists`.
 
     Args:
         path: the folder.

@@ -39,9 +39,9 @@ _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "
 class TableDataModule(ListDataModule):
     """Lists from tables: files, or data frames in Python.
 
-    `fit` makes the schema of the training table. The model saves it, so `test` and `predict` match
-    the columns of their tables by name, and you need not name them again. A column that is missing
-    or has another type is an error. One notice names the unused columns.
+    `fit` makes the schema of the training table, and the model saves it. So `test` and `predict`
+    match the columns of their tables by name, and you need not name them again. A column that is
+    missing or has another type is an error. One notice names the unused columns.
 
     LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table with
     the columns `qid`, `label` and the features, whose names are their numbers. You need not name
@@ -57,35 +57,33 @@ class TableDataModule(ListDataModule):
             `load_table` for what it may be.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
-        weight: the column of the rows' weights, for the loss. Only training needs it, `position`
-            and `group`: a table to test on or to score may lack these columns.
+        weight: the column of the rows' weights, for the loss. Only training needs the columns
+            `weight`, `position` and `group`: tables to test on or to score may lack them.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
         group: the column of the documents' groups, which `ExposureParity` needs: numbers, above 0
             for the first group.
         doc_id: the column of the documents' names.
         features: the columns of numbers. Default: see `Schema.infer`.
         categories: the columns of categories. Default: see `Schema.infer`.
-        validation: the share of the queries of `path` that is held out for validation, in (0, 1).
-            A hash of the qid and `seed` decides, so that a query stays on its side for ever.
-            Default: a fifth, unless `val_path` is given.
+        validation: the fraction of the queries of `path` that is held out for validation, in (0,
+            1). A hash of the qid and `seed` decides, so a query always stays on its side. Default:
+            a fifth, unless `val_path` is given.
         val_path: the table to validate on, instead of `validation`.
         test_path: the table to test on.
         predict_path: the table to score.
         batch_size: lists in a batch, in each process.
         transform: of features and categories, fitted on the training lists. Default:
             `TableTransform()`.
-        missing: "keep" keeps missing values for the transform; "error" refuses them.
-        max_levels: how many levels of a category have a code of their own, the most frequent ones
-            in training.
+        missing: see `read_table`.
+        max_levels: see `Schema.fit_levels`.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
-        sort_by_qid: gather the lines of a query that comes back in LETOR text. The rows of other
-            tables are always gathered.
+        seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
+        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
 
     Attributes:
         schema: the schema of the table that `fit` read, or of the model; None before.
-        stream: whether batches of `predict` have their own qids and document ids: of the lists of a
-            store, and of the rows of files if the model looks at each row alone (`RowStream`).
+        stream: whether batches of `predict` have their own qids and document ids. Lists of a store
+            have them, and so do rows of files if the model scores each row alone (`RowStream`).
             False at first; `PredictionWriter` sets it for CSV and Parquet.
 
     Raises:
@@ -161,8 +159,6 @@ class TableDataModule(ListDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Read the tables to train and validate on; others are read when a loader needs them.
-
-        The model has given its schema by then.
 
         Raises:
             ValueError: a table or a column is missing, or the data are invalid.
@@ -285,7 +281,7 @@ class TableDataModule(ListDataModule):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
 
     def _read_table(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """Read the training table, and hold out lists if the options ask for it."""
+        """Read the training table, and hold out validation lists if `validation` requires it."""
         given = self.schema
         for key in ("qid", "label"):
             if given is None and self.uses[key] is None:

@@ -11,7 +11,7 @@ class RowError(ValueError):
         row: its number, from 0.
         column: the name of the column.
         problem: what must hold, and what was found.
-        other: another row, which the problem ends with, or None.
+        other: another row, which the message names at its end, or None.
 
     >>> str(RowError(7, "x", "must not be missing"))
     "row 7, column 'x': must not be missing"

@@ -38,9 +38,10 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
     The values of a CSV file have no types. A column has numbers if all of its values are numbers,
-    booleans if all are true or false, and otherwise text. Dates are text here (see `Schema.infer`).
-    If more than half of the values of a text column are numbers, it is an error, unless `text`
-    names the column. An empty value, NULL, NaN, NA, N/A, #N/A, None and <NA> are missing values.
+    booleans if all are true or false, and text otherwise. Dates stay text here (see
+    `Schema.infer`). A text column with numbers in more than half of its values is an error, unless
+    `text` names the column. An empty value, NULL, NaN, NA, N/A, #N/A, None and <NA> are missing
+    values.
 
     Args:
         source: a file, a folder of files or a pattern such as "data/2024-*.parquet" (files in the
@@ -76,7 +77,7 @@ def load_columns(
 
     Args:
         source: see `load_table`.
-        schema: gives the columns of a CSV file their types.
+        schema: its types are used for the columns of a CSV file.
         optional: columns that may be missing.
 
     Raises:
@@ -304,7 +305,7 @@ def _from_memory(source: Any) -> pa.Table:
 
 
 def without_views(table: pa.Table) -> pa.Table:
-    """Return the table with its string views as strings: Arrow supports few operations on views."""
+    """Return the table with strings for string views, which support few operations in Arrow."""
     for position, field in enumerate(table.schema):
         column: Any = table.column(position)
         if pa.types.is_string_view(field.type):
@@ -435,8 +436,8 @@ def kind_of_table(file: Path) -> str:
         raise ValueError("LETOR text has no columns: take TableDataModule or read_letor")
     if not kind:
         raise ValueError(
-            "a table must end in .csv, .tsv, .parquet or .pq, or in .txt or another ending of "
-            "LETOR text (text may be compressed)"
+            "a table must end in .csv, .tsv, .parquet or .pq, or like LETOR text, such as .txt "
+            "(text may be compressed)"
         )
     return kind
 

@@ -1,4 +1,4 @@
-"""What a user should know about a table's columns before training: one warning names them."""
+"""Warn about the columns of a table before training: one warning names them all."""
 
 import inspect
 import warnings

@@ -38,18 +38,18 @@ class RowStream(IterableDataset[dict[str, Any]]):
         schema: how the columns are used. Only training needs the columns of labels, weights,
             positions and groups: they may be missing.
         missing: see `read_table`.
-        num_replicas: how many processes share the chunks, each taking the next one in turn.
+        num_replicas: the number of processes that share the chunks; they take chunks in turn.
         rank: the number of this process, from 0.
-        types: of the columns, where the source is one of several files: a whole number in it may be
-            a fraction in another one. Default: those of the source.
+        types: the types of the columns if the source is one of several files: another file may have
+            fractions where this one has whole numbers. Default: the types in the source.
 
     Attributes:
         files: those of the source.
         unused: the columns that the schema does not have.
         rows: how many rows the last pass has read so far.
-        position: how far it is, in bytes of the files as they are.
+        position: how many bytes of the (compressed) files the last pass has read so far.
         size: of the files together, in bytes.
-        columns: the columns that it has.
+        columns: the columns of the schema that the source has.
         types: their types.
         gathers: True, since a query may return in a later batch.
 

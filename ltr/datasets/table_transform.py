@@ -12,24 +12,26 @@ from ltr.shapes import check_at_least
 
 
 class TableTransform(FeatureTransform):
-    """Fill in missing values, encode categories, and transform the features.
+    """Fills in missing values, encodes categories, and transforms the features.
 
-    Three parts stand side by side, d' numbers together:
+    The output is the concatenation of three parts, d' numbers together:
 
-    - the d features, a missing one (NaN) replaced by the column's median over the training
-      documents that have it (0 where none has), and then transformed by the argument `features`;
-    - for each feature that is missing in some training document, 1 where it is missing and else 0;
-    - for each category, a 1 at the position of its level and else 0 (one-hot). In front of a linear
-      layer this is a learned embedding. Code 0, a value that is missing or unseen, has a position
-      too, which is always 0 if no training document had it.
+    - the d features, transformed by the argument `features`. Before, a missing one (NaN) is
+      replaced by its median over the training documents that have it (0 if none has it);
+    - for each feature that is missing in some training document, 1 if it is missing and 0
+      otherwise;
+    - for each category, 1 at the position of its level and 0 elsewhere (one-hot). Followed by a
+      linear layer, this is a learned embedding. Code 0, a value that is missing or unseen, has a
+      position too, which is always 0 if no training document had it.
 
     A feature that was never missing in training may be missing later: it is replaced by the median.
 
     Args:
-        features: the transform of the features. It is fitted on the values of the training lists
-            that are not missing, or, if it has no `fits_missing`, after the missing ones are
-            replaced. Several stand side by side in `Join`. Default: `Standardize()`.
-        num_features: d, if it is known already; 0 if there are only categories.
+        features: the transform of the features. It is fitted on the training values that are not
+            missing, or, if it has no `fits_missing`, after missing ones are replaced. Use `Join`
+            for several. Default: `Standardize()`.
+        num_features: d, the number of features, if it is already known; 0 if there are only
+            categories.
 
     Attributes:
         out_features: d'; after `fit`, or after a state is loaded.
@@ -89,8 +91,8 @@ class TableTransform(FeatureTransform):
         """Learn medians, missing columns and levels from the documents of the training lists.
 
         Args:
-            features: (documents, d), NaN where missing; d may be 0 where there are categories.
-            categories: (documents, c), codes from 0; None where there are none.
+            features: (documents, d), NaN where missing; d may be 0 if there are categories.
+            categories: (documents, c), codes from 0; None if there are no categories.
             labels: (documents,), for the argument `features`, if that has `fits_labels`.
 
         Returns:
@@ -147,11 +149,11 @@ class TableTransform(FeatureTransform):
         """Return (..., n, d') numbers, none missing; 0 under the mask.
 
         Args:
-            features: (..., n, d), or (N, d) with `lengths`, NaN where missing; what stands under
-                the mask is never looked at.
-            mask: (..., n), True for a real document; None for all.
-            categories: (..., n, c) codes; a code above the largest in training counts as 0. None
-                where the transform was fitted without.
+            features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked ones are
+                ignored.
+            mask: (..., n) bool, True for a real document. Default: all are real.
+            categories: (..., n, c) codes; a code above the largest in training counts as 0. None if
+                the transform was fitted without categories.
             lengths: (B,), the documents of each list; see `FeatureTransform.forward`.
 
         Raises:

@@ -33,7 +33,7 @@ def read_table(
     needs_label: bool = True,
     needs_weight: bool = True,
 ) -> ListDataset:
-    """Read a table into lists by its schema.
+    """Read a table into lists; its schema says how each column is used.
 
     The rows of a query need not be together. Lists and documents are in the order of their first
     appearance; `rows` of the result is the row of each document in the table. A missing feature is
@@ -45,9 +45,9 @@ def read_table(
     Args:
         source: see `load_table`.
         schema: how the columns are used; see `Schema.infer`.
-        missing: "keep", or "error" to refuse a missing feature.
-        needs_label: whether the column of the labels must exist. If it may be missing and is,
-            the lists have no labels.
+        missing: "keep" keeps missing features as NaN; "error" refuses them.
+        needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
+            lists then have no labels.
         needs_weight: whether the columns of weights, positions and groups, which only training
             uses, must exist. Without `needs_label` they may be missing too.
 
@@ -55,7 +55,7 @@ def read_table(
         ValueError: a column is missing or has another type; a qid or document id is missing; a
             label is missing, negative, infinite or not a number; a weight is missing, negative or
             infinite; a position is not a whole number >= 1; a group is not a finite number; a date
-            is invalid, or only one of it and the training dates has a time zone; or a feature is
+            is invalid, or differs from the training dates in having a time zone; or a feature is
             infinite in float32. The message names the row and the column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})

@@ -20,19 +20,21 @@ class FeatureTransform(nn.Module):
 
     Features (..., n, d) and mask (..., n) become (..., n, out_features), 0 under the mask.
 
-    A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
-    be empty until the transform is fitted: loading a state adopts its shape. A checkpoint has the
-    state and the constructor's arguments, which are attributes of the same names. `TableTransform`
-    handles missing values and categories, and passes the numbers on to any other transform. A
-    transform that looks at the other documents of a list is a `ListTransform`.
+    A subclass writes `transform`. If it learns from the data, it also writes `fit`, and keeps the
+    result in buffers. A buffer may be empty until the transform is fitted: loading a state adopts
+    its shape. A checkpoint has the state and the constructor's arguments, so each argument must be
+    an attribute of the same name. `TableTransform` handles missing values and categories, and
+    passes the numbers on to any other transform. A transform that looks at the other documents of a
+    list is a `ListTransform`.
 
     Args:
-        num_features: d, if it is known already; fitting or loading a state sets it.
+        num_features: d, the number of features, if it is already known; fitting or loading a state
+            sets it.
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
-        fits_missing: whether `fit` may be given NaN, which it leaves out.
-        fits_labels: whether `fit` needs labels. One that does not is fitted without.
+        fits_missing: whether `fit` accepts NaN, and ignores it.
+        fits_labels: whether `fit` needs labels. If not, it gets none.
         within_list: whether a document's numbers depend on the other documents of its list, so that
             `forward` must know the lists.
 
@@ -73,7 +75,7 @@ class FeatureTransform(nn.Module):
         Args:
             features: (documents, d), all of them real; NaN where missing if `fits_missing`.
             categories: (documents, c), codes; None unless the transform takes them.
-            labels: (documents,), the grades less the mean of their list, if `fits_labels`.
+            labels: (documents,), the grades minus the mean of their list, if `fits_labels`.
 
         Returns:
             Itself.
@@ -95,7 +97,7 @@ class FeatureTransform(nn.Module):
         raise NotImplementedError
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the approximate range of the features in training: low and high ends, (d,) each.
+        """Return the approximate lower and upper ends of the features in training, (d,) each.
 
         It is derived from the state of the transform, such as three standard deviations around the
         mean. A transform that learns nothing gives -1 and 1.
@@ -113,9 +115,8 @@ class FeatureTransform(nn.Module):
         """Transform the features of real documents, and set those of masked ones to 0.
 
         Args:
-            features: (..., n, d), or (N, d) with `lengths`; what stands under the mask is never
-                looked at.
-            mask: (..., n), True for a real document; None for all.
+            features: (..., n, d), or (N, d) with `lengths`; masked ones are ignored.
+            mask: (..., n) bool, True for a real document. Default: all are real.
             categories: (..., n, c), codes; None unless the transform takes them.
             lengths: (B,), the documents of each list, if the lists are ragged;
                 their sum must be N.
@@ -250,10 +251,10 @@ def _after_loading(transform: FeatureTransform, _: Any) -> None:
 
 
 class NoTransform(FeatureTransform):
-    """Leave the features unchanged (0 under the mask).
+    """Leaves the features unchanged (0 under the mask).
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> NoTransform()(torch.tensor([[3.0, -1.0]]))
     tensor([[ 3., -1.]])
@@ -269,15 +270,14 @@ class NoTransform(FeatureTransform):
 class Standardize(FeatureTransform):
     """Standardizes each feature by its mean and standard deviation in training.
 
-    The result is (x - mean) / standard deviation, feature by feature; 0 for one constant in
-    training.
+    The result is (x - mean) / standard deviation for each feature; 0 if it is constant in training.
 
     Mean and deviation are computed in float64, in two passes, over the documents that have the
     feature. The deviation divides by their number n, not by n - 1. A feature that is always missing
     gives 0.
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> fitted = Standardize().fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     >>> fitted(torch.tensor([[1.0, 5.0], [4.0, 9.0]]))
@@ -365,13 +365,12 @@ class Standardize(FeatureTransform):
 
 
 class SignedLog1pStandardize(Standardize):
-    """Takes logarithms of the features, then standardizes: for counts and long tails.
+    """Takes logarithms of the features, then standardizes them: for counts and long tails.
 
-    The result is sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long
-    tails.
+    Each feature x becomes sign(x) log(1 + |x|), which `Standardize` then standardizes.
 
     Args:
-        num_features: d, if it is known already.
+        num_features: d, the number of features, if it is already known.
 
     >>> fitted = SignedLog1pStandardize().fit(torch.tensor([[-1.0], [1.0]]))
     >>> fitted(torch.tensor([[-1.0], [3.0]]))
@@ -387,7 +386,7 @@ class SignedLog1pStandardize(Standardize):
 
 
 class Join(FeatureTransform):
-    """Several transforms of the same features, concatenated.
+    """Applies several transforms to the same features, and concatenates their outputs.
 
     For missing values and categories, wrap it in `TableTransform`.
 

@@ -46,41 +46,41 @@ class Blend(RankingEstimator):
     equal if the gain is at most two standard errors of the paired differences. With a few hundred
     lists the best weights are mostly chance, and equal weights are better on new lists.
 
-    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets those arguments that its
+    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets the arguments that its
     `fit` names: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
     the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
     and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
     `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work.
 
-    Columns of text and pandas' categories reach each ranker in the form that it takes: LightGBM,
+    Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
     the columns. scikit-learn's other regressors get a column of 0 and 1 for each level. A value
-    that does not occur in the training lists counts as missing. Dates reach them as numbers: the
-    days since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`.
-    Other rankers, such as pipelines, get X unchanged. Each ranker must handle missing numbers
-    itself.
+    that does not occur in the training lists counts as missing. Dates become numbers: the days
+    since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`. Other
+    rankers, such as pipelines, get X unchanged. Each ranker must handle missing numbers itself.
 
     Args:
         rankers: the estimators, one or more. They are cloned, and not changed.
-        validation: the share of the queries that is held out to choose the weights by where `fit`
-            gets no `eval_set`, in (0, 1). A hash of the qid decides. 0 holds none out, and the
-            weights stay equal; so it is with too few queries.
+        validation: the fraction of the queries that is held out to choose the weights, if `fit`
+            gets no `eval_set`, in (0, 1). A hash of the qid decides which. With 0, or too few
+            queries, none are held out and the weights stay equal.
         verbose: 0 prints nothing, 1 one line on stderr with the weights.
 
     Attributes:
         rankers_: the fitted rankers.
         levels_: the levels of each column of text or categories, in the training lists.
-        schema_: the columns, as `ltr predict` and an export know them; None if X was an array or
-            has columns whose names are not text.
-        scales_: (rankers,), what their scores are multiplied by.
+        schema_: the columns, for `ltr predict` and exports; None if X was an array or has columns
+            whose names are not text.
+        scales_: (rankers,), the factors of their scores.
         weights_: (rankers,), >= 0, which add up to 1.
         validation_score_: NDCG@10 on the validation lists; None without.
-        validation_queries_: how many queries were validated on.
-        n_features_in_: how many columns X had.
+        validation_queries_: the number of validation queries.
+        n_features_in_: the number of columns of X.
         feature_names_in_: their names, if all of them are strings.
 
-    The parameters of the rankers are reached by the names of their classes, in small letters:
-    `set_params(lgbmranker__num_leaves=7)`. Several of one class are `ridge-1` and `ridge-2`.
+    To set parameters of a ranker, put the name of its class before them, in lower case:
+    `set_params(lgbmranker__num_leaves=7)`. Two rankers of the same class are `ridge-1` and
+    `ridge-2`.
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.tree import DecisionTreeRegressor
@@ -122,8 +122,8 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
 
-        Weights of lists reach a ranker that takes `qid` unchanged, and any other ranker as weights
-        of rows. `position` and `groups` reach the rankers whose `fit` takes them.
+        A ranker that takes `qid` gets weights of lists unchanged; any other ranker gets them as
+        weights of rows. Only rankers whose `fit` takes `position` and `groups` get them.
 
         Returns:
             Itself.
@@ -177,7 +177,7 @@ class Blend(RankingEstimator):
         Args:
             X: the columns of the training. If they have names, their order does not matter, and X
                 may have further columns, which the rankers do not get.
-            qid: (rows,), see `fit`; it reaches the rankers whose `predict` takes it. It is needed
+            qid: (rows,), see `fit`; passed to the rankers whose `predict` takes it. It is needed
                 only if one of them needs it.
             group: instead of `qid`.
         """
@@ -204,17 +204,17 @@ class Blend(RankingEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
 
-        `config.json` holds the scales, the weights and the columns, `model.safetensors` the weights
-        of each `NeuralRanker`, and a file each of the other rankers: LightGBM's text, XGBoost's
-        UBJ, CatBoost's cbm, and skops' zip for scikit-learn's estimators. As with
+        `config.json` holds the scales, the weights and the columns, and `model.safetensors` the
+        weights of each `NeuralRanker`. Each other ranker has its own file: LightGBM's text,
+        XGBoost's UBJ, CatBoost's cbm, and skops' zip for scikit-learn's estimators. As with
         `NeuralRanker.save`, a reader finds the older model or this one, and other files stay.
 
         Args:
             path: the folder, made if it is missing.
 
         Raises:
-            ValueError: the blend is not fitted; a ranker has no safe format, which is named; or a
-                weight is not finite. Nothing is written.
+            ValueError: the blend is not fitted; a ranker, which the message names, has no safe
+                format; or a weight is not finite. Nothing is written.
             OSError: a file cannot be written. The folder is then unchanged.
         """
         from ltr.estimators.blend_files import contents
@@ -240,7 +240,7 @@ class Blend(RankingEstimator):
 
         Args:
             path: a file that ends in .onnx, or a folder, which `load` can read too.
-            opset: of ONNX.
+            opset: the version of the ONNX operator set.
             per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             single: whether the features are float32; see `export_model`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
@@ -254,13 +254,13 @@ class Blend(RankingEstimator):
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
         """Return the blend that `save` wrote: its scores are equal bit for bit.
 
-        Loading runs no code from the files. The files of trees are parsed by their libraries. A
-        ranker of LightGBM is then a `lightgbm.Booster`. `fit` trains again, with the rankers'
-        parameters.
+        Loading runs no code from the files. The libraries parse their own files of trees. A ranker
+        of LightGBM is then a `lightgbm.Booster`. `fit` trains again, with the parameters of the
+        original rankers.
 
         Args:
             path: the folder.
-            trust: packages whose classes a `NeuralRanker` of it may name, beside `ltr` and
+            trust: packages whose classes a `NeuralRanker` in it may use, besides `ltr` and
                 `torch.nn`.
 
         Raises:
@@ -323,7 +323,7 @@ class Blend(RankingEstimator):
         weights: tuple[np.ndarray, bool] | None,
         side: dict[str, np.ndarray],
     ) -> Any:
-        """Fit a ranker, with those arguments that its `fit` takes, and return it."""
+        """Fit a ranker with the arguments that its `fit` takes, and return it."""
         takes, form = inspect.signature(ranker.fit).parameters, form_of(ranker)
         given: dict[str, Any] = {}
         if "qid" in takes:
@@ -414,7 +414,7 @@ class _Lists:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many rows each list has."""
+        """The number of rows of each list."""
         return np.bincount(self.codes)
 
     def some(self, chosen: np.ndarray) -> "_Lists":
@@ -433,7 +433,7 @@ class _Lists:
 def _evaluation(
     takes: Mapping[str, Any], X: Any, val: _Lists, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return those validation arguments that a `fit` takes."""
+    """Return the validation arguments that a `fit` takes."""
     if "group_id" in takes:  # CatBoost has no argument for the lists of an evaluation
         pool = import_module("catboost").Pool
         more = {"group_id": val.codes, "cat_features": given.get("cat_features")}

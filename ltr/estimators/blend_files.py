@@ -167,7 +167,7 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
     Args:
         name: what an error names.
         fitted: the ranker.
-        given: it as it was before `fit`, which has the parameters of a `lightgbm.Booster`.
+        given: the ranker before `fit`; it has the parameters that a `lightgbm.Booster` lacks.
 
     Raises:
         ValueError: no format supports this ranker.

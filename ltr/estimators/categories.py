@@ -24,10 +24,10 @@ _WRAPPERS = {"estimator", "estimators", "regressor"}
 def form_of(ranker: Any) -> Form:
     """Return the form in which a ranker accepts text, categories and dates.
 
-    "categories", pandas' own, are for LightGBM, XGBoost and scikit-learn's
-    `HistGradientBoostingRegressor`; "text" is for CatBoost, which gets the names of the columns;
-    and "numbers", a column of 0 and 1 for each level, for scikit-learn's other regressors. All
-    others, such as a pipeline, get the table unchanged.
+    LightGBM, XGBoost and scikit-learn's `HistGradientBoostingRegressor` accept "categories" of
+    pandas. CatBoost accepts "text" and the names of the columns. scikit-learn's other regressors
+    accept "numbers": a column of 0 and 1 for each level. All others, such as a pipeline, get the
+    table unchanged.
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
@@ -88,8 +88,8 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
 def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
     """Return the columns of a table by name, or None if they have no schema.
 
-    An array has no schema. Neither has a table with a name that is not text, or with levels that
-    are not text, numbers or booleans.
+    An array has no schema. A table has none if a column's name is not text, or if levels are not
+    text, numbers or booleans.
 
     A column of booleans is a category, as in `Schema.infer`; all other columns without levels are
     numbers.
@@ -130,7 +130,7 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
 def from_codes(
     schema: Schema, levels: Mapping[Any, pd.Index], features: np.ndarray, codes: np.ndarray
 ) -> pd.DataFrame:
-    """Return the table of numbers, with dates, and of codes of categories.
+    """Return the table of numbers, dates included, and categories that features and codes encode.
 
     Args:
         schema: of the columns.

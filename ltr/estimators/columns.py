@@ -25,8 +25,8 @@ class Column:
 
     Attributes:
         kept: whether the networks get it.
-        cost: what the metric loses on the validation lists if only this column is shuffled;
-            None if that was not measured.
+        cost: the loss of the metric on the validation lists if only this column is shuffled; None
+            if it was not measured.
         error: the standard error of `cost`, over the lists.
         reason: in words.
     """
@@ -89,10 +89,9 @@ def choose_columns(
     together: all of them, then the first 95 %, 90 %, ... of them. The most columns that together
     cost at most one standard error are dropped.
 
-    If nothing is left, all are kept, with a warning: the model has then learned nothing that a
-    choice could be made by.
+    If nothing is left, all are kept, with a warning: the model has not learned enough to choose by.
 
-    Cost: each column takes one scoring of the lists; then there are at most 60 more.
+    Cost: the lists are scored once for each column, and then at most 60 times more.
 
     Args:
         transform: of the model, fitted on all columns.
@@ -101,7 +100,7 @@ def choose_columns(
         schema: the columns of the lists.
         metric: its name.
         device: where to compute.
-        seed: of the shuffles.
+        seed: seed of the shuffles.
     """
     names = column_names(schema)
     shuffled = _Shuffled(transform, scorer, lists, schema, metric, device, seed)
@@ -119,8 +118,9 @@ def choose_columns(
     dropped, joint = _longest(shuffled, weak, unused)
     if len(dropped) == len(names):
         warnings.warn(
-            f"all columns are kept, because none alone helps {metric} on the validation "
-            f"lists: shuffling all {len(names)} costs {joint[0]:.4f} +- {joint[1]:.4f}",
+            f"all columns are kept, because none of them alone changes {metric} on the "
+            f"validation lists: the loss from shuffling all {len(names)} is {joint[0]:.4f} "
+            f"+- {joint[1]:.4f}",
             stacklevel=5,
         )
         return all_kept(schema, "kept: no column costs more than chance when it is shuffled")
@@ -182,9 +182,9 @@ class _Shuffled:
         self.whole = self._values(self.lists)
 
     def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
-        """Return what shuffling columns together costs: the mean over the lists, and its error.
+        """Return the loss from shuffling columns together: the mean over the lists, and its error.
 
-        The columns keep the rows of one another: what is lost is what they tell together.
+        All columns are shuffled by the same permutation, so this measures what they tell together.
         """
         lost = self.whole - np.mean([self._shuffled_values(names) for _ in range(shuffles)], axis=0)
         if len(lost) < 2:

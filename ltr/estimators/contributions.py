@@ -41,9 +41,9 @@ class Contributions:
     Attributes:
         columns: their names.
         values: (rows, columns), what each column adds to each row's score.
-        base: the mean score of the background, from which the contributions count: a row of
-            `values` sums to the row's score minus this.
-        scores: (rows,), what the ranker predicts.
+        base: the mean score of the background. A row of `values` sums to the row's score minus
+            `base`.
+        scores: (rows,), the predictions of the ranker.
         data: the columns of X, as pandas has them.
         method: "additive" and "trees" are exact; "shap" draws orders of the columns.
     """
@@ -61,7 +61,7 @@ class Contributions:
         return pd.DataFrame(self.values, columns=pd.Index(self.columns))
 
     def of(self, row: int) -> pd.DataFrame:
-        """Return the value of each column in a row and its contribution, the largest first.
+        """Return each column's value in a row and its contribution, the largest contribution first.
 
         Args:
             row: its position in X, from 0.
@@ -71,16 +71,16 @@ class Contributions:
         return self._sorted(content, self.values[row])
 
     def between(self, a: int, b: int) -> pd.DataFrame:
-        """Return why row a has another score than row b: the difference of each contribution.
+        """Return why row a has a different score than row b: how each contribution differs.
 
         Args:
             a: position of a row in X, from 0.
             b: position of another.
 
         Returns:
-            A row by the column's name: what a and b hold, and the difference of the contributions,
-            which sum to score a - score b. The largest difference comes first; a positive one
-            speaks for a.
+            A row for each column: its values in a and b, and the difference of the contributions.
+            The differences sum to score a - score b. The largest comes first; a positive one favors
+            a.
         """
         a, b = self._position("a", a), self._position("b", b)
         difference = self.values[a] - self.values[b]
@@ -173,26 +173,26 @@ def contributions(
     score minus the mean score of the background. A column of text or categories has one
     contribution, even if the model makes many features of it.
 
-    - Of an additive model, such as `LinearScorer` and `AdditiveScorer` in a `NeuralRanker`, or a
-      linear regression, they are exact. A model counts as additive if its scores of rows whose
+    - They are exact for an additive model, such as `LinearScorer` and `AdditiveScorer` in a
+      `NeuralRanker`, or a linear regression. A model counts as additive if its scores of rows whose
       columns are mixed at random are sums of what each column adds.
-    - Of LightGBM's models without a `background` they are exact, too, and LightGBM computes them
-      (`pred_contrib`); its background are the rows of the training, as the trees counted them.
-    - Of all others, `shap` (the extra `explain`) draws orders of the columns. One order and its
-      reverse give what is exact for columns that matter alone or in pairs.
+    - They are also exact for LightGBM's models without a `background`. LightGBM computes them
+      (`pred_contrib`); its background is the training rows, as counted in the trees.
+    - For all others, `shap` (the extra `explain`) draws orders of the columns. One order and its
+      reverse are enough for columns that matter only alone or in pairs.
 
     Args:
         ranker: fitted, with a `predict` that returns a score for each row. A score must depend on
             its row alone.
         X: (rows, columns) of the documents: a pandas or polars data frame, an Arrow table, or an
             array, as the ranker takes it. A few hundred rows.
-        background: rows of the same columns, which represent usual documents. With the other
-            documents of the list, the contributions tell what sets a document apart in this list;
-            with one row b, why a row's score differs from that of b. Default: X.
+        background: rows of the same columns, which represent usual documents. If it is the other
+            documents of the list, the contributions tell what sets a document apart in this list.
+            If it is one row b, they tell why a row's score differs from that of b. Default: X.
         samples: how many rows of the background are used, at equal steps. Default: 1000 for an
             additive model, and 25 for others.
         permutations: how many orders are drawn for each row, for `shap`, each with its reverse.
-        seed: of the orders.
+        seed: seed of the draws.
 
     Returns:
         The contributions, with the base value and the scores.
@@ -270,7 +270,7 @@ class _Mixed:
 
     @classmethod
     def of(cls, ranker: Any, X: Any, background: Any) -> "_Mixed":
-        """Return those of X and a background; None: X itself."""
+        """Return the scores for X and a background; None: X itself."""
         table = X
         if background is not None:
             rows = as_columns(background, "background")

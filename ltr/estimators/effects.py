@@ -26,16 +26,16 @@ def plot_effects(ranker: NeuralRanker, X: Any, *, rows: int = 1000) -> "Figure":
     """Draw the effect of each column on the score, one plot per column.
 
     The model must be additive; the plots then show the whole model. `AdditiveScorer` and
-    `LinearScorer` are additive with a transform of each column by itself, such as the default. An
-    effect is the difference from the column's mean effect over the rows. All plots have the same
-    scale. A dashed line is the effect of a missing value. In a category it also stands for unseen
-    values.
+    `LinearScorer` are additive if the transform handles each column by itself, as the default one
+    does. An effect is the difference from the column's mean effect over the rows. All plots have
+    the same scale. A dashed line is the effect of a missing value. In a category it also stands for
+    unseen values.
 
     Args:
         ranker: fitted.
         X: rows of the training's columns, such as those of the training.
-        rows: how many of them are drawn, at equal steps, >= 2. The cost is a prediction of that
-            many for each column.
+        rows: how many of them are drawn, evenly spaced, >= 2. Each column takes a prediction of
+            that many rows.
 
     Returns:
         The figure; `figure.savefig("effects.png")` writes it. Needs matplotlib (the extra `plots`).

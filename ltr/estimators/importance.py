@@ -31,7 +31,7 @@ class Importance:
         among: (repeats, columns), the loss of the mean metric if the column is shuffled among all
             documents; negative if it rises.
         within: (repeats, columns), the same for a column that is shuffled within each list.
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
     """
 
     metric: str
@@ -120,7 +120,7 @@ def importance(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Importance:
-    """Return how much a metric falls if a column's values are shuffled, for each column.
+    """Return, for each column, how much a metric decreases if the column's values are shuffled.
 
     A column is shuffled in two ways. Shuffling among all documents removes all information of the
     column, about the document and about the query. Shuffling within each list keeps the values of
@@ -137,7 +137,7 @@ def importance(
             `Blend`, LightGBM's and XGBoost's rankers, a pipeline of scikit-learn. If its `predict`
             takes `qid`, it gets the lists' numbers.
         X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array. The ranker
-            gets the same type, with text and categories as they are.
+            gets the same type, with text and categories unchanged.
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
         group: instead of `qid`, the sizes of lists that follow each other.
@@ -148,7 +148,7 @@ def importance(
         repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
             by the same permutations, so a result does not depend on which others are requested.
         confidence: level of the intervals, in (0, 1).
-        seed: of the permutations.
+        seed: seed of the permutations.
 
     Returns:
         The losses of each repeat, and their table.

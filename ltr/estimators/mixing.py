@@ -61,14 +61,14 @@ def take_by_column(X: Any, rows: Sequence[np.ndarray | None]) -> Any:
 
 
 def trained_positions(ranker: Any, X: Any) -> list[int]:
-    """Return the numbers of the columns that a ranker was trained on; all if it does not tell."""
+    """Return the indices of the columns that a ranker was trained on; all if it does not tell."""
     names = column_names(X)
     trained = [*getattr(ranker, "feature_names_in_", names)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
 
 
 def select(X: Any, positions: list[int]) -> Any:
-    """Return the columns of these numbers."""
+    """Return the columns with these indices."""
     if isinstance(X, pa.Table):
         return X.select(positions)
     return X.iloc[:, positions] if isinstance(X, pd.DataFrame) else X[:, positions]

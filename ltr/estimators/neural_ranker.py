@@ -47,74 +47,75 @@ Callback = Callable[[list[list[float]]], Any]
 class NeuralRanker(RankingEstimator):
     """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
 
-    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, by scikit-learn's rules.
-    Numbers may be missing, and text, booleans, categorical columns and dates are encoded; see
-    `Schema.infer`.
+    It takes data like `lightgbm.LGBMRanker` and `xgboost.XGBRanker`, and follows scikit-learn's
+    conventions. Numbers may be missing, and text, booleans, categorical columns and dates are
+    encoded; see `Schema.infer`.
 
     Args:
-        effort: "fast", "default" or "best": sets the arguments that are None, by the rows that are
-            trained on; see `settings_`. An argument that is given wins over it. "fast" is a few
-            passes of one network, and from 60,000 rows two networks on useful columns. "best" has
-            twice the members of the default, each a `CrossScorer`.
+        effort: "fast", "default" or "best": chooses the arguments that are None, depending on the
+            number of training rows; see `settings_`. Arguments that are not None override it.
+            "fast" trains one network for a few epochs, and from 60,000 rows two networks on useful
+            columns. "best" has twice the members of the default, each a `CrossScorer`.
         columns: "all", or "useful": one member is trained first, each column is shuffled on the
-            validation lists, and those that cost nothing, alone and together, are dropped; see
-            `selected_`. Default: "useful" from 30,000 rows to train on ("fast": 60,000), if there
-            are validation lists.
-        scorer: the network that each member is a copy of, made without the number of features.
+            validation lists, and columns are dropped if shuffling them, alone and together, costs
+            nothing; see `selected_`. Default: "useful" from 30,000 training rows ("fast": 60,000),
+            if there are validation lists.
+        scorer: the network, made without the number of features; each member is a copy of it.
             Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
-        transform: of the columns to the numbers that the scorer gets. Default:
-            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`. "fast"
-            has `PiecewiseLinearBins(8)` in it below 60,000 rows.
-        members: how many networks are trained and averaged, >= 1. Only their random draws differ.
+        transform: turns the columns into the scorer's input. Default:
+            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`. Below
+            60,000 rows, "fast" uses `PiecewiseLinearBins(8)` in it.
+        members: how many networks are trained and averaged, >= 1. They differ only by random draws.
             Default: 5 ("best": 10; "fast": 1, and 2 from 60,000 rows).
         learning_rate: of AdamW. Default: 3e-3.
         schedule: "constant", or "cycle": the learning rate rises in the first tenth of the steps of
             `max_epochs`, and descends to 0 by a half cosine. Default: "constant"; "cycle" from
             30,000 rows, and for "fast".
         weight_decay: of AdamW.
-        batch_size: lists in a step of training.
+        batch_size: lists per training step.
         max_epochs: the most passes over the training lists. Default: 100; for a cycle as many as
             make 2,000 steps, but at least 5 and at most 15, or as many as make 300 steps. "fast": 2
             to 40, by the rows and columns, and 5 from 60,000 rows.
-        metric: what early stopping and `score` look at, by its name, such as "ndcg@10" (the
+        metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.metrics.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
-            many epochs, and keeps the weights of its best epoch. Default: 3, or more where an epoch
-            has less than 14 steps: as many as make 40 steps; with a cycle, all of them.
-        validation: the share of the queries that is held out for that where `fit` gets no
-            `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
-            holds none out, and all of `max_epochs` are trained; so it is with too few queries.
-        max_levels: how many values of a category have a code, the most frequent ones; the others
-            count as missing. Default: 256, and 1,024 from 30,000 rows.
-        warm_start: whether another `fit` goes on from the weights that there are, with the columns
-            and the transform as they are.
+            many epochs, and keeps the weights of its best epoch. Default: 3, or as many as make 40
+            steps if an epoch has fewer than 14; with a cycle, `max_epochs`.
+        validation: the fraction of the queries that is held out for early stopping, if `fit` gets
+            no `eval_set`, in (0, 1). A hash of the qid decides, so a query always stays on its
+            side. With 0, or too few queries, none are held out, and training takes all of
+            `max_epochs`.
+        max_levels: how many levels of a category get a code of their own, the most frequent first.
+            The others share the code of missing values. Default: 256, and 1,024 from 30,000 rows.
+        warm_start: whether another `fit` continues from the existing weights, with the same columns
+            and transform.
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
         random_state: a number, a `numpy.random.RandomState` or None, as in scikit-learn. With the
-            same number, `fit` gives the same result twice, on a CPU bit for bit.
+            same number, `fit` gives the same result each time, on a CPU bit for bit.
         verbose: 0 prints nothing. 1 prints one line on stderr, which a terminal renews after each
             epoch. 2 shows a progress bar on a terminal and in a notebook; elsewhere it prints a
             line after each epoch.
 
     Attributes:
-        n_features_in_: how many columns X had.
+        n_features_in_: the number of columns of X.
         feature_names_in_: their names, if all of them are strings.
-        schema_: what each column that the networks get is, with the levels of the categories.
+        schema_: the type of each column that the networks get, with the levels of the categories.
         selected_: for each column, by its name, whether it was kept, what it costs to shuffle it
             and the standard error of that, and the reason in words. Columns of an array are called
             x0, x1 and so on.
         settings_: the values of `members`, `learning_rate`, `schedule`, `max_epochs`, `patience`
-            and `columns` that the training had.
+            and `columns` in the training.
         transform_: fitted on the training lists.
         scorer_: an `Ensemble`.
         n_iter_: the epochs of the last training.
         best_iterations_: the best epoch of each member, from 1.
         history_: `metric` of each member on the validation lists after each epoch; NaN once it has
             stopped.
-        validation_queries_: how many queries were validated on.
+        validation_queries_: the number of validation queries.
 
-    A list without a relevant row, or with only one row, does not change the weights. Tied scores
-    keep the rows' order.
+    A list without a relevant row, or with only one row, does not change the weights. Rows with
+    equal scores keep their order.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
@@ -208,31 +209,30 @@ class NeuralRanker(RankingEstimator):
                 order.
             sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
                 weights of the lists, in the order of their first rows. Default: 1.
-            position: (rows,), where each row was shown in its list, from 1. A loss on clicks needs
-                it (`Unbiased`); others do not look at it.
-            groups: (rows,), above 0 for a row of the first group. A penalty on exposure needs it
-                (`ExposureParity`); other losses do not look at it.
+            position: (rows,), where each row was shown in its list, from 1. Only a loss on clicks
+                (`Unbiased`) needs it; other losses ignore it.
+            groups: (rows,), above 0 for a row of the first group. Only a penalty on exposure
+                (`ExposureParity`) needs it; other losses ignore it.
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, instead of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each
-                epoch a list with `metric` of each member on the validation lists, NaN for a member
-                that has stopped, or if nothing is validated. If one returns True, the training
-                stops, and each member keeps the weights of its best epoch. What one raises ends
-                `fit`, without a new model.
+                epoch a list with `metric` of each member on the validation lists. It is NaN for a
+                member that has stopped, and without validation lists. If a callback returns True,
+                the training stops, and each member keeps the weights of its best epoch. If one
+                raises an exception, `fit` ends without a new model.
 
-        Fits of one process wait for each other, so that `random_state` holds in threads too: the
-        random numbers come from generators that all threads of a process share. Threads gain no
-        time here; processes do.
+        Fits in one process wait for each other, because all threads share the generators of random
+        numbers. So `random_state` works in threads too, but only processes save time.
 
         Returns:
             Itself.
 
         Raises:
             ValueError: a parameter or an argument is out of range; the arguments do not fit
-                together; the loss needs a side input that is not given; a column has another type
-                than in the training before (`warm_start`); a number is infinite in float32; or no
-                list has two different labels, so that there is nothing to learn.
+                together; the loss needs a missing side input; a column has another type than in the
+                previous training (`warm_start`); a number is infinite in float32; or no list has
+                two different labels, so that there is nothing to learn.
         """
         again = self.warm_start and hasattr(self, "scorer_")
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
@@ -253,8 +253,8 @@ class NeuralRanker(RankingEstimator):
     ) -> Self:
         """Train for one pass over more queries, without validation.
 
-        The first call makes the columns' schema and fits the transform; later ones keep both. Each
-        call starts the optimizer afresh. For the arguments see `fit`.
+        The first call makes the columns' schema and fits the transform; later calls keep both. Each
+        call starts with a new optimizer. For the arguments see `fit`.
         """
         again = hasattr(self, "scorer_")
         side = {"position": position, "groups": groups}
@@ -272,8 +272,8 @@ class NeuralRanker(RankingEstimator):
             group: instead of `qid`.
 
         Raises:
-            ValueError: a column is missing or has another type than in training, or the lists are
-                needed and not given.
+            ValueError: a column is missing or has another type than in training, or `qid` and
+                `group` are missing but needed.
         """
         check_is_fitted(self)
         table = tables.as_table(self, X)
@@ -304,7 +304,7 @@ class NeuralRanker(RankingEstimator):
         sample_weight: Any = None,
         metric: str | None = None,
     ) -> float:
-        """Return the mean metric of the lists; one without a relevant row counts 0.
+        """Return the mean metric of the lists; a list without a relevant row counts as 0.
 
         Args:
             X: for this and the others see `fit`.
@@ -335,7 +335,7 @@ class NeuralRanker(RankingEstimator):
         Args:
             path: a file that ends in .onnx or .pt2, or a folder.
             to: "onnx" or "torch". Default: by the ending of `path`, or "onnx".
-            opset: of ONNX.
+            opset: the version of the ONNX operator set.
             per_document: see `ExportedRanker`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
@@ -357,17 +357,18 @@ class NeuralRanker(RankingEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
 
-        Whenever the process is killed, `load` finds the older model of that folder or this one.
+        Even if the process is killed, `load` finds either the old model of the folder or this one.
         Other files in the folder stay. Parameters that have no configuration (see
-        `ltr.config.to_config`), such as a loss with a lambda, are left out with a warning; `load`
-        then needs them.
+        `ltr.config.to_config`), such as a loss with a lambda, are left out with a warning. They
+        must then be passed to `load`.
 
         Args:
             path: the folder, made if it is missing.
 
         Raises:
             ValueError: the model is not fitted, or has a weight that is not finite.
-            OSError: a file cannot be written, as on a full disk. The folder is then as it was.
+            OSError: a file cannot be written, for example because the disk is full. The folder is
+                then unchanged.
         """
         from ltr.estimators.saving import save
 
@@ -376,17 +377,17 @@ class NeuralRanker(RankingEstimator):
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:
-        """Return the model that `save` wrote. No code of the files runs.
+        """Return the model that `save` wrote. Loading runs no code from the files.
 
         Args:
             path: the folder.
-            trust: packages whose classes the configuration may name, beside `ltr` and `torch.nn`.
-            given: parameters that replace the saved ones, or could not be saved.
+            trust: packages whose classes the configuration may use, besides `ltr` and `torch.nn`.
+            given: parameters that replace saved ones or that could not be saved.
 
         Raises:
             ValueError: the folder holds no such model, a file is damaged or names a class that is
-                not trusted, the weights are not those whose digest the configuration holds, a
-                weight is not finite, or a parameter must be given.
+                not trusted, the weights do not match the digest in the configuration, a weight is
+                not finite, or a parameter that could not be saved is missing.
         """
         from ltr.estimators.saving import load
 
@@ -528,7 +529,7 @@ class NeuralRanker(RankingEstimator):
 
 
 def _evenly(lists: ListDataset, most: int) -> ListDataset:
-    """Return lists at equal steps, at most so many."""
+    """Return at most this many lists, evenly spaced."""
     if len(lists) <= most:
         return lists
     return lists.select(np.linspace(0, len(lists) - 1, most).astype(np.int64))

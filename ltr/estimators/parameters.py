@@ -1,4 +1,4 @@
-"""The parameters of a `NeuralRanker`: their checks, and the parts that they stand for."""
+"""The parameters of a `NeuralRanker`: their checks and their default values."""
 
 import copy
 import math
@@ -32,12 +32,12 @@ _LONG, _FAST_NUMBERS = 60_000, 15_000_000  # of `effort="fast"`: rows, and numbe
 
 @dataclass(frozen=True)
 class Choice:
-    """How much is done to choose the columns.
+    """How much training and validation is spent on the choice of columns.
 
     Attributes:
-        lists: to validate on, at most.
-        epochs: of training, at least.
-        steps: of training, at least.
+        lists: the most validation lists.
+        epochs: the fewest epochs of training.
+        steps: the fewest steps of training.
     """
 
     lists: int = 2000
@@ -47,7 +47,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a training: a `NeuralRanker`'s parameters, with those of `effort` for None.
+    """The settings of a training: a `NeuralRanker`'s parameters, each None replaced by `effort`.
 
     `scorer` and `transform` are not built or fitted yet; the others are as in `NeuralRanker`.
     """
@@ -70,7 +70,7 @@ class Settings:
     verbose: int
 
     def resolved(self) -> dict[str, Any]:
-        """Return the values, as plain data, that an effort sets."""
+        """Return the values that an effort sets, as plain data."""
         names = ("members", "learning_rate", "schedule", "max_epochs", "patience", "columns")
         return {name: getattr(self, name) for name in names}
 
@@ -79,7 +79,7 @@ _FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice"}
 
 
 def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
-    """Return what an estimator trains with on so many rows, columns and lists of training."""
+    """Return the settings of an estimator for these numbers of training rows, columns and lists."""
     named = {name: getattr(estimator, name) for name in _FIELDS}
     named["transform"] = estimator.get_params(deep=False).get("transform")
     given = {name: value for name, value in named.items() if value is not None}
@@ -101,12 +101,12 @@ def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
 
 
 def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
-    """Return whether a part was made for a number of features."""
+    """Return whether a scorer or transform already has a number of features."""
     return any(True for _ in scorer.parameters()) or transform.num_features is not None
 
 
 def for_choice(settings: Settings, lists: int) -> Settings:
-    """Return what one small member trains with, by which the columns are chosen."""
+    """Return the settings of the one small member that the columns are chosen with."""
     choice = settings.choice
     epochs = math.ceil(choice.steps / math.ceil(lists / settings.batch_size))
     return replace(
@@ -122,7 +122,7 @@ def for_choice(settings: Settings, lists: int) -> Settings:
 def _values(
     effort: Effort, schedule: Schedule | None, rows: int, columns: int, steps: int
 ) -> dict[str, Any]:
-    """Return what an effort sets for so many rows and columns, and steps in an epoch."""
+    """Return what an effort sets for this number of rows, columns and steps in an epoch."""
     large, hidden = rows >= LARGE, (128, 64)
     schedule = schedule or ("cycle" if large or effort == "fast" else "constant")
     bins = PiecewiseLinearBins(4, thresholds=8)
@@ -147,13 +147,13 @@ def _values(
 
 
 def _cycle(steps: int) -> int:
-    """Return the epochs of a cycle: 2,000 steps or near that, at most 15 epochs of many steps."""
+    """Return the epochs of a cycle: about 2,000 steps, at most 15 epochs if they are long."""
     long = min(max(round(2000 / steps), 5), 15)
     return min(max(long, math.ceil(300 / steps)), 100)
 
 
 def max_levels(estimator: Any, rows: int) -> int:
-    """Return how many values of a category have a code, where so many rows are trained on."""
+    """Return how many levels of a category get a code, for this number of training rows."""
     if estimator.max_levels is not None:
         return estimator.max_levels
     return 1024 if rows >= LARGE else 256
@@ -212,7 +212,7 @@ def device(estimator: Any) -> str:
 
 
 def new_loss(settings: Settings, of_lists: bool) -> RankingLoss:
-    """Return the loss; with weights of lists, one that gives a number for each list."""
+    """Return the loss; with weights of lists, a loss that returns one number for each list."""
     loss = copy.deepcopy(settings.loss)
     if of_lists:
         loss.reduction = "none"

@@ -1,4 +1,4 @@
-"""The line, or the bar, that tells how far a training is."""
+"""The line or bar that shows the progress of a training."""
 
 import math
 import sys
@@ -11,12 +11,12 @@ Batch = TypeVar("Batch")
 
 
 class Progress:
-    """Writes to stderr: epoch, metric in validation, seconds, and at most how many more.
+    """Writes to stderr: the epoch, the validation metric, the time so far, and the most time left.
 
     Args:
         verbose: 0: nothing; 1: one line, which a terminal renews after each epoch; 2: a progress
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
-        max_epochs: the most epochs that there will be.
+        max_epochs: the largest possible number of epochs.
         metric: the name of the metric.
         note: the end of the line.
     """
@@ -45,7 +45,7 @@ class Progress:
                 self._bar.update(self._task, advance=1, total=count * self.max_epochs)
 
     def epoch(self, value: float | None, last: bool) -> None:
-        """Tell that an epoch is over.
+        """Report the end of an epoch.
 
         Args:
             value: the metric of the best epochs so far; None without validation.

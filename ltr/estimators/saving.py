@@ -1,4 +1,4 @@
-"""Save an estimator as a configuration and tensors; load it without running code of the files."""
+"""Save an estimator as a configuration and tensors; load it without running code from the files."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def make(
 
 
 def _given(estimator: Any, name: str, members: int) -> Ensemble | FeatureTransform:
-    """Return a part that could not be saved, of the parameter that was given for it."""
+    """Return a parameter that could not be saved, from the value passed to `load`."""
     part = copy.deepcopy(estimator.get_params(deep=False)[name])
     return Ensemble(part, members) if name == "scorer" else part
 

@@ -29,7 +29,7 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     Args:
         estimator: keeps `n_features_in_` and `feature_names_in_` if `reset`, else is compared.
         X: a pandas or polars data frame, an Arrow table, or (rows, columns) numbers.
-        y: checked to be there if it is not "no_validation".
+        y: must not be None; "no_validation" turns this check off.
         reset: whether this is a new training.
 
     Raises:
@@ -132,7 +132,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     Args:
         rows: how many there are.
         qid: (rows,), the query of each row, in any order; or None.
-        group: (queries,), the sizes of lists that stand one after the other; or None.
+        group: (queries,), the sizes of lists that follow each other; or None.
         suffix: of the arguments' names in errors: "eval_" for `eval_qid`.
 
     Raises:
@@ -176,7 +176,7 @@ def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
 
 
 def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.ndarray, bool]:
-    """Return a weight for each row, and whether they were given for each list.
+    """Return a weight for each row, and whether `sample_weight` has one for each list.
 
     Raises:
         ValueError: there is not one weight for each row or each list, or a weight is negative or
@@ -243,7 +243,7 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
 
 
 def names_of_uses(columns: Collection[str]) -> dict[str, str]:
-    """Return names for the columns of other uses that no feature has.
+    """Return names for the qid, the label and other columns that differ from all features.
 
     >>> names_of_uses(["qid", "price"])["qid"]
     'qid_'
@@ -323,13 +323,13 @@ def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def held_out(
     groups: np.ndarray, queries: list[str], labels: np.ndarray, share: float
 ) -> np.ndarray | None:
-    """Return which queries are held out, (queries,) bool, or None if there are too few.
+    """Return which queries are held out, bool (queries,), or None if there are too few.
 
     Args:
         groups: (rows,), the number of each row's query.
         queries: their names.
         labels: (rows,).
-        share: of the queries, in (0, 1).
+        share: the fraction of the queries to hold out, in (0, 1).
     """
     order = np.argsort(groups, kind="stable")
     offsets = np.r_[0, np.cumsum(np.bincount(groups))]

@@ -50,16 +50,15 @@ def train(
 ) -> "Training":
     """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
-    The global generators of random numbers have their states back
-    afterwards.
+    Afterwards, the states of the global generators of random numbers are restored.
 
     Args:
         settings: the parameters.
         lists: to train on.
         validation: to choose each member's epoch by; None: the last one.
-        known: the weights and the transform to continue with, which stay as they are; None: new
+        known: the weights and the transform to continue with, which are not changed; None: new
             ones.
-        of_lists: whether weights are those of lists.
+        of_lists: whether the weights are weights of lists.
         note: for the line of progress.
         callbacks: see `NeuralRanker.fit`.
 
@@ -112,11 +111,11 @@ class _Best:
 
 
 class Training:
-    """Trains each member of an ensemble on the loss of its own scores, by ragged batches.
+    """Trains each member of an ensemble on the loss of its own scores, in ragged batches.
 
     A member stops when its metric on the validation lists has not risen for `patience` epochs, and
-    keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform
-    learns too, which the members share, all stop together.
+    keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform,
+    which the members share, is trained too, all members stop together.
 
     Attributes:
         transform: fitted on the training lists.
@@ -317,7 +316,7 @@ class Training:
 
     @contextmanager
     def _scoring(self) -> Iterator[None]:
-        """Score as in prediction, and train on afterwards; the loss keeps its mode."""
+        """Score in evaluation mode, then return to training mode; the loss keeps its mode."""
         both = nn.ModuleList([self.scorer, self.transform]).eval()
         try:
             with torch.inference_mode():

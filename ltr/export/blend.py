@@ -168,7 +168,7 @@ class ExportedBlend:
         """Return the ONNX model.
 
         Args:
-            opset: of ONNX.
+            opset: the version of the ONNX operator set.
             network: writes the ONNX model of a network, of this opset.
         """
         from onnx import TensorProto, compose, helper

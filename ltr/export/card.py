@@ -23,7 +23,7 @@ class Evaluation:
 
     Attributes:
         lists: how many lists there were.
-        documents: how many documents.
+        documents: how many documents there were.
         metrics: the mean over lists of each metric, with its 95 % interval over lists. A list
             without a relevant document counts 0.
     """
@@ -34,7 +34,7 @@ class Evaluation:
 
 
 def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
-    """Return the metrics of a model on lists with labels.
+    """Evaluate a model on lists with labels: return its metrics.
 
     Args:
         module: the model.
@@ -179,7 +179,7 @@ def model_card(
         "",
     ]
     if evaluation is None:
-        lines.append("No test lists were given at the export.")
+        lines.append("No test lists were passed to the export.")
     else:
         rows = [
             (name, f"{x.mean:.4f}", f"{x.low:.4f} to {x.high:.4f}")

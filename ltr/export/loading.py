@@ -16,12 +16,12 @@ from ltr.models import Scorer
 def load_model(
     folder: str | PathLike[str], *, trust: Sequence[str] = (), per_document: bool = False
 ) -> ExportedRanker:
-    """Return the model of a folder. No code of the files runs.
+    """Load the model in a folder that an export wrote. Loading runs no code from the files.
 
     Args:
         folder: with `config.json` and `model.safetensors`, which `export_model`, `ltr export` and
             `NeuralRanker.save` write.
-        trust: packages whose classes the configuration may name, beside `ltr` and `torch.nn`.
+        trust: packages whose classes the configuration may use, besides `ltr` and `torch.nn`.
         per_document: see `ExportedRanker`.
 
     Raises:

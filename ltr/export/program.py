@@ -13,7 +13,7 @@ Target = Literal["onnx", "torch"]
 
 
 class ExportedRanker(nn.Module):
-    """Transform and scorer as one module: its input is raw features, its output scores.
+    """One module from raw features to scores: the transform, then the scorer.
 
     Args:
         transform: fitted, in evaluation mode; None for none.
@@ -141,10 +141,10 @@ def describe(module: Any) -> dict[str, Any]:
 
     Returns:
         `ltr`: the version; `inputs`: their names; `num_features`; `per_document`; `looks_at_list`:
-        whether a score depends on the whole list, so that a list must come as a whole; `features`:
-        the columns, each with the number of features that it holds, None where the model was not
-        trained on a table; `dates`: those of `features` that are days since 1970-01-01 and, where
-        there are two numbers, the hour of the day: "utc" or, without a time zone, "naive";
+        whether a score depends on the whole list, which must then be complete; `features`: the
+        columns, each with the number of features that it holds, or None if the model was not
+        trained on a table; `dates`: the columns of `features` that are days since 1970-01-01 (with
+        two numbers, also the hour of the day): "utc" or, without a time zone, "naive";
         `categories`: for each column its kind and its levels, whose codes count from 1.
 
     >>> from ltr.models import LinearScorer

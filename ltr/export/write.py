@@ -80,12 +80,12 @@ def export_model(
         module: an `ExportedRanker`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
             these libraries. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
-            made if it is missing, which gets the model, `README.md` (the card), and unless it is
-            LightGBM's or XGBoost's `model.safetensors` and `config.json`.
+            made if it is missing. It gets the model, `README.md` (the card), and, except for models
+            of LightGBM and XGBoost, `model.safetensors` and `config.json`.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
             `torch.export` for `torch.export.load`. Neither needs ltr. Default: by the ending of
             `path`, or "onnx".
-        opset: of ONNX.
+        opset: the version of the ONNX operator set.
         evaluation: metrics for the card; see `evaluate`.
         config: of `config.json`, plain values. Default: how transform and scorer are made.
         per_document: whether LightGBM's or XGBoost's trees take single documents (N, d).

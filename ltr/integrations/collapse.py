@@ -19,9 +19,9 @@ ADVICE = (
 
 
 class CollapseAlarm(TrainerCallback):
-    """Warns once if the scores within lists become equal: then a model no longer ranks.
+    """Warns once if the scores within lists become equal, so that the model no longer ranks.
 
-    Give it to a trainer with the loss of the training: a `RankingLoss`, which may be inside a
+    Pass it to a trainer, with the training loss: a `RankingLoss`, which may be inside a
     `CrossEncoderLoss` or a `compute_loss_func`. From `on_train_begin` to `on_train_end` it reads
     the training scores and labels from the loss. Without a trainer, call `update` in every step.
 

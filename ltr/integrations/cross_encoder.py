@@ -18,7 +18,7 @@ from ltr.shapes import check_whole, upcast
 
 
 class CrossEncoderLoss(nn.Module):
-    """Any `RankingLoss` as the loss of a `CrossEncoder`, for `CrossEncoderTrainer`.
+    """Trains a `CrossEncoder` on any `RankingLoss`, in `CrossEncoderTrainer`.
 
     A row of the data set is a query, its documents and their labels; lists may differ in length:
 

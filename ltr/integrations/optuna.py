@@ -28,7 +28,8 @@ class Pruning:
     is better, so the study must have `direction="maximize"`.
 
     Args:
-        trial: what the objective of a study gets. One `fit` for a trial: the epochs are its steps.
+        trial: the argument of the study's objective. Call `fit` once for each trial: the epochs are
+            its steps.
 
     Raises:
         ValueError: if it is called without validation.

@@ -39,7 +39,7 @@ def evaluate_reranker(
     prompt_name: str | None = None,
     name: str = "reranker",
 ) -> Evaluation:
-    """Return metrics of a reranker with bootstrap intervals over the lists.
+    """Evaluate a reranker: return metrics with bootstrap intervals over the lists.
 
     For an evaluator of the library, NDCG@k of each query equals the library's. The lists, documents
     and binary labels are the evaluator's, and tied scores count as the average over all their
@@ -52,7 +52,7 @@ def evaluate_reranker(
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
             (or rows as dicts) in the form of training, with graded labels: a query, its
             documents, and their labels in a column "label", "labels", "score" or "scores".
-        metrics: names with or without a cutoffoff, as in `ltr.metrics.evaluate`.
+        metrics: names with or without a cutoff, as in `ltr.metrics.evaluate`.
         gain: "exp2" (default) or "linear", of labels beyond 0 and 1.
         ties: order of equal scores, as in `ltr.metrics.evaluate`. Default: "expected".
         confidence: level of the intervals, in (0, 1).
@@ -60,7 +60,7 @@ def evaluate_reranker(
         seed: seed of the draws.
         batch_size: documents scored at a time. Default: the evaluator's, or 32.
         prompt_name: of the model's prompts. Default: the evaluator's, or none.
-        name: what is evaluated, for tables and plots.
+        name: a name for the scores, in tables and plots.
 
     Raises:
         ValueError: data is none of these, a row lacks a column, labels do not match the documents,
@@ -105,15 +105,15 @@ def compare_training(
 ) -> Comparison:
     """Evaluate a reranker, train it, evaluate it again, and compare the two.
 
-    Lists that were used to choose the training are no evidence. Give lists that are neither in the
-    training data nor in the trainer's `eval_dataset` and evaluator.
+    Pass lists that are neither in the training data nor in the trainer's `eval_dataset` and
+    evaluator: lists that influenced the training prove nothing.
 
     Args:
         trainer: of the model; its `train` is called once.
-        data: what to evaluate on, see `evaluate_reranker`.
+        data: the lists to evaluate on; see `evaluate_reranker`.
         metric: such as "ndcg@10", the default.
         resume_from_checkpoint: passed to the trainer's `train`. "before" is then the trainer's
-            model as it is now, and not that of the checkpoint.
+            current model, and not that of the checkpoint.
         options: of `evaluate_reranker`.
 
     Returns:

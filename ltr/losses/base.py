@@ -1,4 +1,4 @@
-"""The contract of losses, and the only code that reduces lists to a number."""
+"""The base class of losses, and the only code that reduces the values of lists to one number."""
 
 import math
 from numbers import Real
@@ -32,9 +32,9 @@ class RankingLoss(nn.Module):
     - All arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if the
       class sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN
       included, change neither the value nor the gradient.
-    - The loss is >= 0, and its minimum is 0. A list that defines no loss (no relevant item, no
-      pair, all masked) gives 0 with a zero gradient. A NaN score makes the loss of its own list
-      NaN, and of no other.
+    - The loss is >= 0, and its minimum is 0. A list for which the loss is not defined (no relevant
+      item, no pair, all masked) gives 0 with a zero gradient. A NaN score makes only the loss of
+      its own list NaN.
     - Half-precision scores are computed in float32. `torch.autocast` does not apply inside.
     - Under DDP each process has its own lists. Nothing is gathered.
 
@@ -45,7 +45,7 @@ class RankingLoss(nn.Module):
         grades: whether labels are grades. If True, a negative label is an error, since it is most
             likely the padding of another library. False if any number is a valid target, as in
             regression.
-        side_inputs: the arguments beyond the weights that training must give, such as `groups`.
+        side_inputs: the arguments, besides the weights, that training must pass, such as `groups`.
             A `Ranker` takes them from the batches. Default: none.
 
     Raises:
@@ -88,10 +88,10 @@ class RankingLoss(nn.Module):
     ) -> Tensor:
         """Return one number for each ragged list: (N,) each and lengths (R,) -> (R,).
 
-        By default the lists are padded to the longest and given to `per_list`. In `torch.compile`
-        they are padded in tiles (see `ltr.kernels.lists.length_tiles`), so that one graph serves
-        any lengths. If a loss defines this method, as `SoftNDCG` does, a subclass that overrides
-        `per_list` must override this method too.
+        By default the lists are padded to the longest one and passed to `per_list`. In
+        `torch.compile` they are padded in tiles (see `ltr.kernels.lists.length_tiles`), so that one
+        graph serves any lengths. If a loss defines this method, as `SoftNDCG` does, a subclass that
+        overrides `per_list` must override this method too.
         """
         given = extra if weights is None else {"weights": weights, **extra}
         values = {"scores": scores, "labels": labels, **given}
@@ -125,14 +125,14 @@ class RankingLoss(nn.Module):
         Args:
             scores: (..., n), any floating dtype.
             labels: (..., n), any dtype.
-            mask: (..., n) bool, True for a real item. Default: all items are real.
+            mask: (..., n) bool, True for a real item. Default: all are real.
             weights: (..., n), one for each item, >= 0. Default: 1.
             lengths: (R,) whole numbers, instead of a mask. The lists are then ragged: scores,
                 labels and weights are (N,), one list after the other. With reduction="none" the
                 result is (R,). Nested tensors (`torch.nested`, jagged) carry their own lengths.
             qid: (N,) integers, instead of a mask. Scores, labels and weights are (N,) too: rows in
                 any order. Rows of one qid are a list. With reduction="none" the result is one
-                number a list, by ascending qid; in `torch.compile` it is (N,), with 0 after the
+                number per list, by ascending qid; in `torch.compile` it is (N,), with 0 after the
                 last list. Cost: one sort of the qids.
             padding: the label that marks padding, such as -1 in allRank and TF-Ranking. Items
                 with this label count as masked. Default: no label marks padding.
@@ -199,7 +199,7 @@ class RankingLoss(nn.Module):
     def _checked(
         self, given: dict[str, Tensor], mask: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Check labels and weights. Return `given` and None, or which items are bad: (..., n) bool.
+        """Check labels and weights. Return them and None, or which items are bad: (..., n) bool.
 
         Bad values are 0 in the result. They are returned only if they cannot be read.
         """
@@ -276,8 +276,8 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
         least: 0, or -inf for any finite value.
 
     Returns:
-        None if the values are good. Where they cannot be read (off the CPU, in `torch.compile` and
-        in `vmap`): (..., n) bool, True for a value that is not. Cost: one pass on the CPU.
+        None if the values are good. If they cannot be read (off the CPU, in `torch.compile` and in
+        `vmap`): (..., n) bool, True for a bad value. Cost: one pass on the CPU.
 
     >>> check_values("labels", torch.tensor([2, 0, -1]), torch.tensor([True, True, False]), 0.0)
     """

@@ -14,7 +14,7 @@ from ltr.shapes import check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):
-    """Penalty on a difference in exposure between two groups of items.
+    """Penalty if one group of items gets more exposure (attention at high ranks) than another.
 
     The loss is (mean exposure of one group - mean exposure of the other)^2, with exposure by soft
     ranks.
@@ -25,7 +25,7 @@ class ExposureParity(RankingLoss):
     in proportion to relevance. With `one_sided` only a lack of exposure of the first group counts
     (DELTR).
 
-    This is a constraint, not a ranking loss of its own. `Penalized` adds it to a ranking loss.
+    This is a constraint and not a ranking loss by itself. `Penalized` adds it to a ranking loss.
 
     Special cases: the loss is 0, with a zero gradient, for a list with a single group or fully
     masked, and with `merit` also if a group has no relevant item. The operator decides the ranks of
@@ -37,8 +37,9 @@ class ExposureParity(RankingLoss):
             all.
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.
-        one_sided: whether the first group may have more exposure. Default: False.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        one_sided: whether the first group may have more exposure than the other. Default: False.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     `forward` has one more argument, `groups` (..., n). By default it is the labels. Weights make
     the means over the groups weighted means.
@@ -106,7 +107,7 @@ class ExposureParity(RankingLoss):
 class Penalized(RankingLoss):
     """A ranking loss plus a penalty: loss + strength * penalty.
 
-    For unusual lists it is the sum of the two values.
+    For unusual lists, too, it is the sum of the two values.
 
     Args:
         loss: any `RankingLoss`. Default: `SoftNDCG()`.

@@ -16,14 +16,14 @@ Form = Literal["probability", "log"]
 class KNNLoss(RankingLoss):
     """Loss of k-nearest-neighbor classification with soft neighbors.
 
-    The loss is 1 - p or -log p, where p is the fraction of k soft nearest neighbors of the query's
-    class.
+    The loss is 1 - p or -log p, where p is the fraction of the k soft nearest neighbors that have
+    the query's class.
 
-    A list holds the candidates of one query. The scores say how near each is, such as minus the
-    squared distance of embeddings. Labels are 1 (above 0) for candidates of the query's class.
-    p is the mean of (P labels)_i over the first k rows of P. With a hard permutation, p is the
-    fraction of the k nearest that have the query's class. The paper's loss is -p, whose gradient is
-    the same.
+    A list holds the candidates of one query. The scores say how near each candidate is, such as
+    minus the squared distance of embeddings. Labels are 1 (above 0) for candidates of the query's
+    class. p is the mean of (P labels)_i over the first k rows of P. With a hard permutation, p is
+    the fraction of the k nearest that have the query's class. The paper's loss is -p, whose
+    gradient is the same.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a candidate of the class
     or fully masked. With fewer than k real candidates, all of them count. With fewer than k

@@ -13,7 +13,7 @@ Ties = Literal["mean", "random", "first"]
 
 
 def log_sums_from(x: Tensor) -> Tensor:
-    """Return the logarithm of the sum of exp(x_k) over k >= i, for each i: (..., n).
+    """Return log(sum of exp(x_k) over k >= i) for each i: (..., n).
 
     The sums are made by doubling, with `logaddexp`, in O(n log n). `logcumsumexp` is not used: it
     has no second derivative where a gradient is 0.
@@ -45,12 +45,10 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ListMLE(RankingLoss):
-    """Negative log-likelihood of the correct order in a random model of orders (ListMLE).
+    """ListMLE: the negative log-likelihood of the correct order, in a random order by scores.
 
-    The model is that of Plackett and Luce with the scores, and the correct order is that of the
-    labels.
-
-    With pi, the items in the order of their labels, the highest first, the loss is
+    The random order is that of Plackett and Luce: the next item is drawn with the probabilities
+    softmax(scores) of the remaining items. Let pi be the items by descending label. The loss is
 
         sum over k of log(sum over l >= k of exp(s_pi(l))) - s_pi(k)
 
@@ -150,11 +148,11 @@ class ListMLE(RankingLoss):
 
 
 class PListMLE(ListMLE):
-    """Position-aware ListMLE: position k has the weight alpha(k), so the top counts most.
+    """Position-aware ListMLE: the first positions have the largest weights.
 
-    The paper's alpha(k) is 2^(m - k) - 1 for m items. Here it is divided by alpha(1), so the
-    weights lie between 0 and 1 for lists of any length, of more than 127 items too. Everything
-    else is as in `ListMLE`.
+    Position k has the weight alpha(k). In the paper, alpha(k) is 2^(m - k) - 1 for m items. Here it
+    is divided by alpha(1), so the weights lie between 0 and 1 for lists of any length, of more than
+    127 items too. Everything else is as in `ListMLE`.
 
     Args:
         discount: the weights of the positions: None for the paper's alpha, "log2", "letor4", or a

@@ -29,7 +29,7 @@ Mean = Literal["harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    r"""1 - NDCG on soft ranks: a differentiable loss for NDCG.
+    r"""A differentiable loss for NDCG: 1 - NDCG with soft ranks instead of ranks.
 
     By default it uses the harmonic mean of the discounts, which trains best.
 
@@ -41,25 +41,25 @@ class SoftNDCG(RankingLoss):
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
 
     Both are 0 only for an ideal order, and a network that lowers the first one raises a lower bound
-    of NDCG. They differ in their gradients. The gradient of the arithmetic mean at rank r is that
-    of 1 / log2(1 + r), and decreases like 1 / (r log(r)^2). A relevant item at a low position has
+    of NDCG. They differ in their gradients. For the arithmetic mean, the gradient at rank r is that
+    of 1 / log2(1 + r), which decreases like 1 / (r log(r)^2). A relevant item at a low position has
     almost no gradient. So training soon ignores it, spreads the other scores until their ranks are
     hard, and stops. The harmonic mean has the gradient of log2(1 + r), which decreases like 1 / r.
     (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax cross-entropy.) The guide
     "How to train on soft NDCG" has measurements.
 
     With `softmax` = w the loss is that plus w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
-    the same shares p and the unstandardized scores. This term controls the scale of the scores. The
-    gradient g of a loss of standardized scores has sum of s_i g_i = 0, so without this term nothing
-    does. The spread of a network's scores then falls to a tenth of that with softmax, and a step of
-    the optimizer changes the order of more pairs. The cross-entropy is smallest at s_i = log(p_i)
+    the same shares p and the unstandardized scores. This term controls the scale of the scores.
+    Without it, nothing does: the gradient g of a loss of standardized scores has sum of s_i g_i =
+    0. The spread of a network's scores then falls to a tenth, and a step of the optimizer changes
+      the order of more pairs. The cross-entropy is smallest at s_i = log(p_i)
     plus a constant, so the spread then expresses how certain the order of a list is. For graded
     labels, the minimum of the sum is slightly above 0.
 
-    Measured with one network, `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)` is level with
-    `SoftmaxLoss` and `XENDCG` on seven sets by paired tests, and never ahead. Without the softmax
-    term it is behind by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For NDCG@10
-    alone, `XENDCG(gamma="random")` is as good and simpler.
+    Measured with one network, `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)` is as good as
+    `SoftmaxLoss` and `XENDCG` on seven data sets by paired tests, and never better. Without the
+    softmax term it is worse by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For
+    NDCG@10 alone, `XENDCG(gamma="random")` is as good and simpler.
 
     With hard ranks, `mean="arithmetic"` is exactly 1 - `ltr.metrics.NDCG`, and with `SigmoidRank`
     it is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG
@@ -76,20 +76,20 @@ class SoftNDCG(RankingLoss):
             arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
             hardly any gradient after the cutoff.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
-            The harmonic mean needs discounts above 0. On the CPU a function that gives another one
-            at a rank of the longest list is an error; elsewhere, and in `torch.compile`, it makes
-            the loss NaN.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks. The harmonic mean needs
+            discounts above 0. On the CPU, a function that returns another discount within the
+            longest list is an error. On other devices, and in `torch.compile`, it makes the loss
+            NaN.
         mean: "harmonic" (the default) or "arithmetic".
-        dequantize: whether each label of a list with a relevant document gets a random number from
-            [0, 1) on top before its gain is taken, a new one at each call in training mode, as
-            dropout draws. Documents of one grade
-            then count differently, and irrelevant ones a little, each time others. That keeps a
-            network from learning a small set by heart, as the random gammas of `XENDCG` do.
-            Default: False.
+        dequantize: whether to add a random number from [0, 1) to each label before its gain is
+            computed, if the list has a relevant document. Like dropout, this draws new numbers at
+            each call in training mode. Documents of one grade then count differently at each call,
+            and irrelevant ones count a little. This keeps a network from memorizing a small data
+            set, like the random gammas of `XENDCG`. Default: False.
         softmax: the weight of a softmax cross-entropy of the same gains, see above. Default: 0.
-            For a new network, take `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)`: linear
-            gains learn from all grades alike, which pays on small sets.
+            For a new network, use `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)`: with
+            linear gains it learns equally from all grades, which helps on small data sets.
 
     Weights multiply the gains, in the ideal too. Labels may have any size and need not be whole
     numbers, in float32 too: gains of "exp2" are computed relative to the list's largest.
@@ -219,10 +219,10 @@ class SoftNDCG(RankingLoss):
 
 
 class ApproxNDCG(SoftNDCG):
-    """1 - NDCG on ranks by sigmoids of score differences, with the arithmetic mean of discounts.
+    """ApproxNDCG: 1 - NDCG with soft ranks, which are sums of sigmoids of score differences.
 
     It is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under the name of the literature.
-    If there is much to learn, `SoftNDCG()` trains far better; its docstring explains why.
+    If there is much to learn, `SoftNDCG()` trains far better; see there for the reason.
 
     Args:
         temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
@@ -230,7 +230,8 @@ class ApproxNDCG(SoftNDCG):
         top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default:
             all.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     `SoftNDCG` documents special cases, weights and errors.
 
@@ -264,7 +265,7 @@ class ApproxNDCG(SoftNDCG):
 
 
 class NeuralNDCG(RankingLoss):
-    """1 - NDCG of softly sorted gains.
+    """NeuralNDCG: 1 - NDCG, with the gains softly sorted by the scores.
 
     NDCG is the sum over positions of (P gains)_i * discount(i) / ideal.
 
@@ -273,9 +274,9 @@ class NeuralNDCG(RankingLoss):
     order.
 
     With `scaling` the matrix is built, and its columns and rows are divided by their sums in
-    alternation. The two forms then differ in which sums are made 1 last. Here it is the rows, so
-    sorted gains are means of gains. In the transposed form it is the columns, so discounts are
-    means of discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
+    alternation. The two forms then differ in which sums become exactly 1. Here these are the rows,
+    so sorted gains are means of gains. In the transposed form these are the columns, so discounts
+    are means of discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0. The operator decides how tied scores share the positions. Without
@@ -289,7 +290,8 @@ class NeuralNDCG(RankingLoss):
             has up to 50. Derivatives go through the iterations. Memory is
             O(n^2 + n * iterations).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     Weights multiply the gains, in the ideal too. Labels may be of any size, as in `SoftNDCG`.
 
@@ -357,7 +359,7 @@ class NeuralNDCG(RankingLoss):
 
 
 class PiRank(NeuralNDCG):
-    """1 - NDCG@k of softly sorted gains, for which only the first k rows of P are computed.
+    """PiRank: 1 - NDCG@k, with the gains softly sorted into the first k positions.
 
     It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a
     cutoff of 10 by default. The paper's straight-through variant is
@@ -369,7 +371,8 @@ class PiRank(NeuralNDCG):
         operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
         top_k: the first k positions. Default: 10.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     Weights multiply the gains, in the ideal too.
 

@@ -83,10 +83,7 @@ class LogisticCost(PairCost):
     def reversed(
         self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return cost and gradient at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x.
-
-        For t >= 0 no digits are lost.
-        """
+        """Return cost and gradient at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x."""
         if self.logistic_temperature is None:  # a subclass may define another cost
             return super().reversed(t, gap, cost, gradient)
         steeper = None if gradient is None else -1 / self.temperature - gradient
@@ -171,7 +168,7 @@ class ExponentialCost(PairCost):
         return cost.clamp(max=most)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return -exp(-t), but no steeper gradient than at -limit."""
+        """Return -exp(-t); below -limit, the gradient at -limit."""
         return -self._limited(t)
 
     def _limited(self, t: Tensor) -> Tensor:

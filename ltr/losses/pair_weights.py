@@ -25,7 +25,7 @@ Truncation = Literal["metric", "any", "both"]
 
 
 class PairWeights(nn.Module):
-    """Base class of weights of pairs, which say how much each pair counts.
+    """Base class of pair weights, which say how much each pair counts in a pairwise loss.
 
     A weight is computed from the labels and from the ranks by the current scores.
 
@@ -152,22 +152,20 @@ class LabelDifference(PairWeights):
 
 
 class ARPLoss2(LabelDifference):
-    """Weights for the average relevance position, by the tighter bound.
+    """Pair weights that make `LambdaLoss` a tight bound on the average relevance position.
 
-    The weight is |y_i - y_j|.
-
-    The weights equal those of `LabelDifference`. Reference: Wang et al., "The LambdaLoss framework
-    for ranking metric optimization", CIKM 2018, which gives the bound this name.
+    The weight is |y_i - y_j|, as in `LabelDifference`. Reference: Wang et al., "The LambdaLoss
+    framework for ranking metric optimization", CIKM 2018, which gives the bound this name.
     """
 
 
 class ARPLoss1(PairWeights):
-    """Weights for the average relevance position, by the looser bound.
+    """Pair weights that make `LambdaLoss` a loose bound on the average relevance position.
 
     The weight is y_i for every other item j, which could be above i, equal labels included.
 
     This is the looser bound on the average relevance position, sum of y_i * rank_i. Both orders of
-    a pair count, (i, j) with y_i and (j, i) with y_j. So the minimum of the loss is above 0 if two
+    a pair count: (i, j) with y_i and (j, i) with y_j. So the minimum of the loss is above 0 if two
     items are relevant. Reference: Wang et al., CIKM 2018.
     """
 
@@ -186,7 +184,7 @@ class ARPLoss1(PairWeights):
 
 
 class _NDCGWeights(PairWeights):
-    """The common part of the weights by NDCG: gains divided by the ideal DCG, and the discount."""
+    """The common part of the weights for NDCG: gains divided by the ideal DCG, and the discount."""
 
     def __init__(
         self,
@@ -207,7 +205,7 @@ class _NDCGWeights(PairWeights):
         return discount_function(self.discount)
 
     @property
-    def cut(self) -> Callable[[Tensor], Tensor]:
+    def truncated_discount(self) -> Callable[[Tensor], Tensor]:
         """The discount, 0 after `top_k` if the metric has this cutoff."""
         return (
             self.full if self.metric_k is None else truncated(self.full, self.metric_k, exact=True)
@@ -225,7 +223,7 @@ class _NDCGWeights(PairWeights):
 
 
 class DeltaNDCG(_NDCGWeights):
-    """Weights a pair by the change of NDCG if its items swap positions, as in LambdaRank.
+    """Weights a pair by how much NDCG changes if its items swap positions, as in LambdaRank.
 
     The weight is |G_i - G_j| |D_i - D_j|.
 
@@ -240,7 +238,8 @@ class DeltaNDCG(_NDCGWeights):
             only (LightGBM's truncation level). "both" leaves out all pairs except those with both
             items among the first k (allRank's k).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -251,7 +250,7 @@ class DeltaNDCG(_NDCGWeights):
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
         """Return the difference of the discounts."""
-        return (self.cut(i) - self.cut(j)).abs()
+        return (self.truncated_discount(i) - self.truncated_discount(j)).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
         """Return gains and discounts, or None for gains or discounts given as functions."""
@@ -274,20 +273,19 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 
 
 class NDCGLoss1(_NDCGWeights):
-    """Weights for NDCG by LambdaLoss's looser bound.
+    """Pair weights that make `LambdaLoss` a loose bound on NDCG.
 
-    G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
-
-    Both orders of a pair count, so the minimum of the loss is above 0 if two items are relevant.
-    The arguments are those of `DeltaNDCG`: "metric" sets D to 0 after rank k, "any" and "both"
-    leave out the pairs described there. Reference: Wang et al., CIKM 2018.
+    The weight is G_i D_i for every other item j, equal labels included. G and D are those of
+    `DeltaNDCG`. Both orders of a pair count, so the minimum of the loss is above 0 if two items are
+    relevant. The arguments are those of `DeltaNDCG`: "metric" sets D to 0 after rank k, "any" and
+    "both" leave out the pairs described there. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         """Return G D."""
-        return (super().columns(labels, mask)[0] * self.cut(positions(labels)),)
+        return (super().columns(labels, mask)[0] * self.truncated_discount(positions(labels)),)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
         """Return G D of the item that should be above, for both orders."""
@@ -295,7 +293,7 @@ class NDCGLoss1(_NDCGWeights):
 
 
 class NDCGLoss2(_NDCGWeights):
-    """Weights for NDCG by LambdaLoss's tighter bound.
+    """Pair weights that make `LambdaLoss` a tighter bound on NDCG.
 
     The weight is |G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
 
@@ -323,10 +321,9 @@ class NDCGLoss2(_NDCGWeights):
 
 
 class NDCGLoss2PP(NDCGLoss2):
-    """Weights for NDCG by LambdaLoss's NDCG-Loss2++.
+    """Pair weights for NDCG: a mix of `NDCGLoss2` and `DeltaNDCG` (NDCG-Loss2++).
 
-    The weight is mu times the weight of `NDCGLoss2` plus that of `DeltaNDCG`: LambdaLoss's
-    NDCG-Loss2++.
+    The weight is mu times the weight of `NDCGLoss2` plus the weight of `DeltaNDCG`.
 
     Args:
         mu: >= 0. Default: 10, as in the paper.
@@ -352,11 +349,11 @@ class NDCGLoss2PP(NDCGLoss2):
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
         """Return mu times the step of the discount plus the difference of the discounts."""
         bound = self.steps(i, j)
-        return self.mu * bound + (self.cut(i) - self.cut(j)).abs()
+        return self.mu * bound + (self.truncated_discount(i) - self.truncated_discount(j)).abs()
 
 
 class DeltaMAP(PairWeights):
-    """Weights a pair by the change of average precision if its items swap positions.
+    """Weights a pair by how much average precision changes if its items swap positions.
 
     The change is exact; relevant is y > 0.
 
@@ -390,7 +387,7 @@ class DeltaMAP(PairWeights):
 
 
 class DeltaMRR(PairWeights):
-    """Weights a pair by the change of the reciprocal rank if its items swap positions.
+    """Weights a pair by how much the reciprocal rank changes if its items swap positions.
 
     The change is exact; relevant is y > 0.
 
@@ -420,12 +417,12 @@ class DeltaMRR(PairWeights):
         return first, won, lost, relevant
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the size of the change: the first relevant item falls, or another passes it."""
+        """Return the size of the change: the first relevant item moves down, or another one up."""
         return upper[0] * lower[2] + upper[1] * lower[3]
 
 
 class DeltaPrecision(PairWeights):
-    """Weights a pair by the change of precision@k if its items swap positions.
+    """Weights a pair by how much precision@k changes if its items swap positions.
 
     The weight is 1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
 

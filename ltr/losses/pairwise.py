@@ -99,16 +99,16 @@ class PairwiseHinge(PairwiseLoss):
 
 
 class PairwiseSoftZeroOne(PairwiseLoss):
-    """The smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
+    """Smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
     and cost. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels. For
-    the same reason a pair that is wrong by many temperatures has nearly no gradient. So training
-    should start with similar scores.
+    the same reason a pair that is wrong by many temperatures has nearly no gradient. So the scores
+    should be similar when training starts.
 
     Args:
-        temperature: > 0, in units of score. As it falls to 0, the loss becomes the share itself,
-            which is (1 - Kendall's tau) / 2 if no labels or scores are tied.
+        temperature: > 0, in units of score. As it approaches 0, the loss becomes the fraction
+            itself, which is (1 - Kendall's tau) / 2 if no labels or scores are tied.
         normalize: see `PairwiseLoss`.
 
     >>> PairwiseSoftZeroOne()(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
@@ -127,7 +127,7 @@ class PairwiseSoftZeroOne(PairwiseLoss):
 
 
 class PairwiseExponential(PairwiseLoss):
-    """RankBoost's loss: the mean of exp(-(s_i - s_j)), over pairs with y_i > y_j.
+    """Pairwise exponential loss, as in RankBoost: the mean of exp(-(s_i - s_j)), y_i > y_j.
 
     `PairwiseLoss` documents weights, special cases and cost. For a pair that is wrong by more than
     `limit` the exponential is replaced by its tangent, and the value is limited if a sum over
@@ -155,10 +155,10 @@ class PairwiseExponential(PairwiseLoss):
 
 
 class PairwiseMSE(PairwiseLoss):
-    """The mean of ((s_i - s_j) - (y_i - y_j))^2, over pairs with y_i > y_j.
+    """Squared error of score differences: the mean of ((s_i - s_j) - (y_i - y_j))^2 over pairs.
 
-    `PairwiseLoss` documents weights, special cases and cost. Pairs of equal labels do not count, as
-    in all pairwise losses here. In rax and TF-Ranking they count.
+    `PairwiseLoss` documents weights, special cases and cost. Only pairs with y_i > y_j count, as in
+    all pairwise losses here: pairs of equal labels do not. In rax and TF-Ranking they count.
 
     Args:
         normalize: see `PairwiseLoss`.
@@ -210,9 +210,8 @@ class PairwiseDCGHinge(RankingLoss):
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
     item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. A list with
     more errors counts less, because of the discount: the gradient decreases like 1 / (H log(H)^2).
-    That of
-    `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if
-    each pair is right by the margin.
+    The gradient of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
+    is in the right order by the margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
     Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
@@ -227,7 +226,7 @@ class PairwiseDCGHinge(RankingLoss):
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
     learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
     `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The loss here is
-    that one, shifted and scaled to lie between 0 and 1.
+    pytorchltr's, shifted and scaled to lie between 0 and 1.
 
     >>> PairwiseDCGHinge()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))  # H = 2
     tensor(0.5000)
@@ -249,11 +248,12 @@ class PairwiseDCGHinge(RankingLoss):
 
 
 class LambdaLoss(PairwiseLoss):
-    """Weighted pairwise logistic loss: sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij.
+    """Pairwise logistic loss with pair weights that make it bound or follow a metric, such as NDCG.
 
-    The sums go over the pairs with y_i > y_j. `pair_weights` computes the weights from the labels
-    and the current ranks. They have no gradient, as in an EM step. With normalize=False and
-    temperature 1 the loss is log(2) times the bound of the paper, which has logarithms to base 2.
+    The loss is sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij. The sums go over the
+    pairs with y_i > y_j. `pair_weights` computes the weights from the labels and the current ranks.
+    They have no gradient, as in an EM step. With normalize=False and temperature 1 the loss is
+    log(2) times the bound of the paper, which has logarithms to base 2.
 
     | `pair_weights` | the metric that the loss bounds or follows |
     | --- | --- |
@@ -309,7 +309,8 @@ class LambdaRank(LambdaLoss):
         top_k: NDCG@k. Default: the whole list.
         truncation: how the cutoff `top_k` chooses pairs, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
-        discount: "log2" (the default), "letor4", or a function of the ranks.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks.
         temperature: > 0, in units of score.
         normalize: see `PairwiseLoss`.
 

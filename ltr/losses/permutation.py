@@ -26,7 +26,7 @@ def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Te
 class PermutationCrossEntropy(RankingLoss):
     """Cross-entropy between the correct order and a soft permutation.
 
-    Cross-entropy of P and the order by labels: the mean of -log P[i, order_i] over positions i.
+    It is the mean of -log P[i, order_i] over positions i, where `order` is the order by labels.
 
     It is computed in logarithms (`log_prob`), so an item far from its position has a gradient. No
     matrix is built if the operator needs none. Items of equal labels may be in any order: they get

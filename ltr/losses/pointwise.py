@@ -1,4 +1,4 @@
-"""Pointwise losses: each item is a sample of its own. They are the baseline for ranking losses."""
+"""Pointwise losses, which treat each item as a separate sample: the baseline for ranking losses."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -37,7 +37,7 @@ class PointwiseMSE(RankingLoss):
 class PointwiseSigmoid(RankingLoss):
     """Binary cross-entropy for each item: relevant or not.
 
-    Sigmoid cross-entropy: 1 / (1 + exp(-s)) is the probability that the item is relevant.
+    The probability that an item is relevant is 1 / (1 + exp(-s)).
 
     The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with the
     target t of 1 or 0. A list without a relevant item is not special; its targets are all 0. The
@@ -73,7 +73,7 @@ class PointwiseSigmoid(RankingLoss):
 class PointwiseOrdinal(RankingLoss):
     """Ordinal regression of the grades with one score per item.
 
-    Cumulative logits: sigmoid(s - theta_g) is the probability that the label is at least g.
+    The probability that the label is at least g is sigmoid(s - theta_g) (cumulative logits).
 
     The loss of a list is the sum over the grades g of the weighted mean sigmoid cross-entropy of
     its items. All grades share one score per item. So the score ranks, and its position between the
@@ -130,7 +130,7 @@ class PointwiseHuber(RankingLoss):
 
     The errors are e = score - label.
 
-    This is robust regression. With z = e / s, the loss is the mean of s H(z) + s. H(z) is z^2 up to
+    With z = e / s, the loss is the mean of s H(z) + s. H(z) is z^2 up to
     |z| = t, the `threshold`, and 2 t |z| - t^2 beyond. The scale s minimizes the loss; there the
     mean of min(z^2, t^2) is 1. It is found exactly, by a sort. So a fit does not depend on the unit
     of the labels. All large errors have the same gradient, however large they are. The loss is

@@ -1,4 +1,4 @@
-"""Losses of the item at a quantile, and robust regression by quantiles of the errors."""
+"""Losses for the item at a quantile, and robust regression by quantiles of the errors."""
 
 import math
 
@@ -29,9 +29,9 @@ def check_level(q: float) -> float:
 
 
 class QuantileLoss(RankingLoss):
-    """Squared error of the item at a quantile of the soft order, such as the median.
+    """Squared error of the item at a soft quantile of the list, such as the median.
 
-    Squared error of the softly chosen item at a quantile: (P values)_row - quantile(labels).
+    The error is (P values)_row - quantile(labels), with the row of P at the quantile.
 
     The scores decide which item is at the quantile. The labels are the items' numbers. The loss
     needs only the right item, by default the median, and not the order of the others. Between two
@@ -108,7 +108,7 @@ class QuantileLoss(RankingLoss):
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return the entry (...) at quantile q of the m real items, of descending rows (..., rows)."""
+    """Return the value (...) at quantile q of m real items, from descending rows (..., rows)."""
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
@@ -130,12 +130,11 @@ def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
 class LeastQuantileRegression(RankingLoss):
     """Robust regression by a soft quantile of the squared errors, such as the median.
 
-    The soft q-quantile of the squared errors (score - label)^2 of a list.
-
-    With the median, the default, half of the labels may be wrong: this is least median of squares,
-    made differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so
-    labels that are wrong by any amount do no harm. The list is a sample to fit, not a ranking: each
-    score is a prediction of its label.
+    The loss is the soft q-quantile of the squared errors (score - label)^2 of a list. With the
+    median, the default, half of the labels may be wrong: this is least median of squares, made
+    differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so labels
+    that are wrong by any amount do no harm. The list is a sample to fit, not a ranking: each score
+    is a prediction of its label.
 
     Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
     the squared error. The operator decides how tied errors share the positions.
@@ -197,7 +196,8 @@ class LeastTrimmedSquares(RankingLoss):
     Args:
         operator: any `SortOperator` with a row for each item, which sorts the squared errors.
             Default: `SoftSort()`.
-        keep: the share in (0, 1] of the m errors that count: ceil(keep m) of them. Default: 0.75.
+        keep: the fraction of the m errors that count, in (0, 1]: ceil(keep m) errors. Default:
+            0.75.
 
     Weights multiply the squared errors.
 

@@ -39,7 +39,7 @@ from ltr.shapes import (
 
 
 class SoftMRR(RankingLoss):
-    """1 - MRR (mean reciprocal rank) on soft ranks.
+    """A differentiable loss for MRR (mean reciprocal rank): 1 - MRR with soft ranks.
 
     The loss is 1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
 
@@ -90,7 +90,7 @@ class SoftMRR(RankingLoss):
 
 
 class SoftMAP(RankingLoss):
-    """1 - MAP (mean average precision) on soft ranks.
+    """A differentiable loss for MAP (mean average precision): 1 - MAP with soft ranks.
 
     The loss is 1 - soft average precision: the mean of soft precisions at the relevant items.
 
@@ -152,7 +152,7 @@ class SoftMAP(RankingLoss):
 
 
 class SoftERR(RankingLoss):
-    """1 - ERR (expected reciprocal rank) on soft ranks.
+    """A differentiable loss for ERR (expected reciprocal rank): 1 - ERR with soft ranks.
 
     The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
@@ -178,10 +178,11 @@ class SoftERR(RankingLoss):
     should come first would depend on their rank.)
 
     The ideal is the order by descending R, with the weights included. To see this, take neighbors a
-    and b at ranks r and r + 1. "a first" adds R_a / r + (1 - R_a) R_b / (r + 1), times the
-    probability that the reader arrives there. That exceeds "b first" by the same probability times
-    (R_a - R_b) / (r (r + 1)). Nothing below the two changes. So no order is better than the ideal,
-    and with hard ranks the loss is >= 0 and 0 only at an ideal order.
+    and b at ranks r and r + 1. With a first, they add R_a / r + (1 - R_a) R_b / (r + 1), times the
+    probability that the reader arrives there. This exceeds the sum with b first by the same
+    probability times (R_a - R_b) / (r (r + 1)). The terms of all other items stay the same. So no
+    order is better than the ideal, and with hard ranks the loss is >= 0 and 0 only at an ideal
+    order.
 
     Cost: the operator's, and O(n^2) time and memory.
 
@@ -293,11 +294,9 @@ class _SoftTopK(RankingLoss):
 
 
 class SoftPrecision(_SoftTopK):
-    """1 - precision@k on soft ranks.
+    """A differentiable loss for precision@k: 1 - precision@k with soft ranks.
 
-    The loss is 1 - soft precision@k: the soft hits among the first k, divided by the most any order
-    has.
-
+    Soft precision@k is the soft hits among the first k, divided by their maximum over all orders.
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
     With `normalize=True` the precision@k and the recall@k of a list are the same.
@@ -331,7 +330,7 @@ class SoftPrecision(_SoftTopK):
 
 
 class SoftRecall(_SoftTopK):
-    """1 - recall@k on soft ranks.
+    """A differentiable loss for recall@k: 1 - recall@k with soft ranks.
 
     The loss is 1 - soft recall@k: the soft hits among the first k, divided by the largest possible
     number.
@@ -430,17 +429,17 @@ def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) 
 
 
 class SpearmanLoss(RankingLoss):
-    """1 - Spearman's correlation of the soft ranks with the ranks of the labels.
+    """A differentiable loss for Spearman's rho: 1 - correlation of soft ranks and label ranks.
 
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
-    the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 where
-    all scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
-    gradient even if all scores are tied. With hard ranks and no equal labels it is exactly
-    1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
+    the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 if all
+    scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
+    gradient even if all scores are tied. With hard ranks and no equal labels it is exactly 1 - rho.
+    For labels 0 and 1 the normalized correlation is 2 AUC - 1.
 
-    With `normalize=False` the covariance is divided by both standard deviations: that of the label
-    ranks and that of 1, ..., m. With hard ranks the loss is then 1 - rho with equal labels too, but
-    its minimum is above 0 in that case.
+    With `normalize=False` the covariance is divided by both standard deviations, of the label ranks
+    and of 1, ..., m. With hard ranks the loss is then 1 - rho for equal labels too, but in that
+    case its minimum is above 0.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list.
@@ -449,12 +448,12 @@ class SpearmanLoss(RankingLoss):
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         normalize: see above. Default: True.
 
-    Labels may be any numbers, such as a teacher's scores. A weight is the number of ranks of the
-    labels that an item takes, instead of 1 (see `weighted_ranks`). Two items in the wrong order
-    then cost the weight between them, including half of their own weights. So with hard ranks the
-    loss is >= 0. It is 0 only if no pair of different labels is in the wrong order, except pairs
-    with no weight between them. (If weights multiplied the terms of the covariance instead, a heavy
-    item could gain by a rank beyond its own.)
+    Labels may be any numbers, such as a teacher's scores. An item of weight w takes w ranks among
+    the labels, instead of 1 (see `weighted_ranks`). Two items in the wrong order then cost the
+    weight between them, including half of their own weights. So with hard ranks the loss is >= 0.
+    It is 0 only if no pair of different labels is in the wrong order, except pairs with no weight
+    between them. (If weights multiplied the terms of the covariance instead, a heavy item could
+    gain by a rank beyond its own.)
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -509,14 +508,13 @@ class SpearmanLoss(RankingLoss):
 
 
 class ADRMSE(RankingLoss):
-    """Squared error of the soft ranks, made to distill rerankers.
+    """Squared distance of the soft ranks from the ranks of the labels: for distilling rerankers.
 
-    Mean squared error of the soft ranks against the ranks of the labels, discounted.
-
-    With r_i the soft rank of item i and t_i its rank by the labels, the loss of a list of m items
-    is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share
-    their mean rank, which equal scores reach. The labels may be any numbers, such as a teacher's
-    scores: the loss was made to distill a reranker. It is 0 only at the right ranks.
+    The squared errors are discounted, so the top counts most. With r_i the soft rank of item i and
+    t_i its rank by the labels, the loss of a list of m items is 1/m times the sum over i of D(t_i)
+    (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share their mean rank, which equal scores
+    reach. The labels may be any numbers, such as a teacher's scores: the loss was made to distill a
+    reranker. It is 0 only at the right ranks.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list. Weights make a weighted mean of the terms. The operator decides the
@@ -524,8 +522,9 @@ class ADRMSE(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank(1.0)`, as in the paper.
-        discount: "log2" (default), "letor4", or a function of ranks (..., n) such as
-            `torch.reciprocal` or, without a discount, `torch.ones_like`.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
+            `ltr.metrics.functional.ndcg`), or a function of the ranks, such as `torch.reciprocal`
+            or, for no discount, `torch.ones_like`.
 
     Cost: the operator's, and a sort of the labels.
 

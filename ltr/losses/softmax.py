@@ -1,4 +1,4 @@
-"""Softmax losses: the divergence of the scores' softmax from a distribution over the items."""
+"""Softmax losses: the divergence of softmax(scores) from a distribution over the items."""
 
 from typing import Literal
 
@@ -67,17 +67,17 @@ def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
 
 
 class SoftmaxLoss(RankingLoss):
-    """Softmax cross-entropy between the labels, divided by their sum, and softmax(scores).
+    """Softmax cross-entropy between softmax(scores) and the labels, divided by their sum.
 
     With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy
     - sum of p_i log softmax(s)_i minus the entropy of p. The entropy does not change the gradient;
     without it the minimum of the loss is 0. For one relevant item the loss is -log softmax(s) of
-    that item. `ListNet` uses another p: softmax(y), in which irrelevant items have a share too.
+    that item. `ListNet` uses another p, softmax(y), which is above 0 for irrelevant items too.
 
     With `normalize=False` the labels are not divided by their sum, as in rax. The loss is then
     multiplied by the sum of w_j y_j, so a list with more relevance counts more. It equals rax's
-    cross-entropy - sum of w_i y_i log softmax(s)_i minus that cross-entropy's smallest value.
-    (TF-Ranking reaches the same by giving each list a weight.)
+    cross-entropy, - sum of w_i y_i log softmax(s)_i, minus the smallest value of that
+    cross-entropy. (TF-Ranking has the same effect by a weight for each list.)
 
     The loss is 0, with a zero gradient, for a list without a relevant item, with one item, or
     fully masked. Cost: O(n).
@@ -102,7 +102,7 @@ class SoftmaxLoss(RankingLoss):
         self.normalize = check_flag("normalize", normalize)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return what p is proportional to, (..., n), >= 0. Labels are 0 under the mask."""
+        """Return the relevance (..., n), >= 0, which is divided by its sum to give p."""
         return labels
 
     def per_list(
@@ -119,19 +119,17 @@ class SoftmaxLoss(RankingLoss):
 class ListNet(SoftmaxLoss):
     """Softmax cross-entropy between softmax(labels) and softmax(scores).
 
-    ListNet's top-one loss: KL(softmax(y) || softmax(s)).
-
-    It is the paper's cross-entropy between the probabilities of being first, minus the entropy of
-    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest if the
-    scores equal the labels up to a constant, which is more than the right order. `SoftmaxLoss`
-    requires less.
+    This is ListNet's top-one loss, KL(softmax(y) || softmax(s)): the paper's cross-entropy between
+    the probabilities of being first, minus the entropy of softmax(y). Weights multiply softmax(y)
+    before it is normalized. The loss is smallest if the scores equal the labels up to a constant,
+    so it asks for more than the right order. `SoftmaxLoss` asks for less.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
     paper's loss would make the scores of such a list equal.) If all labels are equal and above 0,
     the loss is 0 if all scores are equal. Cost: O(n).
 
     Args:
-        temperature: of the labels' softmax, > 0. A small one stresses the highest labels.
+        temperature: of the labels' softmax, > 0. A small one emphasizes the highest labels.
             Default: 1.
 
     Reference: Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise
@@ -152,13 +150,12 @@ class ListNet(SoftmaxLoss):
 
 
 class XENDCG(SoftmaxLoss):
-    """Softmax cross-entropy whose targets make it a bound of NDCG.
+    """Softmax cross-entropy with targets for which it bounds NDCG (XE-NDCG).
 
-    Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
-
-    The paper draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2,
-    which needs no random numbers. The entropy of p is subtracted, so the minimum is 0. Weights
-    multiply 2^y - gamma. Labels of 128 and more do not overflow.
+    The target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds NDCG. The paper
+    draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2, which needs no
+    random numbers. The entropy of p is subtracted, so the minimum is 0. Weights multiply 2^y -
+    gamma. Labels of 128 and more do not overflow.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
@@ -190,10 +187,11 @@ class XENDCG(SoftmaxLoss):
 
 
 class PolyOneSoftmax(SoftmaxLoss):
-    """Softmax cross-entropy plus PolyLoss's first term, epsilon (1 - sum of p_i q_i).
+    """Softmax cross-entropy plus a term that decreases with the probability of the relevant items.
 
-    Here q is softmax(s), and p are the labels divided by their sum, as in `SoftmaxLoss`. With one
-    relevant item the minimum of the loss is 0. With several, the new term stays above 0.
+    The term is the first one of PolyLoss, epsilon (1 - sum of p_i q_i). Here q is softmax(s), and p
+    are the labels divided by their sum, as in `SoftmaxLoss`. With one relevant item the minimum of
+    the loss is 0. With several, the new term stays above 0.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
@@ -223,14 +221,12 @@ class PolyOneSoftmax(SoftmaxLoss):
 
 
 class CalibratedSoftmax(RankingLoss):
-    """Softmax loss that also gives the scores a scale.
+    """Softmax loss that also fixes the scale of the scores, by a virtual item in each list.
 
-    Softmax cross-entropy with a virtual item of score 0 and label `anchor` in each list.
-
-    The virtual item gives the scores a scale: at the minimum exp(s_i) = y_i / anchor. The loss is
-    the divergence of `SoftmaxLoss` over the n + 1 items, and its minimum is 0. A list without a
-    relevant item has a loss here, which lowers its scores. The loss of a fully masked list is 0,
-    with a zero gradient. Cost: O(n).
+    Each list gets a virtual item of score 0 and label `anchor`. It gives the scores a scale: at the
+    minimum exp(s_i) = y_i / anchor. The loss is the divergence of `SoftmaxLoss` over the n + 1
+    items, and its minimum is 0. A list without a relevant item has a loss here, which lowers its
+    scores. The loss of a fully masked list is 0, with a zero gradient. Cost: O(n).
 
     Args:
         anchor: the virtual item's label, > 0. Default: 1.
@@ -316,7 +312,7 @@ class UniqueSoftmax(RankingLoss):
 
 
 class SoftmaxLossAtK(RankingLoss):
-    """SL@K: the softmax loss of the relevant items that are near the first k, for NDCG@k.
+    """Softmax loss of the relevant items that are near the first k (SL@K), to optimize NDCG@k.
 
     With b the k-th highest score of the list, the loss is the mean over the items, weighted by the
     gains g_i, of
@@ -325,8 +321,8 @@ class SoftmaxLossAtK(RankingLoss):
 
     The sum over j is over all items. The sigmoid is a smooth "item i is among the first k". An item
     far below the cutoff counts little, because NDCG@k ignores it. The sigmoid is constant in the
-    gradient, like the lambdas of `LambdaRank`; in the paper only b is constant. With its gradient,
-    an item below the cutoff would be pushed further down if that lowers its loss. If a list has
+    gradient, like the lambdas of `LambdaRank`; in the paper only b is constant. If it had a
+    gradient, an item below the cutoff could lower its loss by moving further down. If a list has
     fewer than k items, all sigmoids are 1, and the loss for labels of 0 and 1 is the cross-entropy
     of `SoftmaxLoss`.
 
@@ -390,13 +386,13 @@ class SoftmaxLossAtK(RankingLoss):
 
 
 class Distillation(RankingLoss):
-    """Learns from a teacher's scores, by the divergence of the softmaxes.
+    """Learns from a teacher's scores, by the divergence between the softmaxes of both scores.
 
-    KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
-
-    The softmaxes are over the list. The loss is 0 if the scores of each list equal the teacher's
-    up to a constant. The factor T^2 keeps the size of the gradients as T grows: for large T the
-    loss tends to half the variance of the differences. The labels may be any numbers.
+    The loss is KL(softmax(labels / T) || softmax(scores / T)) * T^2, where the labels are the
+    teacher's scores. The softmaxes are over the list. The loss is 0 if the scores of each list
+    equal the teacher's up to a constant. The factor T^2 keeps the size of the gradients as T grows:
+    for large T the loss tends to half the variance of the differences. The labels may be any
+    numbers.
 
     Other losses accept a teacher's scores too. `SpearmanLoss` and `PairwiseMSE` take any scores.
     `SoftNDCG(gain="linear")` and the listwise losses take scores >= 0. The other pairwise losses

@@ -1,4 +1,4 @@
-"""Top-k classification, by the label's soft rank or its probability to be in the top k."""
+"""Top-k classification, by the true label's soft rank or its probability to be in the top k."""
 
 import itertools
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
 def _probabilities(
     top_k: int | None, distribution: Sequence[float] | None, default: list[float]
 ) -> list[float]:
-    """Return P(k = 1), P(k = 2), ... up to the last above 0, from `top_k` or `distribution`."""
+    """Return P(k = 1), P(k = 2), ... up to the last one above 0, from `top_k` or `distribution`."""
     if top_k is not None:
         k = check_whole("top_k", top_k)
         if distribution is not None:
@@ -107,17 +107,17 @@ def _probabilities(
 
 
 class TopKLoss(_ClassLoss):
-    """Top-k classification loss: by how many positions the label misses the first k.
+    """Top-k classification loss: the number of positions by which the true class misses the top k.
 
-    Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
+    The loss is max(0, soft rank of the label - k).
 
     The items are classes, with label 1 (above 0) for the true one. The loss is the number of
     positions by which the label misses the first k. The paper writes it as J_k(L - R) with J_k(u) =
     max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1.
 
-    With `step="cut"` the loss is 1 - the soft membership of the label in the first k. This is at
-    most 1, and with hard ranks exactly 0 or 1, like the error itself. With several true classes the
-    loss is the mean over them.
+    With `step="cutoff"` the loss is 1 - the soft membership of the label in the first k. It is
+    at most 1. With hard ranks it is exactly 0 or 1, like the top-k error itself. With several true
+    classes the loss is the mean over them.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
     For one class it is 0 if its soft rank is 1. The operator decides the ranks of tied scores.
@@ -128,7 +128,7 @@ class TopKLoss(_ClassLoss):
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`; the paper's is `SinkhornSort()`.
         top_k: k. Default: 1, unless a distribution is given.
-        step: "linear" (the paper's J_k, the default) or "cut".
+        step: "linear" (the paper's J_k, the default) or "cutoff".
         distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`: the loss
             is then the mean of the losses of each k.
 
@@ -152,15 +152,15 @@ class TopKLoss(_ClassLoss):
         self,
         operator: RankOperator | None = None,
         top_k: int | None = None,
-        step: Literal["linear", "cut"] = "linear",
+        step: Literal["linear", "cutoff"] = "linear",
         distribution: Sequence[float] | None = None,
         reduction: Reduction = "mean",
     ):
         super().__init__(top_k, distribution, _TOP_1, reduction)
         self.operator = rank_operator(operator)
-        if step not in ("linear", "cut"):
-            raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
-        self.step: Literal["linear", "cut"] = step
+        if step not in ("linear", "cutoff"):
+            raise ValueError(f"step must be 'linear' or 'cutoff', got {step!r}")
+        self.step: Literal["linear", "cutoff"] = step
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -178,16 +178,14 @@ class TopKLoss(_ClassLoss):
 
 
 class TopKCrossEntropy(_ClassLoss):
-    """Top-k classification loss: the label's probability to be among the first k.
+    """Top-k classification loss: -log of the probability that the true class is among the first k.
 
-    The loss is -log of the label's probability to be among the first k, with k drawn from a
-    distribution.
-
-    That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the probability that
-    class j is at position m. The number of rows computed is the length of the distribution. They
-    are computed in logarithms, so a label at a low position has a gradient. The items are classes,
-    with label 1 (above 0) for the true one. With several true classes the loss is the mean over
-    them. The columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
+    k is drawn from a distribution, so the loss is -log sum over rows m of P(k >= m) * P[m, label],
+    where P[m, j] is the probability that class j is at position m. The number of rows computed is
+    the length of the distribution. They are computed in logarithms, so a label at a low position
+    has a gradient. The items are classes, with label 1 (above 0) for the true one. With several
+    true classes the loss is the mean over them. The columns of a relaxed permutation need not sum
+    to 1, so a sum above 1 counts as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
     For one class it is 0. The operator decides how tied scores share the positions. A probability
@@ -199,8 +197,8 @@ class TopKCrossEntropy(_ClassLoss):
     Args:
         operator: any `SortOperator`. Default: `SoftSort()`. The paper uses sorting networks, such
             as `SortingNetwork()`, and also `NeuralSort()` and `SoftSort()`.
-        top_k: a single k, as a distribution that is 1 there. With 1 the loss is the cross-entropy
-            with the first row.
+        top_k: a single k, instead of a distribution. With 1 the loss is the cross-entropy with the
+            first row.
         distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`. Default:
             [0.5, 0, 0, 0, 0.5], half top-1 and half top-5.
 

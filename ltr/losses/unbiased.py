@@ -12,17 +12,17 @@ from ltr.shapes import check_number, masked_fill, positions
 
 
 class PositionBias(nn.Module):
-    """The probability that a user looks at a position.
+    """The probability that a user looks at each position, a model of position bias in clicks.
 
-    The probability that a user looks at a position: positions (..., n) -> (0, 1].
+    It maps positions (..., n) to probabilities in (0, 1].
 
     It is 1 / position^power, or comes from a table of probabilities. Such a table can be estimated
     from experiments that swap results.
 
     Args:
         power: eta >= 0. With 0 there is no bias. Default: 1.
-        examination: probabilities in (0, 1] at positions 1, 2, and so on. Positions after the last
-            have the last probability. Default: None, which uses the power.
+        examination: probabilities in (0, 1] at positions 1, 2, and so on. Later positions have the
+            last probability. Default: None, which uses the power.
 
     Raises:
         ValueError: power < 0, or a probability outside (0, 1].
@@ -82,13 +82,14 @@ def inverse_propensity_weights(
 
 
 class Unbiased(RankingLoss):
-    """A loss on clicks, with each item weighted by the inverse of its propensity.
+    """Corrects a loss on clicks for position bias: clicks on rarely seen positions count more.
 
-    A click at a position that few users look at also counts for the users who did not look. If the
-    weights of the loss multiply the gains, or the terms of relevant items, this is the estimate by
-    inverse propensities. If the loss divides by an ideal, the estimate is self-normalized.
+    Each item has the weight 1 / probability that a user looks at its position (propensity). So a
+    click at a position that few users look at also counts for the users who did not look. If the
+    weights of the loss multiply the gains, or the terms of relevant items, this is inverse
+    propensity weighting. If the loss divides by an ideal, the estimate is self-normalized.
 
-    For unusual lists it returns what the loss returns. Without a click a ranking loss is 0, with a
+    Unusual lists are treated as in the loss. For a list without a click, a ranking loss is 0 with a
     zero gradient.
 
     Args:

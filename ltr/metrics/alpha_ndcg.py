@@ -28,17 +28,18 @@ def alpha_ndcg(
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Alpha-NDCG@k: an item gains (1 - alpha)^(times seen before) for each of its topics.
+    """Alpha-NDCG@k: NDCG in which a topic counts less each time it has been seen before.
 
-    The discounted sum is divided by that of the greedy order, as in the reference, because finding
-    the best order is NP-hard. Tied scores are ranked in list order; there is no option `ties`.
+    An item gains (1 - alpha)^(number of earlier items with the topic) for each of its topics. The
+    discounted sum is divided by that of the greedy order, as in the reference, because finding the
+    best order is NP-hard. Tied scores are ranked in list order; there is no option `ties`.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         labels: (..., n, topics), >= 0; above 0, the item has the topic. (..., n) means one topic.
         top_k: k. Default: the whole list.
-        alpha: the share of its gain that a topic loses each time it was seen, in [0, 1].
+        alpha: the fraction of its gain that a topic loses each time it is seen, in [0, 1].
         discount: "log2", "letor4", or a function of the ranks.
         empty: the value of a list without any topic: a number, "skip" or "error".
 
@@ -77,7 +78,9 @@ def _alpha_ndcg(
 
 
 class AlphaNDCG(RankingMetric):
-    """Alpha-NDCG, labels (..., n, topics); the arguments are those of `functional.alpha_ndcg`.
+    """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
+
+    The arguments are those of `functional.alpha_ndcg`.
 
     >>> import torch
     >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))

@@ -59,7 +59,9 @@ def _arp(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
 
 
 class ARP(RankingMetric):
-    """Average relevance position, lower is better; the arguments are those of `functional.arp`.
+    """Average relevance position: the mean rank of the relevant items. Lower is better.
+
+    The arguments are those of `functional.arp`.
 
     >>> import torch
     >>> ARP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))

@@ -86,7 +86,9 @@ def _average_precision(
 
 
 class MAP(RankingMetric):
-    """Mean average precision; the arguments are those of `functional.average_precision`.
+    """Mean average precision: the mean precision at the ranks of the relevant items.
+
+    The arguments are those of `functional.average_precision`.
 
     >>> import torch
     >>> MAP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]]))

@@ -50,7 +50,7 @@ class BatchValues(NamedTuple):
 class RankingMetric(Metric):
     """Base class of the metrics: the mean of one number per list.
 
-    The mean is over all lists with a value; the state is a few sums.
+    The mean is over all lists that have a value; the state is a few sums.
 
     A new metric is a subclass such as `MRR`. Its `core` takes a `Ranked` and the metric's own
     arguments and returns `ListValues`. Its constructor passes these arguments and the options below
@@ -59,8 +59,8 @@ class RankingMetric(Metric):
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
     flat values (items,) with `indexes`, one list id per item in any order. torchmetrics' name
     `indexes` means the `qid` of the functions. One `update` must contain a list completely. A list
-    without a real item does not count, so padding a shard with such lists changes nothing. A
-    `RankingMetrics` sorts the lists once for several metrics.
+    without a real item does not count, so padding a shard with such lists changes nothing.
+    `RankingMetrics` sorts each list only once for several metrics.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have one
     class and equal arguments, because the name of the state contains both.
@@ -68,8 +68,8 @@ class RankingMetric(Metric):
     Args:
         keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
             number of lists.
-        deduplicate: count a list id once, whichever update or process it comes in, for samplers
-            that repeat lists; needs `indexes`, and keeps values and ids. By default an id in
+        deduplicate: count each list id once, across all updates and processes, for samplers that
+            repeat lists; needs `indexes`, and keeps values and ids. By default, the same id in
             another update or process is another list.
         compute_on_cpu: as in `torchmetrics.Metric`, like the next three.
         arguments: the metric's own arguments, which `core` takes, and the other arguments of
@@ -186,15 +186,15 @@ class RankingMetric(Metric):
             preds: scores, (..., n), or (items,) with `indexes`. A collection, which has ranked the
                 lists, passes the metric's values instead, and nothing else.
             target: labels of the same shape.
-            indexes: a list id an item, of the shape of `preds`, in any order; or a list id a list,
-                (...), for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is the
-                list.
-            mask: bool, of the shape of `preds`, True = a real item; with `indexes` too.
+            indexes: one list id per item, in the shape of `preds` and any order; or one id per
+                list, (...) for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is
+                the list.
+            mask: bool, in the shape of `preds`, True for a real item; with `indexes` too.
             weights: item weights of the shape of `preds`, for a metric that has them.
             judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
                 ignore it.
             lengths: (R,) whole numbers, instead of a mask. The lists are then ragged and follow
-                each other: `preds` (N,), and all else but `indexes` likewise.
+                each other: `preds` is (N,), and so are all other columns except `indexes`.
         """
         if not isinstance(preds, BatchValues):
             [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)
@@ -277,7 +277,7 @@ class RankingMetric(Metric):
             self.ids.append(self.sums.new_zeros(0, dtype=torch.int64))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw the value, or several computed ones, as torchmetrics' metrics do."""
+        """Plot the value, or several computed values, as torchmetrics' metrics do."""
         return self._plot(val, ax)
 
 

@@ -213,7 +213,7 @@ def ragged_chunks(
 
 
 def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """Return (lists, longest, ...) items from each start on, even past the end of a list."""
+    """Return the (lists, longest, ...) items from each start, even past the end of a list."""
     windows = len(column) - longest
     if not len(starts) or int(starts.max()) <= windows:
         shape, step = (max(windows, 0) + 1, longest, *column.shape[1:]), column.stride(0)

@@ -27,7 +27,7 @@ def bpref(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Binary preference: how many judged items that are not relevant are above the relevant ones.
+    """Binary preference: how few judged, irrelevant items are above the relevant ones.
 
     The mean over the R relevant items of 1 - min(N above it, R) / min(N, R), where N counts the
     judged items that are not relevant; 1 if there are none. This is trec_eval's definition.
@@ -82,7 +82,9 @@ def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListVa
 
 
 class BPref(RankingMetric):
-    """Binary preference; the arguments are those of `functional.bpref`.
+    """Binary preference: how few judged, irrelevant items are above the relevant ones.
+
+    The arguments are those of `functional.bpref`.
 
     >>> import torch
     >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
@@ -107,8 +109,9 @@ def _cut_run(
 ) -> Tensor:
     """Return the mean value (...) of the run of ties that extends beyond position k. O(k^2) a list.
 
-    Of its g items t stand before a given position; of the N others h are among these with the
-    hypergeometric probability C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
+    The run has g items, and t of them are before a position. N of the other g - 1 items are judged
+    and not relevant. The probability that h of these N are before the position is hypergeometric:
+    C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
     """
     cut = slice(k - 1, k)
     start, end = (x[..., cut] for x in ties)

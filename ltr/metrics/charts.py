@@ -23,7 +23,7 @@ class Axis:
     step: float
 
     def at(self, value: float) -> float:
-        """Return a value's position, in percent of the axis; one outside has that of its end.
+        """Return a value's position in percent of the axis; values outside get the nearest end.
 
         >>> axis_of([0, 8]).at(2)
         25.0
@@ -50,7 +50,7 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
 
     Args:
         values: finite numbers.
-        parts: about how many parts the ticks cut the axis into.
+        parts: the approximate number of intervals between ticks.
         whole: whether the values are counts, so that no tick stands between two whole numbers.
 
     >>> axis_of([-0.03, 0.11]).ticks
@@ -85,7 +85,7 @@ class Histogram:
     """The bars of one chart, on axes that several charts share.
 
     Attributes:
-        bars: those with a value, from left to right.
+        bars: the bars that are not empty, from left to right.
         values: the axis of the values.
         counts: the axis of the counts.
     """
@@ -102,7 +102,7 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
 
     Args:
         columns: values, finite; columns may be empty.
-        bars: at most how many bars there are.
+        bars: the largest number of bars.
 
     >>> one, two = histograms([np.array([-0.1, 0.2, 0.2]), np.array([0.4])], bars=10)
     >>> [(round(bar.low, 2), bar.lists) for bar in one.bars], two.counts.ticks

@@ -63,7 +63,7 @@ class RankingMetrics(MetricCollection):
         judged: Tensor | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        """Add lists to every metric, or to none if one raises an error.
+        """Add lists to every metric, or to none if one of them raises an error.
 
         The arguments are those of `RankingMetric.update`.
 

@@ -75,7 +75,7 @@ class Comparison:
         lists: how many lists count.
         left_out: how many lists are left out, since one of the models has no value (NaN) for them.
         test: "randomization" or "bootstrap".
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn, and how many flips of signs if not all.
         seed: seed of the draws.
     """
@@ -224,7 +224,7 @@ def compare(
 
     Args:
         a: the baseline's values, one a list, of any shape; or the values of several models by name.
-        b: the other model's values, for the same lists as `a`. None if `a` is a mapping.
+        b: the other model's values, for the same lists as `a`; None if `a` is a mapping.
         baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
         names: the names of `a` and `b` in the table.
         test: "randomization" flips the signs of the differences (Fisher): exact if there are no
@@ -373,7 +373,7 @@ def draw(
     Args:
         found: intervals or comparisons by the metric's title.
         name: name of the first model.
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
         path: the picture; its extension chooses the format.
     """
     try:

@@ -30,8 +30,9 @@ class Documents:
         names: (rows,) the documents' ids; or the numbers of their rows, if `has_ids` is False.
         scores: (rows,) float64.
         labels: (rows,) float64; NaN for a document that is not judged.
-        relevant: how many relevant documents a list has, by its qid, also those not retrieved.
-        has_ids: whether the names are ids, which other models' documents have, too.
+        relevant: how many relevant documents each list has, by its qid, including those not
+            retrieved.
+        has_ids: whether the names are ids that other models' documents share.
     """
 
     lists: dict[Any, slice]
@@ -52,8 +53,8 @@ class Documents:
     def has_the_documents_of(self, other: "Documents") -> bool:
         """Return whether equal names mean the same document in both.
 
-        Without ids they do if both come from the same rows: from one table, or from two whose qids
-        and labels are equal row by row.
+        Without ids, they do if both come from the same rows: from one table, or from two tables
+        with equal qids and labels in each row.
         """
         if self.has_ids or other.has_ids:
             return self.has_ids and other.has_ids

@@ -24,9 +24,9 @@ def elementwise_accuracy(
 ) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
-    A position is correct if the item there, in order of the scores, has the label that belongs
-    there. Equal labels may be in either order. An item whose score is tied with that of another
-    label does not count. So the value of a list is 1 if and only if `exact_match` is 1.
+    A position is correct if the item that the scores put there has the label that belongs there.
+    Equal labels may be in either order. An item does not count if an item of another label has the
+    same score. So the value of a list is 1 if and only if `exact_match` is 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -65,7 +65,9 @@ def _elementwise_accuracy(lists: Ranked) -> ListValues:
 
 
 class ElementwiseAccuracy(RankingMetric):
-    """The fraction of items in the correct position; the arguments of all metrics.
+    """Element-wise accuracy: the fraction of items in the correct position.
+
+    The arguments are those of `functional.elementwise_accuracy`.
 
     >>> import torch
     >>> ElementwiseAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))

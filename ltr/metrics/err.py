@@ -28,16 +28,17 @@ def err(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """ERR@k: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+    """ERR@k (expected reciprocal rank): the mean of 1 / rank where a reader stops.
 
-    R = (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
+    It is the sum over items i of R_i / rank_i * product over j before i of (1 - R_j), where R =
+    (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         top_k: k. Default: the whole list.
-        max_label: the highest grade of the scale, such as 4; labels above it are refused.
-            Default: the largest label of each list.
+        max_label: the highest grade of the scale, such as 4; a label above it is an error. Default:
+            the largest label of each list.
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form (means of products over subsets), in O(n^2) a list.
 
@@ -78,7 +79,9 @@ def _err(
 
 
 class ERR(RankingMetric):
-    """Expected reciprocal rank; the arguments are those of `functional.err`.
+    """Expected reciprocal rank: the mean of 1 / rank where a reader stops.
+
+    The arguments are those of `functional.err`.
 
     >>> import torch
     >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))

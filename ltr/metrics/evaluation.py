@@ -27,12 +27,12 @@ class Evaluation:
     """The result of `evaluate`: `print` it, or use `result["ndcg@10"]`, an `Interval`.
 
     Attributes:
-        name: what is evaluated, for tables and plots.
+        name: a name for the scores, in tables and plots.
         qids: the lists' names, as they were given, in the order of their first rows.
         values: (lists,) float64 by the metric's name; NaN for a list that is left out.
         intervals: the mean of each metric, with its interval.
         empty: how many lists have no relevant item.
-        confidence: level of the intervals.
+        confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
         options: the gain, and how empty lists and ties count, by the argument's name.
@@ -84,10 +84,10 @@ class Evaluation:
         names: tuple[str, str] | None = None,
         test: Test = "randomization",
     ) -> Comparison:
-        """Compare with the evaluation of other scores on the same lists, in any order.
+        """Compare with the evaluation of other scores on the same lists; their order may differ.
 
         Args:
-            other: what is compared with this one: differences are other - self.
+            other: the other evaluation; differences are other - self.
             metric: the metric. Default: the first one.
             names: of the two in the table. Default: their own.
             test: see `ltr.metrics.compare.compare`.
@@ -144,7 +144,7 @@ class Evaluation:
         Pass `doc_id` to `evaluate` so that documents have names.
 
         Args:
-            path: the file; its folder is made, and it is written whole or not at all.
+            path: the file, written completely or not at all; its folder is made if it is missing.
             others: evaluations of other scores on the same lists, in any order, under other names.
                 They are compared with this one.
             test: see `ltr.metrics.compare.compare`.
@@ -243,7 +243,7 @@ def evaluate(
     seed: int = 0,
     name: str = "scores",
 ) -> Evaluation:
-    """Return metrics of labels and scores, with bootstrap intervals over the lists.
+    """Evaluate scores against labels: return metrics with confidence intervals over the lists.
 
     The values are those that `ltr evaluate` prints for a table of the same rows. Arrays may be
     numpy's, pandas', polars' or Arrow's, lists, or tensors; scores are compared in float64.
@@ -256,18 +256,18 @@ def evaluate(
             the names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.
-        gain: of NDCG, DCG and RBP, "exp2" (2^label - 1; LightGBM and XGBoost, too) or "linear" (the
-            label; trec_eval, ir_measures and scikit-learn).
+        gain: the gain of NDCG, DCG and RBP: "exp2" (2^label - 1, as in LightGBM and XGBoost) or
+            "linear" (the label, as in trec_eval, ir_measures and scikit-learn).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: order of equal scores: "stable" (that of the rows), "expected" or "worst".
         confidence: level of the intervals, in (0, 1).
         resamples: the number of bootstrap samples.
         seed: seed of the draws.
-        name: what is evaluated, for tables and plots.
+        name: a name for the scores, in tables and plots.
 
     Raises:
-        ValueError: arrays of different lengths, a label or score that is not finite, a label below
-            0, a missing qid, a document that a list has twice, or an unknown metric or option.
+        ValueError: arrays have different lengths, a label or score is not finite, a label is below
+            0, a qid is missing, a document is twice in a list, or a metric or option is unknown.
 
     >>> labels, scores = [0, 2, 1, 0, 1], [0.1, 0.9, 0.3, 0.4, 0.2]
     >>> result = evaluate(labels, scores, ["a", "a", "a", "b", "b"], ["ndcg@10", "mrr"])

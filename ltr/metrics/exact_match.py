@@ -1,4 +1,4 @@
-"""Exact match: the fraction of lists whose whole order is right."""
+"""Exact match: the fraction of lists whose whole order is correct."""
 
 from typing import Unpack
 
@@ -56,7 +56,9 @@ def _exact_match(lists: Ranked) -> ListValues:
 
 
 class ExactMatch(RankingMetric):
-    """The fraction of lists whose whole order is right; the arguments of all metrics.
+    """Exact match: the fraction of lists whose whole order is correct.
+
+    The arguments are those of `functional.exact_match`.
 
     >>> import torch
     >>> ExactMatch()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 0.0]]))

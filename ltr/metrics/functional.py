@@ -6,7 +6,7 @@ Each function describes its own arguments. All functions share these, and `weigh
 - `scores`: (..., n), not NaN. The item with the highest score has rank 1.
 - `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
   uses the grade.
-- `mask`: (..., n) bool, True = a real item. Default: all are real.
+- `mask`: (..., n) bool, True for a real item. Default: all are real.
 - `weights`: (..., n), >= 0, item weights. Default: 1.
 - `lengths`: (R,) whole numbers, instead of a mask. The lists are then ragged and follow each other:
   scores (N,), and all other columns likewise.

@@ -69,7 +69,9 @@ def _precision(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> Li
 
 
 class Precision(RankingMetric):
-    """Precision at k; the arguments are those of `functional.precision`.
+    """Precision@k: the fraction of relevant items among the first k.
+
+    The arguments are those of `functional.precision`.
 
     >>> import torch
     >>> Precision(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
@@ -139,7 +141,9 @@ def _recall(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListV
 
 
 class Recall(RankingMetric):
-    """Recall at k; the arguments are those of `functional.recall`.
+    """Recall@k: the fraction of the relevant items that are among the first k.
+
+    The arguments are those of `functional.recall`.
 
     >>> import torch
     >>> Recall(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
@@ -208,7 +212,9 @@ def _f1(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValue
 
 
 class F1(RankingMetric):
-    """F1 at k; the arguments are those of `functional.f1`.
+    """F1@k: the harmonic mean of precision and recall at k.
+
+    The arguments are those of `functional.f1`.
 
     >>> import torch
     >>> F1(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
@@ -275,7 +281,9 @@ def _r_precision(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> 
 
 
 class RPrecision(RankingMetric):
-    """R-precision; the arguments are those of `functional.r_precision`.
+    """R-precision: the precision at rank R, where R is the number of relevant items.
+
+    The arguments are those of `functional.r_precision`.
 
     >>> import torch
     >>> RPrecision()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
@@ -340,7 +348,9 @@ def _hit_rate(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> Lis
 
 
 class HitRate(RankingMetric):
-    """Hit rate, or success, at k; the arguments are those of `functional.hit_rate`.
+    """Hit rate, or success@k: whether a relevant item is among the first k.
+
+    The arguments are those of `functional.hit_rate`.
 
     >>> import torch
     >>> HitRate(top_k=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
@@ -409,7 +419,9 @@ def _top_k_accuracy(lists: Ranked, top_k: int, empty: Empty, ties: Ties) -> List
 
 
 class TopKAccuracy(RankingMetric):
-    """Top-k accuracy; the arguments are those of `functional.top_k_accuracy`.
+    """Top-k accuracy: whether the item with the largest label is among the first k.
+
+    The arguments are those of `functional.top_k_accuracy`.
 
     >>> import torch
     >>> TopKAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 0.0]]))

@@ -78,7 +78,8 @@ class JoinedRun:
 def divided_by_k(metric: Callable[..., Tensor]) -> bool:
     """Return whether a metric divides by `top_k`, or, without it, by the length of the list.
 
-    A run does not have this length. Such a value changes with items below the relevant ones.
+    A run does not have this length. The value of such a metric changes with items below the
+    relevant ones.
 
     >>> from ltr.metrics.functional import ndcg, precision
     >>> divided_by_k(precision), divided_by_k(ndcg)

@@ -36,11 +36,11 @@ def kendall_tau(
     Args:
         variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
             scores * pairs not tied in the labels), so that equal labels may be in either order.
-            "weighted" is "b" in which a pair counts the sum of 1 / rank of its two items. It is
-            the mean of the values with ranks by scores (then labels) and with ranks by labels
+            "weighted" is "b" with a weight for each pair: the sum of 1 / rank of its two items. It
+            is the mean of the values with ranks by scores (then labels) and with ranks by labels
             (then scores), as in `scipy.stats.weightedtau`.
-        empty: the value of a list that has none (one item; all labels or all scores equal, except
-            with "a"): a number, "skip" or "error".
+        empty: the value of a list for which tau is not defined (one item; all labels or all scores
+            equal, except with "a"): a number, "skip" or "error".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
@@ -82,7 +82,9 @@ def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
 
 
 class KendallTau(RankingMetric):
-    """Mean of Kendall's tau over lists; the arguments are those of `functional.kendall_tau`.
+    """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
+
+    The arguments are those of `functional.kendall_tau`.
 
     >>> import torch
     >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
@@ -109,7 +111,7 @@ def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
 def _counts(
     scores: Tensor, labels: Tensor, mask: Tensor | None, hyperbolic: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return concordant minus discordant pairs, pairs untied by score, by label, and all pairs.
+    """Return four counts: concordant - discordant pairs, untied by score, untied by label, all.
 
     Items (..., n) are in order of descending score, and tied ones in order of descending label. The
     counts (...) are float64. A pair counts the sum of its items' weights, which are 1/2 each, or

@@ -64,7 +64,9 @@ def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValu
 
 
 class MRR(RankingMetric):
-    """Mean reciprocal rank; the arguments are those of `functional.mrr`.
+    """Mean reciprocal rank: the mean of 1 / rank of the first relevant item.
+
+    The arguments are those of `functional.mrr`.
 
     >>> import torch
     >>> MRR()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""Metrics by their names, such as `ndcg@10`; also by those of ir_measures and of trec_eval."""
+"""Find metrics by name, such as `ndcg@10`; the names of ir_measures and trec_eval also work."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ ELSEWHERE = {
     "rr": "mrr",
     "success": "hit_rate",
 }
-"""The names here of metrics that ir_measures or trec_eval call something else, in small letters."""
+"""Names of ir_measures and trec_eval, in lower case, and the names of these metrics here."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Measure:
             scores: (items,), one list after the other.
             labels: (items,).
             lengths: (lists,).
-            largest: the highest label that there can be, for ERR and graded RBP.
+            largest: the highest possible label, for ERR and graded RBP.
             weights: (items,); only some metrics take them.
 
         Raises:
@@ -96,7 +96,7 @@ class Measure:
         return self.metric(scores, labels, **options)
 
     def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
-        """Return the metric with its cutoff and those of the given options that it takes.
+        """Return the metric with its cutoff and the options that it takes.
 
         Args:
             given: options by name.
@@ -171,7 +171,7 @@ def parse_measures(
 
 
 def ranking_measure(name: str) -> Measure:
-    """Return the metric that chooses rankers; higher must be better.
+    """Return the metric by which rankers are chosen; higher must be better.
 
     Raises:
         ValueError: the metric is unknown, or lower is better.

@@ -90,7 +90,9 @@ def _ndcg(
 
 
 class NDCG(RankingMetric):
-    """Normalized discounted cumulative gain; the arguments are those of `functional.ndcg`.
+    """NDCG: the discounted gain of the relevant items, relative to that of the best order.
+
+    The arguments are those of `functional.ndcg`.
 
     >>> import torch
     >>> NDCG(top_k=1)(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]))
@@ -179,7 +181,9 @@ def _dcg(
 
 
 class DCG(RankingMetric):
-    """Discounted cumulative gain; the arguments are those of `functional.dcg`.
+    """DCG: the sum of the items' gains, discounted by their ranks.
+
+    The arguments are those of `functional.dcg`.
 
     >>> import torch
     >>> DCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]]))

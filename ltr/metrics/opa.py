@@ -74,7 +74,9 @@ def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
 
 
 class OPA(RankingMetric):
-    """Ordered pair accuracy; the arguments are those of `functional.opa`.
+    """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
+
+    The arguments are those of `functional.opa`.
 
     >>> import torch
     >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))

@@ -10,7 +10,7 @@ SHORT = 32
 
 
 def dense_ranks(values: Tensor) -> Tensor:
-    """Return 0 for the least value of each list, 1 for the next larger one, ...: (..., n) int64.
+    """Return 0 for the smallest value of each list, 1 for the next larger one, ...: (..., n) int64.
 
     >>> dense_ranks(torch.tensor([2.0, 5.0, 2.0]))
     tensor([0, 1, 0])

@@ -17,10 +17,10 @@ class Ranked(NamedTuple):
 
     Attributes:
         scores: descending; 0 in the padding.
-        labels: in this order, in the dtype of the scores; 0 in the padding.
+        labels: in the order of the scores, and in their dtype; 0 in the padding.
         mask: the positions that hold an item; None if all do.
         weights: in this order, 0 in the padding; None if there are none.
-        order: int64, the position that each item had in the list as it was given.
+        order: int64, the position of each item in the original list.
         judged: bool, in this order; None if all items are judged.
         topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
             there are none.
@@ -108,7 +108,7 @@ def rank(
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), finite, >= 0.
-        mask: (..., n) bool, True = a real item. Default: all are real.
+        mask: (..., n) bool, True for a real item. Default: all are real.
         weights: (..., n), finite, >= 0. Default: none.
         judged: (..., n) bool, True = judged. Default: all are judged.
         topics: whether labels may have a further axis, (..., n, topics).

@@ -42,7 +42,7 @@ class Evaluated:
         empty: how many lists have no relevant document.
         missing: how many judged queries a run lacks, or how many lists that another table has.
         unjudged: how many queries of a run have no judgements.
-        documents: what the model ranked; None unless it was asked for.
+        documents: the ranked documents; None unless they were requested.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Scored:
         qids: the query ids of the lists.
         lists: (rows,) the number of each row's list.
         labels: (rows,) float64, >= 0.
-        scores: (rows,) float64, of each column of scores.
+        scores: (rows,) float64, for each column of scores.
         names: (rows,) the documents' ids; None if they are not known.
     """
 
@@ -177,7 +177,7 @@ def evaluate_table(
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
-    """Return the options with the highest grade, which ERR needs."""
+    """Return the options and the highest grade, which ERR needs."""
     return {**options, "max_label": largest} if largest > 0 else options
 
 

@@ -39,7 +39,8 @@ def rbo(
 
     Args:
         labels: (..., n), >= 0: the other ranking, the highest label first.
-        top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
+        top_k: k, the depth of the comparison; a shorter list is compared in full. Default: the
+            whole list.
         p: the probability that a reader continues to the next depth, in (0, 1).
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
             equal scores and of equal labels, in closed form. There is no "worst".
@@ -78,7 +79,9 @@ def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies
 
 
 class RBO(RankingMetric):
-    """Rank-biased overlap with the order by labels; the arguments are those of `functional.rbo`.
+    """Rank-biased overlap: how similar the orders by score and by label are, above all at the top.
+
+    The arguments are those of `functional.rbo`.
 
     >>> import torch
     >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))

@@ -32,7 +32,7 @@ def rbp(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Rank-biased precision: (1 - p) * sum over the items of gain * p^(rank - 1).
+    """Rank-biased precision: the gain per item for a reader who continues with probability p.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -41,7 +41,7 @@ def rbp(
         p: the probability that a reader continues to the next item, in (0, 1).
         gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
             or "exp2", (2^label - 1) / 2^max_label as in ERR.
-        max_label: the highest grade of the scale, for a graded gain; labels above it are refused.
+        max_label: the highest grade of the scale, for a graded gain; a label above it is an error.
             Default: the largest label of each list.
 
     Returns:
@@ -84,7 +84,9 @@ def _rbp(
 
 
 class RBP(RankingMetric):
-    """Rank-biased precision, binary or graded; the arguments are those of `functional.rbp`.
+    """Rank-biased precision: the gain per item for a reader who continues with probability p.
+
+    The arguments are those of `functional.rbp`.
 
     >>> import torch
     >>> RBP(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))

@@ -1,4 +1,4 @@
-"""The report: one page of HTML that says which model is better, how surely, and on which lists."""
+"""The report: an HTML page on which model is better, how certain this is, and on which lists."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ class Metric:
         title: its name, such as "ndcg@10".
         sign: 1 if higher is better, else -1.
         result: the mean with its interval, or the comparison of several models.
-        axis: of the intervals: those of the means, or of the differences from the first model.
+        axis: the axis of the intervals, which are of the means or of the differences from the first
+            model.
         counted: (lists,) whether all models have a value.
     """
 
@@ -69,7 +70,7 @@ class Ranking(NamedTuple):
         documents: the first ones.
         before: the position of each in the first model's order; None if it has none.
         relevant: how many of them are relevant.
-        next: the position of the next relevant document; None if there is none.
+        next: the position of the first relevant document below them; None if there is none.
         lacking: how many relevant documents the model has not ranked at all.
     """
 
@@ -148,9 +149,9 @@ def write_report(
         path: the file; its folder is made.
         models: the values of each, for the same lists in the same order, with documents. Other
             models are compared with the first.
-        results: by the metric's title the first model's mean, or the comparison of all models. The
-            first metric decides which lists are the best and the worst.
-        confidence: level of the intervals.
+        results: for each metric's title, the first model's mean, or the comparison of all models.
+            The first metric decides which lists are the best and the worst.
+        confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
         options: the metrics' `gain`, `ties` and `empty`.

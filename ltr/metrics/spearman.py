@@ -30,8 +30,8 @@ def spearman(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        empty: the value of a list that has none (one item; all labels or all scores equal): a
-            number, "skip" or "error".
+        empty: the value of a list for which rho is not defined (one item; all labels or all scores
+            equal): a number, "skip" or "error".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
@@ -60,7 +60,9 @@ def _spearman(lists: Ranked, empty: Empty) -> ListValues:
 
 
 class Spearman(RankingMetric):
-    """Mean of Spearman's rho over lists; the arguments are those of `functional.spearman`.
+    """Spearman's rho: the correlation of the ranks by score and by label.
+
+    The arguments are those of `functional.spearman`.
 
     >>> import torch
     >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""TREC runs and qrels: read, written, and joined into lists that give trec_eval's values."""
+"""Read and write TREC runs and qrels, and join them into lists that give trec_eval's values."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""The result of every metric for its lists, and how lists without a value count."""
+"""The result of a metric for each list, and the treatment of lists without a value."""
 
 from math import isfinite
 from numbers import Real

@@ -12,19 +12,19 @@ from ltr.models.scorer import FeatureScorer
 
 
 class AdditiveScorer(FeatureScorer):
-    """Additive model: the score is a sum of small networks of one feature each.
+    """Additive model: the score is a sum of small networks, one for each feature.
 
     The score is b + sum over j of f_j(feature j), where each f_j is a small network.
 
-    What a feature adds to a score can be read from a plot of f_j, which is all that the model knows
-    of it: `ltr.estimators.plot_effects` draws one for each column of a table. Such a model ranks
-    worse if features matter together.
+    A plot of f_j shows everything that the model has learned about feature j:
+    `ltr.estimators.plot_effects` draws one for each column of a table. Such a model ranks worse if
+    features matter only together.
 
     Each column of the transform's output has its own network. A transform of one column into
     several, such as `PiecewiseLinearBins`, keeps the model additive in the columns of the table.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers of each f_j. With () each f_j is linear: after
             `PiecewiseLinearBins` a piecewise-linear function of the column.
         dropout: probability of dropping a hidden unit in training, in [0, 1).

@@ -13,19 +13,19 @@ from ltr.shapes import check_at_least
 
 
 class AttentionScorer(FeatureScorer):
-    """Scores documents by self-attention over their list.
+    """Scores each document in the context of its list, by self-attention.
 
     An MLP on each document, self-attention over the list, then a linear layer to one score.
 
     A document's score depends on the other documents of its list, but not on their order or on
     padding. So a list must be scored as a whole. A list of one document attends to itself.
 
-    With `points`, documents look at each other through that many learned vectors: the vectors
+    With `points`, documents attend to each other through that many learned vectors: the vectors
     attend to the documents, then the documents to the vectors. Use it for lists of more than about
     1,000 documents.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the MLP's layers, the last one w divisible by heads.
         heads: of the attention, >= 1.
         blocks: how often attention and a layer of 2 w units follow each other, >= 1. A layer norm

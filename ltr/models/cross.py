@@ -11,15 +11,15 @@ from ltr.shapes import check_whole
 
 
 class CrossScorer(FeatureScorer):
-    """Cross layers, which multiply features with each other, then an MLP to one score.
+    """Scores each item by layers that multiply features with each other, followed by an MLP.
 
-    With the features x_0, each cross layer is x <- x_0 * (U V x + b) + x, product by product, where
-    V is (rank, d) and U is (d, rank). One layer has products of two features, and each further one
-    products of one feature more. An MLP must learn such products from many documents: on generated
-    tables with products this scorer needs fewer of them.
+    With the features x_0, each cross layer is x <- x_0 * (U V x + b) + x, element by element, where
+    V is (rank, d) and U is (d, rank). One layer has products of two features, and each further
+    layer has products of one more feature. An MLP must learn such products from many documents: on
+    generated tables with products this scorer needs fewer of them.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers of the MLP; () for none.
         crosses: how many cross layers, >= 1.
         rank: the rank of U V, >= 1.

@@ -11,19 +11,19 @@ from ltr.models.scorer import Scorer
 
 
 class Ensemble(Scorer):
-    """The average of the scores of several members, each times its own constant.
+    """Averages the scores of several copies of a scorer, after scaling them to the same spread.
 
     The members are copies of one scorer, each with its own weights. Each learns independently, from
-    a loss of its own scores. Their average ranks better than one member.
+    the loss of its own scores. Their average ranks better than one member.
 
     Scores of different members may have different scales. `scales`, set by `fit_scales` on training
     lists, gives each member the same mean standard deviation within a list, and so the same
     influence. It is a constant, so a score does not depend on other documents.
 
     Args:
-        scorer: what the members are copies of, without weights yet: `build` gives each copy its
-            own. A single member may have them. Default: `MLPScorer()`.
-        members: how many there are, >= 1.
+        scorer: the scorer to copy, without weights yet: `build` gives each copy its own. If there
+            is a single member, it may have weights. Default: `MLPScorer()`.
+        members: the number of members, >= 1.
 
     Attributes:
         copies: the members; empty until the number of features is known.
@@ -78,7 +78,7 @@ class Ensemble(Scorer):
 
         Args:
             features: (..., n, *item).
-            mask: (..., n) bool, True = a real item. Default: all items are real.
+            mask: (..., n) bool, True for a real item. Default: all are real.
         """
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")

@@ -6,14 +6,14 @@ from ltr.models.scorer import FeatureScorer
 
 
 class LinearScorer(FeatureScorer):
-    """Linear model of the features.
+    """Linear model: the score is a weighted sum of the features.
 
     score = w . features + b.
 
     A ranking does not depend on b. Losses on the scale of the labels need it.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
 
     Raises:
         ValueError: num_features < 1.

@@ -12,7 +12,7 @@ from ltr.models.scorer import FeatureScorer
 
 
 class MLPScorer(FeatureScorer):
-    """Multi-layer perceptron that scores each item by itself.
+    """Scores each item by itself with a multi-layer perceptron.
 
     Blocks of linear, activation and dropout, then a linear layer to one score.
 
@@ -21,7 +21,7 @@ class MLPScorer(FeatureScorer):
     not offered, because padding and other lists would change an item's score.
 
     Args:
-        num_features: d. Default: taken from the data (`Scorer.build`).
+        num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers; () for none.
         dropout: probability of dropping a hidden unit in training, in [0, 1).
         activation: class of the activation, made without arguments.

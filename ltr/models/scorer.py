@@ -7,15 +7,15 @@ from ltr.shapes import check_at_least, check_mask
 
 
 class Scorer(nn.Module):
-    """Base class of scorers.
+    """Base class of scorers, the models that give each item of a list a score.
 
-    Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
+    It maps features (..., n, *item) and a mask (..., n) to scores (..., n).
 
-    There may be any number of batch axes. A new scorer is one subclass with `score`. Every scorer
-    keeps two promises:
+    There may be any number of batch axes. A new scorer is a subclass with `score`. Every scorer
+    follows two rules:
 
-    - Features under the mask, NaN and inf included, reach neither scores nor gradients: `score`
-      gets 0 there. A masked item's own score is 0.
+    - Features under the mask, NaN and inf included, affect neither scores nor gradients: `score`
+      gets 0 there. The score of a masked item is 0.
     - The real items get the scores that they would get with the masked items deleted. A list gets
       the scores that it would get alone: nothing is averaged over the batch or over padding.
 
@@ -53,7 +53,7 @@ class Scorer(nn.Module):
 
         Args:
             features: (..., n, *item).
-            mask: (..., n) bool, True = a real item. Default: all items are real.
+            mask: (..., n) bool, True for a real item. Default: all are real.
 
         Raises:
             ValueError: features are not a tensor or have too few axes, or mask is not bool of shape
@@ -75,7 +75,7 @@ class Scorer(nn.Module):
 
 
 class FeatureScorer(Scorer):
-    """Base of scorers that score each feature vector by itself: a subclass defines `make_layers`.
+    """Base class of scorers for feature vectors; a subclass defines `make_layers`.
 
     A subclass whose layers look at other items of the list sets `per_document = False`, and has a
     `score` of its own, since layers get no mask.

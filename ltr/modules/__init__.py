@@ -1,7 +1,7 @@
 """Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics.
 
-All names are loaded when they are first asked for: Lightning takes seconds to import. The checks
-and seeds of an estimator's own loop do not need it.
+All names are loaded on first use, because Lightning takes seconds to import. The checks and seeds,
+which estimators use too, do not need it.
 """
 
 from importlib import import_module

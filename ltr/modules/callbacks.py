@@ -13,9 +13,9 @@ class SeedSteps(Callback):
     """Seeds torch, numpy and random before each batch, from (seed, epoch, batch, process).
 
     So a resumed run has the same dropout and Gumbel noise as an uninterrupted run, even if it
-    resumes within an epoch. How often a run validates does not change its training, nor does
-    training change its validation. Tests and predictions are not seeded. Every `Ranker` adds this
-    callback to its Trainer, unless the Trainer already has one.
+    resumes within an epoch. Training and validation do not influence each other's random numbers.
+    Tests and predictions are not seeded. Every `Ranker` adds this callback to its Trainer, unless
+    the Trainer already has one.
 
     Args:
         seed: >= 0. Default: the seed of `seed_everything`, or 0 without it. A checkpoint keeps the

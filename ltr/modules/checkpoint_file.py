@@ -76,7 +76,7 @@ def _has_names(value: Any) -> bool:
 def errors_name(path: Any) -> Iterator[None]:
     """Turn an error of any kind into a `ValueError` that names the checkpoint.
 
-    Its content may be of any types, so the code that uses it may fail in any way.
+    The content may have any types, so the code that uses it may fail in any way.
 
     >>> with errors_name("best.ckpt"):
     ...     {}["state_dict"]

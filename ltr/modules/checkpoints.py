@@ -1,4 +1,4 @@
-"""Callbacks of a training: best weights, last state, early stopping."""
+"""Callbacks for training: keep the best weights and the last state, and stop early."""
 
 import io
 import math
@@ -64,7 +64,7 @@ class BestCheckpoint(Checkpoint):
 
     Attributes:
         best_model_score: the best value so far, or None.
-        best_model_path: the file; "" as long as there is none.
+        best_model_path: the file; "" if none is written yet.
 
     >>> BestCheckpoint(monitor="val_mrr").state_dict()
     {'best': None}
@@ -89,12 +89,12 @@ class BestCheckpoint(Checkpoint):
 
     @property
     def state_key(self) -> str:
-        """The key of the state in a checkpoint: a run that watches another value starts over."""
+        """The key of the state in a checkpoint: a run that monitors another value starts over."""
         return f"{type(self).__qualname__}({self.monitor}, {self.mode})"
 
     @property
     def best_model_path(self) -> str:
-        """The file, as Lightning asks for it (`trainer.test(ckpt_path="best")`)."""
+        """The file, for Lightning (`trainer.test(ckpt_path="best")`)."""
         return "" if self.best_model_score is None else str(self._path)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -121,7 +121,7 @@ class BestCheckpoint(Checkpoint):
         self._has_file = trainer.strategy.broadcast(self._path.is_file())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value so far, if its weights are there.
+        """Restore the best value so far, if its weights exist.
 
         Raises:
             ValueError: it is not a number.
@@ -172,9 +172,9 @@ class BestCheckpoint(Checkpoint):
 class LastCheckpoint(Checkpoint):
     """Keeps `checkpoints/last.ckpt`, from which a killed run resumes (`--ckpt_path last`).
 
-    It is saved at the end of each epoch, within an epoch as the arguments say, and when SIGINT
-    (Ctrl+C) or SIGTERM ends the run: after the current training step or validation. A second signal
-    ends the run at once.
+    It is saved at the end of each epoch, and within an epoch as the arguments say. It is also saved
+    when SIGINT (Ctrl+C) or SIGTERM ends the run, after the current training step or validation. A
+    second signal ends the run at once.
 
     Args:
         every_n_train_steps: save also after this many steps; None for never.
@@ -302,17 +302,17 @@ class LastCheckpoint(Checkpoint):
 class EarlyStopping(lightning_callbacks.EarlyStopping):
     """Stops the training when a logged value no longer improves.
 
-    It is Lightning's, except that a resumed run uses the patience of its own configuration, and
-    trains no further epoch if it had already stopped. A step without the value, such as one that
-    ends a training before the first validation, does not count; `CheckMonitors` refuses wrong
-    names.
+    It works like Lightning's callback, with two differences: a resumed run uses the patience of its
+    own configuration, and trains no further epoch if it had already stopped. A step without the
+    value, such as one that ends a training before the first validation, does not count;
+    `CheckMonitors` refuses wrong names.
 
     Args:
         monitor: the logged value to watch.
         mode: whether the largest ("max") or the smallest ("min") value is best.
-        patience: how many validations in a row without a new best value stop the training; None
+        patience: training stops after this many validations in a row without a new best value; None
             for never.
-        min_delta: by how much a new best value must be better.
+        min_delta: the smallest improvement that counts as a new best value.
 
     Raises:
         ValueError: patience is < 1.

@@ -148,7 +148,7 @@ class FailedStep:
                 handle.remove()
 
     def find_gradient(self, module: nn.Module) -> None:
-        """If no layer was found, name the first parameter, from the loss back, to blame."""
+        """If no layer was found, name the bad gradient that is the nearest one to the loss."""
         if not self.found:
             self.cause = "; ".join(filter(None, [self.cause, _first_gradient(module)]))
 
@@ -262,7 +262,7 @@ def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` with only tensors and plain values, so that `weights_only=True` reads it."""
+    """Return `value` reduced to tensors and plain values, so that `weights_only=True` reads it."""
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):

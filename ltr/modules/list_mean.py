@@ -6,7 +6,7 @@ from torchmetrics import Metric
 
 
 class ListMean(Metric):
-    """Mean over lists of a number that is a mean in each batch; NaN stays NaN.
+    """Mean over all lists, from the mean of each batch; NaN stays NaN.
 
     It is exact for batches and processes of different sizes. Lightning's own mean (2.6) rounds the
     number of lists of a process to a whole number. torchmetrics' `MeanMetric` (1.9) ignores its

@@ -1,4 +1,4 @@
-"""Checkpoints that hold the arguments of their module as configurations."""
+"""Modules whose checkpoints hold the constructor's arguments as configurations."""
 
 import inspect
 import warnings
@@ -62,10 +62,10 @@ class PortableModule(LightningModule):
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         """Return the arguments by name, as scikit-learn's estimators do.
 
-        If an argument was None or not given, it returns the part that the module made instead.
+        If an argument was None or not passed, it returns the object that the module made instead.
 
         Args:
-            deep: ignored, there for scikit-learn; arguments of arguments are never included.
+            deep: ignored; exists for scikit-learn. Arguments of arguments are never included.
         """
         parts = dict(self.named_children())
         found = {}
@@ -147,7 +147,7 @@ class PortableModule(LightningModule):
         Args:
             checkpoint_path: the file.
             map_location: as for `torch.load`.
-            hparams_file: must be None; Lightning has it, but here arguments are given by name.
+            hparams_file: must be None. Lightning has this argument; here, pass arguments by name.
             strict: whether the state must fit exactly.
             weights_only: None or True; Lightning has False too, which could run any code.
             trust: packages whose classes and functions the file may name: `["mypackage"]`.

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 Format = Literal["csv", "parquet", "trec"]
 
 POSITION = "ltr:position"
-"""The column of a table of predictions that says where in the input its rows stand."""
+"""The column of a table of predictions with the positions of its rows in the input."""
 
 LISTS = pa.schema(
     [

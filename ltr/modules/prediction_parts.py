@@ -25,11 +25,12 @@ def join_parts(
     part.
 
     Args:
-        parts: the files of the format "part", each of a process that sees this folder.
+        parts: the files of the format "part", one from each process, in a folder that all of them
+            see.
         path: the file of predictions; an older one is replaced.
         format: its format.
-        scattered: whether positions come in any order, each once, and without a gap. All rows are
-            in memory then.
+        scattered: whether positions come in any order, each once, and without a gap. Then all rows
+            are in memory.
 
     Returns:
         The number of rows.

@@ -33,9 +33,9 @@ class PredictionWriter(BasePredictionWriter):
     Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
     doc_id rank score tag`) are in the order of ranks, with strictly descending scores. If the data
     has no document ids, the id is the position in the list, from 0. For a table, CSV and Parquet
-    have the columns of `TableDataModule.scored`, in the table's order. If the model looks at each
-    row alone, its rows are written while they are read, in memory that does not grow with the
-    table. The file appears under its name when it is complete, and then replaces an older one.
+    have the columns of `TableDataModule.scored`, in the table's order. If the model scores each row
+    alone, rows are written while they are read, and memory does not grow with the table. The file
+    appears under its name only when it is complete, and replaces an older one.
 
     Names are written unchanged, so that they can be joined with the input. A spreadsheet may read a
     name that begins with `=`, `+`, `-` or `@` as a formula: import the columns of names as text.
@@ -50,9 +50,9 @@ class PredictionWriter(BasePredictionWriter):
 
     Attributes:
         rows: how many rows the file has, once it is written.
-        part: None, or a file of its own for this process's share, which `join_parts` of several
-            such files takes; then `output` is not written.
-        scattered: whether the rows of the part are not in the order of their positions.
+        part: None, or a file for the rows of this process. `join_parts` joins several such files;
+            then `output` is not written.
+        scattered: whether the rows of `part` are in another order than their positions.
 
     Raises:
         ValueError: there is no output, or its extension is unknown; in prediction, a score is NaN

@@ -23,10 +23,9 @@ from ltr.modules.trainable import check_part
 class Ranker(ScoringModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
-    A scorer made without the number of features takes it from the data module. The Ranker also
-    takes the data module's `feature_transform`, once: from then on the transform belongs to the
-    model and its checkpoints, and batches hold raw features. Without a data module there is no
-    transform.
+    A scorer made without the number of features gets it from the data module. Once, the Ranker also
+    adopts the data module's `feature_transform`. From then on the transform belongs to the model
+    and its checkpoints, and batches hold raw features. Without a data module there is no transform.
 
     Logged once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for each
     metric. A NaN score ends a validation, test or prediction with a `ValueError` that names the
@@ -35,29 +34,33 @@ class Ranker(ScoringModule):
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from any checkpoint equals an uninterrupted run.
 
-    A loss that needs side inputs, as `Unbiased` needs the positions at which items were shown, gets
-    them from the batches: `shown` is `positions` there, and any other has its own name. With a data
-    module of tables, name their columns: `TableDataModule(position="shown_at", group="kind")`. A
-    missing side input is an error before the first step.
+    Some losses need side inputs: `Unbiased`, for example, needs the positions at which items were
+    shown. They come from the batches: `shown` is called `positions` there, and any other side input
+    has its own name. With a data module of tables, name their columns:
+    `TableDataModule(position="shown_at", group="kind")`. A missing side input is an error before
+    the first step.
 
-    In `fit` it also takes the `schema` of a data module of tables. In `test` and `predict` it
-    passes the schema to any other such module, which matches its columns by name.
+    In `fit` it also adopts the `schema` of a data module of tables. In `test` and `predict` it
+    passes the schema to the data module, which matches its columns by name.
 
-    A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
-    arguments, and runs no code from the file (see `PortableModule`; if the file lacks a
-    `transform`, give it by that name). For the Trainer's `ckpt_path`, make the Ranker with the same
+    A checkpoint holds all of this: `Ranker.load_from_checkpoint(path)` needs neither data nor
+    arguments, and runs no code from the file (see `PortableModule`). If the file lacks the
+    transform, pass it as `transform=`. For the Trainer's `ckpt_path`, make the Ranker with the same
     arguments.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
         loss: the loss to minimize. Default: `SoftNDCG(gain="linear", dequantize=True,
             softmax=1.0)`, as the page "How to train on soft NDCG" recommends.
-        metrics: by the name, of letters, digits and _, under which they are logged. Default:
-            `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
-        optimizer: parameters -> optimizer. Default: None, which means `torch.optim.AdamW`; so
-            another class in a configuration does not inherit AdamW's weight decay.
-        scheduler: optimizer -> scheduler, stepped once an epoch; this may be Lightning's
-            `ReduceLROnPlateau`, which has a `monitor`. Default: a constant learning rate.
+        metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
+            names. Default: `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr`
+            (`MRR()`).
+        optimizer: a function from the parameters to the optimizer. Default: None, which means
+            `torch.optim.AdamW`; so another class in a configuration does not inherit AdamW's weight
+            decay.
+        scheduler: a function from the optimizer to the scheduler, which is stepped once an epoch;
+            this may be Lightning's `ReduceLROnPlateau`, which has a `monitor`. Default: a constant
+            learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
 
     Raises:
@@ -109,7 +112,7 @@ class Ranker(ScoringModule):
 
         Args:
             features: (..., n, *item), NaN where missing, if the transform takes that.
-            mask: (..., n), True for a real document; None for all.
+            mask: (..., n) bool, True for a real document. Default: all are real.
             categories: (..., n, c), codes, if the transform takes them.
             lengths: (B,) int64, instead of a mask; the number of documents of each list.
 
@@ -188,7 +191,7 @@ class Ranker(ScoringModule):
         checkpoint["schema"] = None if self.schema is None else self.schema.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers and the transform for the checkpoint's weights.
+        """Make the layers and the transform that the checkpoint's weights need.
 
         Raises:
             ValueError: the transform is of a package that is not trusted, or could not be saved and
@@ -203,7 +206,7 @@ class Ranker(ScoringModule):
             self._give_schema()
 
     def _give_schema(self) -> None:
-        """The data module matches the columns of its tables with the model's."""
+        """A data module that matches the columns of its tables with the model's schema."""
         try:
             data = getattr(self.trainer, "datamodule", None)
         except RuntimeError:  # there is no Trainer, as in `load_from_checkpoint`

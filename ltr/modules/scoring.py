@@ -49,7 +49,7 @@ class ScoredLists(NamedTuple):
 
 
 class ScoringModule(TrainableModule):
-    """A trainable module whose scores of lists have a ranking loss and metrics.
+    """Base class of modules that score lists, train on a ranking loss and test by metrics.
 
     A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
     `val_<name>` and `test_<name>` for each metric, as means over lists.
@@ -59,9 +59,10 @@ class ScoringModule(TrainableModule):
 
     Args:
         loss: the loss to minimize.
-        metrics: by the name, of letters, digits and _, under which they are logged.
-        optimizer: parameters -> optimizer.
-        scheduler: optimizer -> scheduler; None: a constant learning rate.
+        metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
+            names.
+        optimizer: a function from the parameters to the optimizer.
+        scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Raises:
         ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
@@ -105,7 +106,7 @@ class ScoringModule(TrainableModule):
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
 
     def on_validation_epoch_start(self) -> None:
-        """Empty the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
+        """Reset the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
         self.val_loss.reset()
         self.val_metrics.reset()
 

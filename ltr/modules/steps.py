@@ -1,6 +1,6 @@
-"""The preparation of each training step, for Lightning's loop and an estimator's own.
+"""The preparation of each training step, for Lightning's loop and the estimators' loop.
 
-A step depends on nothing but the weights before it and its position in the training:
+A step depends only on the weights before it and its position in the training:
 
 - The order of the lists depends only on the seed and the epoch (`ltr.datasets.ListSampler`).
 - The random numbers of a batch depend only on the seed, the epoch and the batch (`seed_batch`).
@@ -36,8 +36,9 @@ def seed_batch(
     """Seed the global generators of torch, numpy and random for one batch.
 
     Args:
-        seed: of the training.
-        stage: training and validation draw different numbers, so that validation changes nothing.
+        seed: seed of the training.
+        stage: "train" or "val"; they draw different numbers, so validation does not change
+            training.
         epoch: from 0.
         batch: within the epoch, from 0.
         loader: of several validation loaders, from 0.
@@ -81,7 +82,7 @@ def own_random_numbers() -> Iterator[None]:
 
 
 def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
-    """Return those side inputs of a loss that a batch has.
+    """Return the side inputs of a loss that a batch has.
 
     >>> from ltr.losses import Unbiased
     >>> side_inputs(Unbiased(), {"positions": torch.tensor([2, 1]), "groups": torch.ones(2)})

@@ -24,8 +24,8 @@ class TrainableModule(PortableModule):
     several processes it logs the mean over the rest of the epoch.
 
     Args:
-        optimizer: parameters -> optimizer.
-        scheduler: optimizer -> scheduler; None: a constant learning rate.
+        optimizer: a function from the parameters to the optimizer.
+        scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Attributes:
         scheduler_interval: when the scheduler is stepped, after each "epoch" (the default) or
@@ -71,7 +71,7 @@ class TrainableModule(PortableModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return those of `SeedSteps`, `CheckFinite` and `CheckMonitors` that the Trainer lacks."""
+        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, except those the Trainer has."""
         return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
 
     def logged_names(self) -> set[str]:

@@ -1,7 +1,7 @@
-"""Callbacks that monitor a training: numbers, names of values, memory.
+"""Callbacks that monitor a training: finite numbers, names of logged values, memory.
 
-None of them changes what is trained. `CheckFinite` and `CheckMonitors` stop a training that fails,
-and `BatchInMemory` explains an error.
+None of them changes the training. `CheckFinite` and `CheckMonitors` stop a training that fails, and
+`BatchInMemory` explains out-of-memory errors.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Differentiable rank and sort operators that share one contract; each file holds one paper.
+"""Differentiable rank and sort operators with a common interface; one paper per file.
 
 Ranks start at 1, and 1 is the highest score. Scores are `(..., n)`: the list is the last axis, and
 any batch axes may come before it. A mask is bool, with True for a real item.

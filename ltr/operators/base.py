@@ -1,4 +1,4 @@
-"""The contracts of rank and sort operators.
+"""The base classes of rank and sort operators.
 
 A new operator is one subclass. A `RankOperator` defines `forward`, a `SortOperator` defines
 `permutation`. Every loss accepts it without registration.
@@ -20,16 +20,17 @@ class RankOperator(nn.Module):
 
     It maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
 
-    Every operator keeps these rules:
+    Every operator follows these rules:
 
     - The m real items of a list get the same ranks as without the masked items. A masked item has
-      rank m + 1 and gradient 0. NaN and inf under the mask reach no result.
+      rank m + 1 and gradient 0. NaN and inf under the mask do not affect any result.
     - Half-precision scores give float32 ranks.
-    - A NaN score makes ranks of its own list NaN and leaves other lists alone. An infinite score
+    - A NaN score makes ranks of its own list NaN and does not affect other lists. An infinite score
       makes at least its own rank NaN (inf - inf is NaN); hard operators rank it instead.
-    - Weights are scaled to sum to m. `SinkhornSort` moves that much mass; `SigmoidRank`,
-      `GaussianRank` and `LaplaceRank` count each item that often. Weights that are all 0 count as
-      equal. Negative weights are not checked, since a check would wait for the device.
+    - Weights are scaled to sum to m. In `SinkhornSort` they are the masses of the items.
+      `SigmoidRank`, `GaussianRank` and `LaplaceRank` count an item of weight w like w items.
+      Weights that are all 0 count as equal. Negative weights are not checked, since a check would
+      wait for the device.
     - An operator without a weighted form refuses `weights` with a ValueError. Its rows are
       positions, which hold one item each. A loss weights its terms instead, as `SoftNDCG` weights
       the gains.
@@ -44,7 +45,7 @@ class RankOperator(nn.Module):
 
     @property
     def whole_ranks(self) -> bool:
-        """Return whether `discounts` uses the discount at whole ranks only, so that cuts are exact.
+        """Return whether `discounts` uses only discounts of whole ranks, so cutoffs are exact.
 
         True for hard ranks (temperature 0), and for an operator that averages over the
         distribution of whole ranks.
@@ -70,7 +71,7 @@ class RankOperator(nn.Module):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        It is `(ranks <= k)` with the smooth cutoff of `truncated`, so that an item outside has a
+        It is `(ranks <= k)` with the smooth cutoff of `truncated`, so items outside have a
         gradient. The cutoff is exact if `whole_ranks` is True.
 
         Raises:
@@ -81,11 +82,11 @@ class RankOperator(nn.Module):
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Return soft ranks (N,) of ragged lists: flat scores with `lengths` instead of a mask.
 
-        Each list gets the same ranks as on its own. Operators that are kernel sums handle all
-        lists in one sweep, without padding. The others pad to the longest list.
+        Each list gets the same ranks as on its own. Operators based on kernel sums compute all
+        lists in one sweep, without padding. Other operators pad to the longest list.
 
         Args:
-            scores: (N,), one list after another.
+            scores: (N,), one list after the other.
             lengths: (R,) whole numbers, the lists' lengths; they sum to N.
             weights: (N,), or None.
 
@@ -157,7 +158,7 @@ class TemperatureRank(RankOperator):
     A sort operator with a temperature lists this class before `SortOperator` among its bases.
 
     Args:
-        temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
+        temperature: >= 0, in units of the scores. Default: 0.1, for scores of unit scale.
     """
 
     def __init__(self, temperature: float = 0.1):

@@ -21,25 +21,25 @@ from ltr.shapes import (
 
 
 class DFTopK(TemperatureRank):
-    """Soft top-k in linear time, with a threshold midway between the k-th and (k + 1)-th score.
+    """Soft top-k in linear time: a sigmoid around a threshold between the k-th score and the next.
 
-    `top_k` gives membership sigmoid((s_i - b_k) / temperature), b_k midway between the k-th and the
-    (k + 1)-th highest score. Its hard limit is the indicator of `torch.topk(scores, k).indices`.
-    The memberships do **not** sum to k: if all n scores are tied, they sum to n / 2. `LapSum` keeps
-    the sum, at the cost of a sort.
+    The membership in `top_k` is sigmoid((s_i - b_k) / temperature), where b_k is midway between the
+    k-th and the (k + 1)-th highest score. Its hard limit is the indicator of
+    `torch.topk(scores, k).indices`. The memberships do **not** sum to k: if all n scores are tied,
+    they sum to n / 2. `LapSum` keeps the sum, at the cost of a sort.
 
     The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
     sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. They lie
     in [1, m] and keep the order of the scores; their sum may differ from m (m + 1) / 2. As the
-    temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean rank); as
-    it grows all tend to (m + 1) / 2.
+    temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean rank).
+    As it grows, all tend to (m + 1) / 2.
 
     Choose it for a loss on the first k of long lists, if a sort is too slow. Its memberships do not
     sum to k, and only two scores move the threshold: use `LapSum` if either matters.
 
     Args:
         temperature: the scale of the sigmoid, in units of the scores; >= 0, and 0 is hard (ties in
-            list order, no gradient). Default 0.1, for scores of unit scale.
+            list order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: O(n) for `top_k`; one sort and O(n) for the ranks.
 

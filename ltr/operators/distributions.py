@@ -42,9 +42,10 @@ CUMULATIVE: dict[Distribution, Callable[[Tensor], Tensor]] = {
 def counts_above(
     scores: Tensor, distribution: Distribution, scales: float | Tensor, column: Tensor | None
 ) -> Tensor:
-    """Return each item's sum of the chances that an item is above it, itself with 1/2: (..., n).
+    """Return, for each item, the sum of the probabilities that items are above it: (..., n).
 
-    It is that of `CUMULATIVE[distribution]`, with fewer arrays (..., n, n).
+    The item itself counts 1/2. The probabilities are `CUMULATIVE[distribution]` of the differences;
+    this function needs fewer arrays (..., n, n).
 
     Args:
         scores: (..., n).

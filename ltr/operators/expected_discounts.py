@@ -120,13 +120,13 @@ POINTS = 1 << 17
 
 @dataclass(frozen=True)
 class Plan:
-    """The powers to average, and the noise of the item itself to average over.
+    """The powers whose sum is a discount, and the noise of the item itself.
 
     Args:
         powers: Their sum is the discount of rank r + 1.
-        temperature: The temperature of the kernels, in units of the scores.
-        noise: the quadrature nodes of the item's own noise, in units of `temperature`; none for
-            the paper's distribution, which draws it afresh for each comparison.
+        temperature: the temperature of the kernels, in units of the scores.
+        noise: the quadrature nodes of the item's own noise, in units of `temperature`; none for the
+            paper's distribution, which draws new noise for each comparison.
         chances: their weights.
     """
 
@@ -148,7 +148,7 @@ def expected_discounts(
     """Return E[discount(rank)] (..., n), 0 where masked; None if too many powers are needed.
 
     Args:
-        discount: Maps ranks (n,) to discounts (n,). It is called on the CPU in float64, and must
+        discount: maps ranks (n,) to discounts (n,). It is called on the CPU in float64, and must
             not depend on anything that has a gradient.
         scores: (..., n), any floating dtype; half precision gives float32.
         mask: (..., n) bool, or None.
@@ -197,7 +197,7 @@ class _Copies:
         return torch.tensor(found, dtype=x.dtype, device=x.device).unsqueeze(-1)
 
     def targets(self, power: Power, logs: Tensor) -> Tensor:
-        """Return the power's part of the mean at the targets: (..., copies, n) or (..., n).
+        """Return a power's contribution to the mean at the targets: (..., copies, n) or (..., n).
 
         It overwrites `logs` unless autograd records.
         """

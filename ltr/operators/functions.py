@@ -1,4 +1,4 @@
-"""Soft ranks, sorts, top-k and quantiles as functions, each with the hard function it relaxes.
+"""Soft ranks, sorts, top-k and quantiles as functions; each names the hard function it relaxes.
 
 All take `(x, operator=None, mask=None, dim=-1, descending=True, *, temperature=None)`. The operator
 is any `RankOperator`, or any `SortOperator` if a matrix is needed. The default is `SoftSort()`,
@@ -60,10 +60,11 @@ def soft_rank(
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: any `RankOperator`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True = a real item; a masked item has rank m + 1.
-        dim: The axis of the list. Default: the last axis.
+        mask: bool in the shape of x, True for a real item; a masked item has rank m + 1. Default:
+            all are real.
+        dim: the axis of the list. Default: the last axis.
         descending: whether rank 1 is the highest value (default) or the lowest.
-        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
             Default: 0.1.
 
     Returns:
@@ -101,10 +102,10 @@ def soft_sort(
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: The axis of the list. Default: the last axis.
+        mask: bool in the shape of x, True for a real item. Default: all are real.
+        dim: the axis of the list. Default: the last axis.
         descending: highest first (default) or lowest first.
-        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
             Default: 0.1.
 
     Raises:
@@ -136,10 +137,10 @@ def soft_argsort(
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: a `SortOperator`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: The axis of the list. Default: the last axis.
+        mask: bool in the shape of x, True for a real item. Default: all are real.
+        dim: the axis of the list. Default: the last axis.
         descending: highest first (default) or lowest first.
-        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
             Default: 0.1.
 
     Raises:
@@ -173,10 +174,10 @@ def sort_with(
         x: the keys.
         values: the shape of x, then any trailing axes: one vector, image or other tensor per key.
         operator: a `SortOperator`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: The axis of x that is the list. Default: its last axis.
+        mask: bool in the shape of x, True for a real item. Default: all are real.
+        dim: the axis of x that is the list. Default: its last axis.
         descending: highest key first (default) or lowest first.
-        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
             Default: 0.1.
 
     Returns:
@@ -219,7 +220,7 @@ def soft_topk(
     *,
     temperature: float | None = None,
 ) -> SoftTopK:
-    """Return the k highest values and how much each item belongs to them: `(values, membership)`.
+    """Return the k highest values, and each item's membership in them: `(values, membership)`.
 
     The hard limit is `torch.topk(x, k, dim, largest=True)`. Memberships, from 0 to 1 in the shape
     of x, replace its indices. The values of a list with fewer than k real items end with zeros.
@@ -228,10 +229,10 @@ def soft_topk(
         x: any shape with at least one axis, any floating dtype.
         k: a whole number from 1 to the length of the list.
         operator: a `SortOperator`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: The axis of the list. Default: the last axis.
+        mask: bool in the shape of x, True for a real item. Default: all are real.
+        dim: the axis of the list. Default: the last axis.
         descending: take the highest (default) or the lowest values.
-        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
             Default: 0.1.
 
     Raises:
@@ -273,10 +274,10 @@ def soft_quantile(
         x: any shape with at least one axis, any floating dtype.
         q: one level in [0, 1], or several in a sequence or a tensor (Q,).
         operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: The axis of the list. Default: the last axis.
+        mask: bool in the shape of x, True for a real item. Default: all are real.
+        dim: the axis of the list. Default: the last axis.
         descending: how values are sorted internally; it does not change the meaning of q.
-        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
             Default: 0.1.
 
     Returns:

@@ -22,7 +22,7 @@ from ltr.shapes import (
 
 @dataclass(eq=False, repr=False)
 class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order", "real_rows")):
-    """A `SoftPermutation` that matches rows with columns: row i says which column it gets.
+    """A soft matching of rows with columns: row i has the probability of each column.
 
     `P.ranks()` is the mean row of each column, counted from 1, and `P.mv(v)` moves each column's
     value to its row. `P.sort()` raises a ValueError, because there are no scores.
@@ -102,28 +102,27 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
 
 
 class GumbelSinkhorn(nn.Module):
-    """Soft matchings of the rows and columns of a score matrix, deterministic or sampled.
+    """Soft matchings between rows and columns, from a matrix of scores; deterministic or random.
 
-    The matrix X is (..., n, n).
-
-    Rows and columns of exp(X / temperature) are normalized in alternation. The hard limit, as the
-    temperature falls to 0, is `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it
-    grows, all elements tend to 1 / n. With Gumbel noise on X the hard matchings are samples of
-    random permutations, and the soft ones relax them. With `samples` it adds that noise and a first
-    axis of samples, in training mode only, as dropout does.
+    Rows and columns of exp(X / temperature) are normalized in alternation, for a matrix X (..., n,
+    n). The hard limit, as the temperature approaches 0, is
+    `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it grows, all elements tend to 1 /
+    n. With Gumbel noise on X the hard matchings are samples of random permutations, and the soft
+    ones relax them. With `samples` it adds that noise and a first axis of samples, in training mode
+    only, as dropout does.
 
     It takes a matrix, so it is not a `RankOperator`. It returns a `SoftPermutation`, which matches
     rows with columns.
 
     Args:
-        temperature: tau, in units of X; >= 0, and 0 is the hard matching (no gradient). Default 1.
-        iterations: The number of Sinkhorn iterations, in the log domain; derivatives go through
+        temperature: tau, in units of X; >= 0, and 0 is the hard matching (no gradient). Default: 1.
+        iterations: the number of Sinkhorn iterations, in the log domain; derivatives go through
             them. Each ends with the rows, which sum to 1 to the last digit; columns do so in the
-            limit. Default 20. None: Newton's method, with implicit derivatives, correct to second
+            limit. Default: 20. None: Newton's method, with implicit derivatives, correct to second
             order.
-        samples: The number of draws, or None for no noise (default).
-        scale: The scale of the noise, in units of X. Default 1.
-        generator: The random generator. Default: torch's own.
+        samples: the number of draws, or None for no noise (default).
+        scale: the scale of the noise, in units of X. Default: 1.
+        generator: the random generator. Default: torch's own.
 
     Cost: O(n^2) per iteration and sample, in time and memory.
 

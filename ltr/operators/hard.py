@@ -17,7 +17,7 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Args:
         scores: (..., n), any floating dtype.
-        mask: (..., n) bool, True = a real item. Default: all are real.
+        mask: (..., n) bool, True for a real item. Default: all are real.
 
     Returns:
         (..., n), in float32 for half-precision scores, else in their dtype. Cost: one sort.

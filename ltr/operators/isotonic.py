@@ -135,13 +135,12 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 
 
 class IsotonicRank(TemperatureRank):
-    """Soft ranks by a projection; they are exactly hard if scores differ enough.
+    """Soft ranks that equal the hard ranks if the scores differ enough (isotonic regression).
 
-    Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
-
-    The hard limit is `hard_ranks`, the vertex of the permutahedron that is farthest in that
-    direction. The pool-adjacent-violators algorithm divides the descending scores t into blocks B.
-    With positions i from 1, the ranks are
+    The ranks are -scores / temperature, projected onto the permutahedron: the convex hull of all
+    orders of (1, ..., m). The hard limit is `hard_ranks`, the vertex of the permutahedron that is
+    farthest in that direction. The pool-adjacent-violators algorithm divides the descending scores
+    t into blocks B. With positions i from 1, the ranks are
 
     - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
@@ -149,14 +148,14 @@ class IsotonicRank(TemperatureRank):
     They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
     rank. At a low temperature the ranks equal the hard ranks to the last digit.
     It is low enough if neighboring scores are one temperature apart (kl: log((i + 1) / i)
-    temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
+    temperatures at position i). As it grows, all ranks tend to (n + 1) / 2.
 
     Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
     piecewise linear. An item that is alone in its block has gradient 0.
 
     Args:
-        temperature: The strength of the regularization, in units of the scores per rank; >= 0, and
-            0 is hard (ties in list order, no gradient). Default 1.
+        temperature: the strength of the regularization, in units of the scores per rank; >= 0, and
+            0 is hard (ties in list order, no gradient). Default: 1.
         regularization: "l2" (default; the Euclidean projection, piecewise linear ranks) or "kl"
             (of the exponentials, by Kullback-Leibler divergence; smooth within a block).
 
@@ -215,25 +214,24 @@ class IsotonicRank(TemperatureRank):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values by a projection; they are exact if scores differ enough.
+    """Soft sorted values that are exact if the scores differ enough (isotonic regression).
 
-    Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
-
-    That is the convex hull of all orders of the scores. The hard limit is `torch.sort(scores,
-    descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are
+    The values are (m, ..., 1) / temperature, projected onto the permutahedron of the scores: the
+    convex hull of all their orders. The hard limit is `torch.sort(scores, descending=True).values`.
+    With sorted scores t, blocks B and positions i from 1, the values are
 
     - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
-    There is no matrix, so this is not a `SortOperator`: `forward` returns the values. As the
-    temperature falls, they become exactly the sorted values. As it grows all tend to the mean of
-    the scores (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the
-    values is that of the scores; with kl this holds for the exponentials.
+    There is no matrix, so this is not a `SortOperator`: `forward` returns the values. At a low
+    temperature they are exactly the sorted values. As it grows, all tend to the mean of the scores
+    (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the values is that
+    of the scores; with kl this holds for the exponentials.
 
     Args:
-        temperature: The strength of the regularization, in ranks per unit of the scores (the
+        temperature: the strength of the regularization, in ranks per unit of the scores (the
             inverse of the unit in `IsotonicRank`); >= 0, and 0 gives the hard values with their
-            gradient. Default 0.1: with l2 the values are exact as long as no gap exceeds 10, which
+            gradient. Default: 0.1: with l2 the values are exact as long as no gap exceeds 10, which
             is 1 / temperature.
         regularization: "l2" (default) or "kl".
 

@@ -207,24 +207,24 @@ class LapSumPermutation(
 
 
 class LapSum(KernelRank, SortOperator):
-    """`LaplaceRank` with soft sorts, and a `top_k` whose memberships sum to k exactly.
+    """Soft ranks, sorts and top-k for long lists, in sort time; memberships sum to exactly k.
 
-    F is the distribution function of the Laplace distribution: exp(x) / 2 below 0 and
-    1 - exp(-x) / 2 above.
+    It computes, with F the distribution function of the Laplace distribution (exp(x) / 2 below 0
+    and 1 - exp(-x) / 2 above):
 
     - `forward`: the Laplace ranks, 1 + the sum over j != i of F((s_j - s_i) / temperature).
     - `top_k`: memberships p_i = F((s_i - b_k) / temperature), with b_k such that their sum is k.
     - `permutation`: row i is the soft top-i minus the soft top-(i - 1), so P[i, j] is
       F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), the probability that item j,
-      with Laplace noise, falls between two thresholds. It is doubly stochastic.
-    - `sort`: soft sorted scores without a matrix, the thresholds of half an item more.
+      with Laplace noise, is between two thresholds. It is doubly stochastic.
+    - `sort`: soft sorted scores without a matrix: the thresholds for 1/2, 3/2, ... items.
 
-    As the temperature falls to 0 all tend to the hard results (tied items share equally). As it
-    grows, ranks tend to (n + 1) / 2, memberships to k / n and matrix entries to 1/n.
+    As the temperature approaches 0, all tend to the hard results (tied items share equally). As it
+    grows, ranks tend to (n + 1) / 2, memberships to k / n and matrix elements to 1/n.
 
     Args:
         temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+            hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory, the matrix O(n^2) time
     and memory.
@@ -287,16 +287,16 @@ class LapSum(KernelRank, SortOperator):
     def top_k(self, k: float | Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
-        The hard limit is the indicator of `torch.topk(scores, k).indices`; for a k that is not
-        whole, the next rank has the fraction. The threshold b_k has a closed form between two
-        neighboring scores, and its derivative is db/ds = softmax of -|s - b| / temperature. All
+        The hard limit is the indicator of `torch.topk(scores, k).indices`; if k is not whole, the
+        item at the next rank has the fractional part. The threshold b_k has a closed form between
+        two neighboring scores, and its derivative is db/ds = softmax of -|s - b| / temperature. All
         derivatives are exact up to the third order. Tied items share equally.
 
         Args:
-            k: The number of items to select: a number > 0, or a tensor that broadcasts against the
+            k: the number of items to select: a number > 0, or a tensor that broadcasts against the
                 batch shape (...), one number per list. It need not be whole, and a tensor gets
-                gradients. For k >= m all m real items belong. An entry k <= 0 of a tensor selects
-                no item (it is not checked).
+                gradients. For k >= m all m real items belong. Elements k <= 0 of a tensor select no
+                item (this is not checked).
             scores: (..., n).
             mask: (..., n) bool.
 

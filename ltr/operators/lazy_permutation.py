@@ -1,4 +1,4 @@
-"""Permutations that store scores, and compute their results without the matrix."""
+"""Permutations that store scores and compute their results without the matrix."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LazyPermutation(SoftPermutation):
         order: (..., n) int64, the hard order. If None, the scores are sorted where it is needed,
             each time: `ordered` sorts them once. Matrices do not need it.
         temperature: > 0.
-        kept: The number of rows, or None for all n.
+        kept: the number of rows, or None for all n.
     """
 
     scores: Tensor
@@ -346,7 +346,7 @@ def ragged_ranks(
         lengths: (R,) whole numbers.
         temperature: > 0.
         power: 1 or 2.
-        by_item: Whether the kernel is normalized for each item (`SoftSortRank`) or for each
+        by_item: whether the kernel is normalized for each item (`SoftSortRank`) or for each
             position (`SoftSort`).
 
     >>> ragged_ranks(torch.tensor([0.0, 9.0]), torch.tensor([2]), 0.1, 1, by_item=True)

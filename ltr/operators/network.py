@@ -35,9 +35,9 @@ class Layer(NamedTuple):
     """One layer of a network. It compares the first half of each block of wires with the second.
 
     Attributes:
-        front: The number of padding wires before the first wire, so that blocks line up.
-        block: The number of wires in a block, even.
-        mirrored: Whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
+        front: the number of padding wires before the first wire, so that blocks line up.
+        block: the number of wires in a block, even.
+        mirrored: whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
         longer: Only lists with more than this many items need the layer.
     """
 
@@ -145,7 +145,7 @@ class NetworkPermutation(
     swaps reaches is exactly 0, and its logarithm is -inf.
 
     Args:
-        swaps: The weights of the pairs of each layer, (..., blocks, block / 2).
+        swaps: the weights of the pairs of each layer, (..., blocks, block / 2).
         scores: (..., n).
         mask: (..., n) bool, or None.
         first: (..., n) int64, the items on the wires at the start, real ones first; None if they
@@ -214,26 +214,27 @@ class NetworkPermutation(
 
 
 class SortingNetwork(TemperatureRank, SortOperator):
-    """A sorting network with soft swaps; it is doubly stochastic and needs no matrix.
+    """Soft sort by a sorting network with soft swaps; its rows and columns sum to 1.
 
-    Two wires with values a, b become a + w (b - a) and b - w (b - a), where w =
+    A swap of two wires with values a and b gives a + w (b - a) and b - w (b - a), where w =
     `swap_weight((b - a) / temperature)`; the next layer works on the soft values. The hard limit is
     `torch.sort(scores, descending=True)`.
 
-    Rows and columns of its permutation sum to 1. So the ranks of m items sum to m (m + 1) / 2 and
-    stay in [1, m]. The result depends on the order of the list: permuting the items does not
-    exactly permute the ranks, and tied items may get different ranks. As the temperature falls to
-    0, the ranks tend to the hard ranks; the error decreases like temperature / gap for the
-    heavy-tailed "cauchy" and "optimal". As it grows every swap tends to one half, and the ranks
-    then depend only on the positions of the items in the list.
+    The permutation is doubly stochastic, and products need no matrix. The ranks of m items sum to m
+    (m + 1) / 2 and stay in [1, m]. The result depends on the order of the list: permuting the items
+    does not exactly permute the ranks, and tied items may get different ranks. As the temperature
+    approaches 0, the ranks tend to the hard ranks; with the heavy-tailed "cauchy" and "optimal",
+    the error decreases like temperature / gap. As it grows, every swap tends to one half, and the
+    ranks then depend only on the positions of the items in the list.
 
     Args:
-        temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+        temperature: the temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
+            hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
         network: "odd_even" (default; n layers, the smoother of the two) or "bitonic" (about
             log2(n)^2 / 2 layers, for long lists). Any n.
         distribution: "logistic" (2021 paper, the default), "cauchy" or "optimal" (2022 paper:
-            no soft value falls when a score rises, and gradients of distant items do not vanish).
+            no soft value decreases if a score increases, and gradients of distant items do not
+            vanish).
 
     Cost: "odd_even" O(n^2) time and n (n - 1) / 2 swap weights; "bitonic" O(n log(n)^2) time and
     memory.

@@ -10,25 +10,25 @@ from ltr.shapes import check_lists, masked_fill, refuse_weights, upcast
 
 
 class NeuralSort(TemperatureRank, SortOperator):
-    """Soft sort whose blur depends on positions, not on scores (NeuralSort).
+    """NeuralSort: a soft sort in which about the same number of items share each position.
 
-    NeuralSort: row i is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
+    Row i of the permutation is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
 
     Here A_j = sum over k of |s_j - s_k|, and n is the number m of real items. The hard limit is
     `torch.argsort(scores, descending=True)` as a one-hot matrix: row-wise argmax gives it at every
     temperature. The rows are Gaussian in the index, not in the scores.
 
-    Its ranks are the transpose applied to 1..n. They can leave [1, n] slightly, since columns need
-    not sum to 1. As the temperature falls to 0 the ranks tend to the hard ranks (tied items share
-    their rank). As it grows each row tends to 1/n and each rank to (n + 1) / 2.
+    The ranks are the transpose applied to 1..n. They can leave [1, n] slightly, since columns need
+    not sum to 1. As the temperature approaches 0, the ranks tend to the hard ranks (tied items
+    share their rank). As it grows, each row tends to 1/n and each rank to (n + 1) / 2.
 
     For equally spaced scores with gap a, the matrix is that of `SoftSort` with power 2 at
-    temperature a * tau. So a row covers about sqrt(tau / a) neighbors. For the same fraction of a
-    longer list of the same spread, the temperature must grow with n.
+    temperature a * tau. So a row covers about sqrt(tau / a) neighbors. To cover the same fraction
+    of a longer list with the same spread, the temperature must grow with n.
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 1.
+            gradient). Default: 1.
 
     Cost: one sort, then O(n w) time for rows of w elements, and O(n) memory, forward and backward.
     A row ends where the other elements are below rounding: after about 9 sqrt(tau / a) elements in

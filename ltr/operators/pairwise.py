@@ -1,4 +1,4 @@
-"""Ranks as soft counts of the items above each item, in sort time: kernel sums."""
+"""Ranks that softly count the items above each item, in sort time by kernel sums."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -65,8 +65,8 @@ def kernel_ranks(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
-        distribution: The noise that decides a pair: "laplace", "logistic" or "normal".
-        temperature: The scale of the noise, >= 0; 0 is hard.
+        distribution: the noise that decides a pair: "laplace", "logistic" or "normal".
+        temperature: the scale of the noise, >= 0; 0 is hard.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
     >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
@@ -193,8 +193,8 @@ class KernelRank(TemperatureRank):
     """A rank operator whose ranks are kernel sums, so ragged lists need no padding.
 
     Attributes:
-        distribution: The distribution of the noise that decides a pair.
-        width: The scale of that noise, in temperatures.
+        distribution: the distribution of the noise that decides a pair.
+        width: the scale of that noise, in temperatures.
     """
 
     distribution: ClassVar[Distribution]
@@ -225,19 +225,18 @@ class KernelRank(TemperatureRank):
 class SigmoidRank(KernelRank):
     """Soft ranks by sigmoids of score differences, as in ApproxNDCG.
 
-    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
+    The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the logistic
+    function F. This is the expected rank if logistic noise decides each pair. `ApproxNDCG` uses
+    these ranks. The hard limit is 1 + the number of higher scores.
 
-    These are the expected ranks when logistic noise decides each pair. They make `ApproxNDCG`. The
-    hard limit is 1 + the number of higher scores.
-
-    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
-    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
-    With weights, an item counts as w_i tied copies and gets their mean rank, which is
-    1/2 + w_i / 2 + the sum over j != i of w_j F.
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
+    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
+    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
+    w_i / 2 + the sum over j != i of w_j F.
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 0.1, for scores of unit scale.
+            gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
     below rounding (docs/kernels/table.md).
@@ -261,21 +260,21 @@ class SigmoidRank(KernelRank):
 class GaussianRank(KernelRank):
     """Expected ranks if each score has Gaussian noise.
 
-    Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
+    The rank of item i is 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), with the
+    normal distribution function F. This is the exact expected rank if each score has independent
+    Gaussian noise of standard deviation `temperature`; for a difference it is sqrt(2) times as
+    large. The hard limit is 1 + the number of higher scores. `SoftRank` has the same ranks and also
+    the whole distribution of each rank: its `discounts` are means, not the discounts of the mean
+    ranks.
 
-    These are the exact expected ranks when each score has independent Gaussian noise of standard
-    deviation `temperature`; that of a difference is sqrt(2) times as large. The hard limit is
-    1 + the number of higher scores. `SoftRank` has the same ranks and also the whole distribution
-    of each rank: its `discounts` are means, not the discounts of the mean ranks.
-
-    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
-    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
-    With weights, an item counts as w_i tied copies and gets their mean rank, which is
-    1/2 + w_i / 2 + the sum over j != i of w_j F.
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
+    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
+    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
+    w_i / 2 + the sum over j != i of w_j F.
 
     Args:
         temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and
-            0 is hard (ties in list order, no gradient). Default 0.1, for scores of unit scale. It
+            0 is hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale. It
             blurs as much as `SigmoidRank` at 1 / 1.2 of the temperature.
 
     Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
@@ -301,22 +300,21 @@ class GaussianRank(KernelRank):
 class LaplaceRank(KernelRank):
     """Expected ranks if each score has exponential noise: the soft ranks for long lists.
 
-    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
+    The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the Laplace
+    distribution function F(x): exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. This is the exact
+    expected rank if each score has independent exponential noise of mean `temperature`: a
+    difference of two scores is then a Laplace variable. The hard limit is 1 + the number of higher
+    scores. This is the recommended rank operator for long lists.
 
-    F(x) is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. These are the exact expected ranks when
-    each score has independent exponential noise of mean `temperature`: a difference of two is then
-    a Laplace variable. The hard limit is 1 + the number of higher scores. This is the recommended
-    rank operator for long lists.
-
-    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
-    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
-    With weights, an item counts as w_i tied copies and gets their mean rank, which is
-    1/2 + w_i / 2 + the sum over j != i of w_j F.
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
+    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
+    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
+    w_i / 2 + the sum over j != i of w_j F.
 
     Args:
-        temperature: the scale of the Laplace distribution of a difference (its deviation is sqrt(2)
-            as much), in units of the scores; >= 0, and 0 is hard (ties in list order, no gradient).
-            Default 0.1, for scores of unit scale.
+        temperature: the scale of the Laplace distribution of a difference (sqrt(2) times smaller
+            than its standard deviation), in units of the scores; >= 0, and 0 is hard (ties in list
+            order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; exact.
 

@@ -24,15 +24,13 @@ class _Fields(NamedTuple):
 
 
 class SoftPermutation:
-    """A soft permutation matrix: row i tells which item is at position i.
+    """A soft permutation matrix: row i has the probability of each item to be at position i.
 
-    A matrix (..., rows, n) whose rows sum to 1.
-
-    This class computes everything from `log_dense`. A subclass overrides what it can compute
-    without the matrix, the products by `_product` and `_transposed_product`. A subclass that lists
-    its tensors is a pytree node, so `vmap`, `torch.compile` and `torch.export` can return it, and
-    `detach` can detach them. With a mask, the columns of masked items and the rows past the m real
-    items are 0.
+    It is (..., rows, n), and its rows sum to 1. This class computes everything from `log_dense`. A
+    subclass overrides what it can compute without the matrix; for products it overrides `_product`
+    and `_transposed_product`. A subclass that lists its tensors is a pytree node, so `vmap`,
+    `torch.compile` and `torch.export` can return it, and `detach` works. With a mask, the columns
+    of masked items and the rows past the m real items are 0.
 
     Args (of a subclass, after its bases):
         tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
@@ -402,7 +400,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         order: (..., n) int64: item `order[..., i]` is at position i; masked items come last.
         scores: (..., n).
         mask: (..., n) bool, or None.
-        kept: The number of rows, or None for all n.
+        kept: the number of rows, or None for all n.
 
     >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
     >>> P.sort()

@@ -45,7 +45,7 @@ def numbers(name: str, values: Sequence[float]) -> Tensor:
 def milestone_shares(
     milestones: int | Sequence[float] | None, weights: Sequence[float] | None
 ) -> Tensor | None:
-    """Return the milestones' shares (R,), which sum to 1; None for one milestone per item.
+    """Return the weights of the milestones (R,), which sum to 1; None for one milestone per item.
 
     >>> milestone_shares(2, [1.0, 3.0])
     tensor([0.2500, 0.7500], dtype=torch.float64)
@@ -122,7 +122,7 @@ Squash = Literal["arctan", "logistic"]
 
 
 class SinkhornSort(SortOperator):
-    """Ranks and sorted values by entropic optimal transport from the items to milestones.
+    """Soft ranks and sorts by optimal transport of the items to sorted target points (milestones).
 
     The scores x are standardized and squashed to [0, 1]. Each item's mass is moved to milestones y
     on the same interval. The coupling T minimizes the cost h(y_i - x_j) minus epsilon times the
@@ -132,29 +132,29 @@ class SinkhornSort(SortOperator):
     - `forward`: the ranks R = m T^T (cumulative b) / a, 1 = the highest, m the number of items;
     - `permutation`: P = T / b, one row per milestone; `P.mv(v)` is the paper's S, `P.spread(w)` R.
 
-    As epsilon falls to 0 the ranks tend to the hard ranks (tied items share their mean rank);
-    as it grows P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and
-    one milestone per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks depend
-    neither on the scores' shift nor on their scale. A list of equal scores is not rescaled.
+    As epsilon approaches 0, the ranks tend to the hard ranks (tied items share their mean rank). As
+    it grows, P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and one
+    milestone per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks do not
+    change if scores are shifted or scaled. A list of equal scores is not rescaled.
 
     Weights (non-negative, one per item, in `forward` and `permutation`) are the items' shares of
     the list: a whole number counts as that many copies in the standardization and the transport.
     An item of weight 0 gets a rank but does not change the ranks of other items.
 
     Args:
-        epsilon: the entropy's strength, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
-            order, no gradient of the ranks. Default 0.01; the paper's are of 1e-2 to 1e-3.
-        milestones: The number of milestones, or their positions: descending numbers, usually in
+        epsilon: the strength of the entropy, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
+            order, no gradient of the ranks. Default: 0.01; the paper has values from 1e-3 to 1e-2.
+        milestones: the number of milestones, or their positions: descending numbers, usually in
             [0, 1]. Default: one for each real item. Milestone i of weight b_i is in the middle of
             its share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than
             items the ranks are coarse: an item that moves to milestone i has rank
             m (b_1 + ... + b_i).
         milestone_weights: b, positive, one per milestone; normalized. Default: equal.
         cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
-            may be a module with parameters to learn. Default 2. `epsilon=0` assumes it is convex.
-        squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None: scores as they are, which
-            should lie about [0, 1]; only then do their shift and scale matter.
-        iterations: The number of Sinkhorn iterations from potentials of 0, as published. Default:
+            may be a module with parameters to learn. Default: 2. `epsilon=0` assumes it is convex.
+        squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None. None leaves the scores
+            unchanged; they should then be in about [0, 1], and their shift and scale matter.
+        iterations: the number of Sinkhorn iterations from potentials of 0, as published. Default:
             Newton's method on the dual until the threshold.
         threshold: Without `iterations`, the solver stops when sum |row sums - b| is below this
             number. One more step follows; it squares the error.
@@ -286,7 +286,7 @@ class SinkhornSort(SortOperator):
 
         The milestones are the windows of one item's mass around each level, and the gaps between
         them. The hard limit is `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and
-        the limit as epsilon falls to 0.
+        the limit as epsilon approaches 0.
 
         Args:
             levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
@@ -327,7 +327,7 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the scores after soft quantile normalization: with a target's values, in order.
+        """Return a target's values, softly, in the order of the scores (quantile normalization).
 
         The milestones have the target's values, and each item gets the mean of the milestones that
         receive its mass. The hard limit, for as many values as items, is

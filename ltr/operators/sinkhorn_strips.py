@@ -54,7 +54,7 @@ class Transport(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The cost |row point - point|^power, and epsilon, the entropy's strength."""
+    """The cost |row point - point|^power, and epsilon, the strength of the entropy."""
 
     power: float
     epsilon: float
@@ -89,7 +89,7 @@ def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[
         t: the problem.
         line: the cost.
         threshold: of the sum over rows of |row sum - b|. One more step follows.
-        iterations: The number of Sinkhorn iterations, or 0 for Newton's method.
+        iterations: the number of Sinkhorn iterations, or 0 for Newton's method.
     """
     kept, live = t.b > 0, t.a > 0
     groups = min(GROUPS, len(t.b))

@@ -49,11 +49,11 @@ def row_potentials(
         log_kernel: (..., rows, n), finite: minus the cost over epsilon.
         a: (..., n) item weights, summing to 1; 0 deletes an item.
         b: (..., rows) row weights, summing to 1; 0 deletes a row.
-        iterations: The number of Sinkhorn iterations, from potentials of 0. Default: Newton's
+        iterations: the number of Sinkhorn iterations, from potentials of 0. Default: Newton's
             method until the `threshold`.
-        threshold: The largest sum over rows of |row sum - b|. One more step follows; it squares
+        threshold: the largest sum over rows of |row sum - b|. One more step follows; it squares
             the error.
-        implicit: Whether derivatives come from the implicit function theorem (True) or go through
+        implicit: whether derivatives come from the implicit function theorem (True) or go through
             the iterations (False).
     """
     if not implicit:

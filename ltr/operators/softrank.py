@@ -122,26 +122,26 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """Ranks, discounts and top-k as averages over the rank distribution under Gaussian noise.
+    """Ranks, discounts and top-k, averaged over the ranks that items get if scores are noisy.
 
-    `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
+    The noise is Gaussian. `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 
-    `forward` returns the expected ranks, which are those of `GaussianRank`. `discounts` returns the
-    expected discount E[D(rank)], where other operators return D(expected rank). `top_k` returns the
-    probability of a rank of at most k. Both are averages over whole ranks, in which a cutoff at k
-    is exact. As the temperature falls to 0, all three tend to the hard values. As it grows, with
-    the exact distribution, they tend to the same value for all items. With the exact distribution
-    the sum of expected discounts is the sum of D(1..m).
+    `forward` returns the expected ranks, as `GaussianRank` does. `discounts` returns the expected
+    discount E[D(rank)]; other operators return D(expected rank). `top_k` returns the probability of
+    a rank of at most k. Both are averages over whole ranks, in which a cutoff at k is exact. As the
+    temperature approaches 0, all three tend to the hard values. As it grows, with the exact
+    distribution, they tend to the same value for all items. With the exact distribution the sum of
+    expected discounts is the sum of D(1..m).
 
     Args:
-        temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+        temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and 0
+            is hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
         distribution: "paper" (default) counts the items above an item as if they were independent:
             item j is above item i with probability Phi((s_j - s_i) / (sqrt(2) temperature)).
             "exact" takes into account that all comparisons of an item share its own noise: it
             conditions on that noise and integrates over it (trapezoid rule with 43 nodes, or 57 for
             float64 scores; the sum over ranks is 1 and errors are below 1e-6, or 1e-11). Both have
-            the same mean. Where the temperature is near the gaps of the scores or above, the
+            the same mean. If the temperature is similar to the gaps between scores, or larger, the
             paper's distribution is much too narrow.
 
     Cost: ranks and smooth discounts take a sort, O(n) time and O(n) memory, the backward pass

@@ -38,7 +38,7 @@ Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name 
 
 
 def check_power(power: float | Metric) -> float | Metric:
-    """Return `power`, or raise a ValueError unless it is a number > 0 or a function."""
+    """Return `power`, or raise a ValueError if it is neither a number > 0 nor a function."""
     if not callable(power):
         check_number("power", power, minimum=0.0, strict=True)
     return power
@@ -92,24 +92,24 @@ class DistanceRank(TemperatureRank):
 
 
 class SoftSort(DistanceRank, SortOperator):
-    """Soft sort by a softmax of distances from the sorted scores.
+    """Soft sort: each position is a softmax over the items, by the distance from its sorted score.
 
-    SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
+    Row i of the permutation P is the softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
     `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix:
     row-wise argmax gives it at every temperature, if d is 0 only at a = b.
 
-    Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not. So ranks can
+    The ranks are the transpose applied to 1..n. Rows sum to 1, but columns need not. So ranks can
     leave [1, n]: one item a few temperatures above a hundred equal items has the rank 0.92. A
     `SoftNDCG` of such ranks may exceed 1; the ranks of `SoftSortRank` stay in [1, n]. As the
-    temperature falls to 0 the ranks tend to the hard ranks (tied items share their rank). As it
-    grows each row tends to 1/n and each rank to (n + 1) / 2.
+    temperature approaches 0, the ranks tend to the hard ranks (tied items share their rank). As it
+    grows, each row tends to 1/n and each rank to (n + 1) / 2.
 
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 0.1, for scores of unit scale.
-        power: The exponent of the distance, > 0. Default 1 (Laplace rows); 2 (Gaussian rows) is
+            gradient). Default: 0.1, for scores of unit scale.
+        power: the exponent of the distance, > 0. Default: 1 (Laplace rows); 2 (Gaussian rows) is
             NeuralSort's shape. Or a semi-metric: `metric(a, b)` is called once, with the sorted
             scores (..., n, 1) and the scores (..., 1, n), and returns distances (..., n, n). If it
             grows with |a - b|, each row has one maximum in sorted order. An `nn.Module` becomes a
@@ -190,22 +190,21 @@ class SoftSort(DistanceRank, SortOperator):
 class SoftSortRank(DistanceRank):
     """Soft ranks that stay in [1, n], from the distances of `SoftSort`.
 
-    SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
-
-    The rank of item j is the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with
-    s_[i] the i-th highest score and d(a, b) = |a - b|^power or a function given as `power`.
-    `SoftSort` takes the softmax over the items j; here it is over the positions i. The hard limit
-    is 1 + the number of higher scores, with ties at their mean rank.
+    Each item has a softmax over the positions, so its rank stays in [1, n]. The rank of item j is
+    the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with s_[i] the i-th
+    highest score and d(a, b) = |a - b|^power or a function given as `power`. `SoftSort` takes the
+    softmax over the items j; here it is over the positions i. The hard limit is 1 + the number of
+    higher scores, with ties at their mean rank.
 
     The ranks of `SoftSort` itself can leave [1, n], and then a `SoftNDCG` can exceed 1. With these
     ranks it cannot. Tied items have equal ranks, and for power >= 1 ranks keep the order of the
-    scores. Their sum may differ from m (m + 1) / 2. As the temperature falls to 0 the ranks tend to
-    the hard ranks (tied items share their mean rank); as it grows all tend to (n + 1) / 2.
+    scores. Their sum may differ from m (m + 1) / 2. As the temperature approaches 0, the ranks tend
+    to the hard ranks (tied items share their mean rank). As it grows, all tend to (n + 1) / 2.
 
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
-            gradient). Default 0.1, for scores of unit scale.
-        power: The exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
+            gradient). Default: 0.1, for scores of unit scale.
+        power: the exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
             `SoftSort`. An `nn.Module` becomes a submodule.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for

@@ -1,4 +1,4 @@
-"""Any operator on standardized scores: results that the scale of the scores does not change."""
+"""Apply any operator to standardized scores, so that their scale does not change the result."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Standardized(SortOperator):
         f(a s + b) = f(s) for all a > 0,   and the gradient at a s + b is 1/a times that at s
 
     for three items and more. The gradient goes through sd. It is therefore orthogonal to the scores
-    themselves, sum of s_i df/ds_i = 0. So no training can lower a loss by spreading all scores of a
-    list until its ranks are hard. The scale of a network's scores does not matter: one with scores
-    of 0.01 or of 100 trains alike. In return, a list cannot express by a small spread how uncertain
-    it is.
+    themselves, sum of s_i df/ds_i = 0. So training cannot lower a loss by spreading all scores of a
+    list until its ranks are hard. The scale of a network's scores does not matter: scores of about
+    0.01 train like scores of about 100. The drawback: a small spread of the scores can no longer
+    express that the order is uncertain.
 
     Special cases: in a list of tied scores, with one item or without one, sd counts as 1; its ranks
-    are those of z = 0. In a list of two items sd counts as 1, too: their z would be 1 and -1 at any
-    distance, without a gradient. So a list of two depends on the scale. A list whose scores differ
-    only by rounding is scaled to a spread of 1. Masked items are ignored.
+    are those of z = 0. In a list of two items, sd counts as 1 too; otherwise z would always be 1
+    and -1, without a gradient. So the result for a list of two depends on the scale. A list whose
+    scores differ only by rounding is scaled to a spread of 1. Masked items are ignored.
 
     Args:
         operator: any `RankOperator`, with its temperature in units of sd; `permutation` needs a

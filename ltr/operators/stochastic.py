@@ -1,4 +1,4 @@
-"""Plackett-Luce samples around any operator: Gumbel noise on the scores."""
+"""Random orders (Plackett-Luce) for any operator, by Gumbel noise on the scores."""
 
 from collections.abc import Callable
 
@@ -22,9 +22,9 @@ def gumbel_noise(
 
     Args:
         scores: (..., n), for their shape, dtype and device; the noise has at least float32.
-        samples: The number of copies.
-        scale: The scale of the noise, in units of the scores.
-        generator: The random generator, on any device; the noise is drawn there and then moved.
+        samples: the number of copies.
+        scale: the scale of the noise, in units of the scores.
+        generator: the random generator, on any device; the noise is drawn there and then moved.
             Default: torch's own generator of the scores' device.
 
     >>> generator = torch.Generator().manual_seed(0)
@@ -51,15 +51,13 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
 class Stochastic(SortOperator):
     """Adds Gumbel noise to the scores of any operator, to draw random orders.
 
-    The draws are samples of Plackett-Luce orders.
-
-    It adds noise in training mode only, as dropout does; results then have a first axis of
-    `samples`. In eval mode it is the plain operator, without that axis. Around a hard operator
-    the draws are orders from the Plackett-Luce distribution with weights exp(scores / scale);
-    around a soft one they are its reparameterized relaxation, with gradients (the stochastic
-    variants of NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or
-    `top_k` draws noise once. Masked items stay masked in every sample. Noise is drawn for them too.
-    So masking an item gives the same distribution as deleting it, but not the same numbers.
+    It adds noise only in training mode, like dropout; results then have a first axis of `samples`.
+    In eval mode it is the plain operator, without that axis. With a hard operator, the draws are
+    orders from the Plackett-Luce distribution with weights exp(scores / scale). With a soft
+    operator, they are its reparameterized relaxation, with gradients (the stochastic variants of
+    NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or `top_k` draws
+    noise once. Masked items stay masked in every sample. Noise is drawn for them too. So masking an
+    item gives the same distribution as deleting it, but not the same numbers.
 
     With a generator the draws repeat after `generator.manual_seed(...)`. The generator and its
     state are pickled and copied with the module, but are not in the `state_dict`. Under
@@ -67,10 +65,10 @@ class Stochastic(SortOperator):
     each has its own ("different").
 
     Args:
-        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
-        samples: The number of draws, >= 1. Default 5.
-        scale: The scale of the noise, in units of the scores; >= 0. Default 1.
-        generator: The random generator, on any device. Default: torch's own, which
+        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
+        samples: the number of draws, >= 1. Default: 5.
+        scale: the scale of the noise, in units of the scores; >= 0. Default: 1.
+        generator: the random generator, on any device. Default: torch's own, which
             `torch.manual_seed` sets.
 
     Cost: `samples` times the operator's.

@@ -23,9 +23,10 @@ def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 
 @dataclass(eq=False, repr=False)
 class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_part")):
-    """H + (S - S.detach()): a hard permutation H in value, a soft one S in gradient.
+    """A permutation with the values of a hard one, H, and the gradients of a soft one, S.
 
-    Products are those of H and S, so there is a matrix only if S has one.
+    It is H + (S - S.detach()). Products use those of H and S, so there is a matrix only if S has
+    one.
 
     Args:
         hard_part: H.
@@ -87,15 +88,16 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
 
 
 class StraightThrough(SortOperator):
-    """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
+    """Uses hard ranks for values, and the gradients of a soft operator.
 
-    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cutoff
-    is exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
-    `P.mv(v)` the scores get the gradient of the soft S, and v gets the gradient of the hard H.
-    Ties stay in list order. A NaN changes only its own list.
+    This holds for ranks, permutations, discounts and memberships. The value is exactly that of
+    `HardRank`. This holds with the `top_k` of a loss too: its cutoff is exact for the value and
+    smooth for the gradient. A permutation is H + (S - S.detach()). In `P.mv(v)` the scores get the
+    gradient of the soft S, and v gets the gradient of the hard H. Ties stay in list order. A NaN
+    changes only its own list.
 
     Args:
-        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
+        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
             To add noise, put `Stochastic` outside: `Stochastic(StraightThrough(operator))`.
 
     Cost: the operator's, and one sort.

@@ -41,7 +41,7 @@ def temperature_for(
 
     Args:
         scores: (..., n), such as a model's scores of the first batch.
-        mask: (..., n) bool, True = a real item. Default: all are real.
+        mask: (..., n) bool, True for a real item. Default: all are real.
         sharpness: > 0, standard deviations per temperature.
         operator: A function from a temperature to an operator: a class such as `NeuralSort`, or
             `lambda t: SoftSort(t, power=2)`. Default: return std / sharpness.

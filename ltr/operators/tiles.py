@@ -15,10 +15,10 @@ from torch import Tensor
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 
 TILE = 1 << 18
-"""The entries of an array of a tile: a processor's cache holds some of these arrays."""
+"""The number of elements of a tile's arrays: a processor's cache holds some such arrays."""
 
 MOST = 1 << 22
-"""Up to this many entries, 16 MiB in float32, an array is not tiled: autograd records it."""
+"""An array of at most this many elements, 16 MiB in float32, is not tiled: autograd records it."""
 
 Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
 """Maps whole tensors and tiles of others to terms of sums, and tiles of results."""
@@ -31,8 +31,8 @@ class Tiles(NamedTuple):
         part: computes a tile. It works on the last axes, so that more may come before them. It must
             close over no tensor.
         whole: the number of tensors that it gets whole. The others are tiled.
-        sums: The number of results that are summed over the tiles.
-        joined: The number of the other results, whose tiles are joined.
+        sums: the number of results that are summed over the tiles.
+        joined: the number of the other results, whose tiles are joined.
         length: elements of the arrays of a tile for each position on the tiled axis.
     """
 

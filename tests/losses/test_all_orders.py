@@ -168,7 +168,7 @@ CASES = {
     "NeuralNDCG-both": Case(NeuralNDCG(transposed=True, scaling=5), exp2, strict=True),
     "PiRank": Case(PiRank(), exp2, strict=True),
     "TopKLoss": Case(TopKLoss(HARD), least=heavy, strict=True),
-    "TopKLoss-cut": Case(TopKLoss(HARD, 2, "cut"), least=heavy),
+    "TopKLoss-hard-cutoff": Case(TopKLoss(HARD, 2, "cutoff"), least=heavy),
     "TopKCrossEntropy": Case(TopKCrossEntropy(), least=heavy, strict=False),
     "QuantileLoss": Case(QuantileLoss(), by_label),
     "QuantileLoss-0.3": Case(QuantileLoss(SORT, 0.3), by_label),

@@ -72,7 +72,9 @@ VARIANTS = {
     "NeuralNDCG-transposed": lambda **options: NeuralNDCG(transposed=True, **options),
     "NeuralNDCG-scaled": lambda **options: NeuralNDCG(top_k=3, scaling=5, **options),
     "NeuralNDCG-both": lambda **options: NeuralNDCG(transposed=True, scaling=5, **options),
-    "TopKLoss-cut": lambda **options: TopKLoss(SoftSort(0.5), top_k=2, step="cut", **options),
+    "TopKLoss-hard-cutoff": lambda **options: TopKLoss(
+        SoftSort(0.5), top_k=2, step="cutoff", **options
+    ),
     "QuantileLoss-0.3": lambda **options: QuantileLoss(SoftSort(0.5), 0.3, True, **options),
     "KNNLoss-log": lambda **options: KNNLoss(SoftSort(0.5), 2, "log", **options),
     "ExposureParity-one-sided": lambda **options: ExposureParity(
@@ -131,7 +133,7 @@ NOT_TO_0 = {
     "SoftRecall-raw",
     "SpearmanLoss-raw",
     "TopKLoss",
-    "TopKLoss-cut",
+    "TopKLoss-hard-cutoff",
     "TopKCrossEntropy",
     "KNNLoss",
     "Penalized",

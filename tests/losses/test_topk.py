@@ -31,7 +31,7 @@ def draw(examples: int = 40, classes: int = 7):
 def test_hard_ranks_make_it_the_error(operator, k):
     scores, label, one_hot = draw()
     error = 1 - top_k_accuracy_score(label, scores, k=k, labels=range(7))
-    assert TopKLoss(operator, k, "cut")(scores, one_hot).item() == pytest.approx(error)
+    assert TopKLoss(operator, k, "cutoff")(scores, one_hot).item() == pytest.approx(error)
     rank = (scores > scores.gather(1, label[:, None])).sum(1) + 1.0
     found = TopKLoss(operator, k)(scores, one_hot)
     torch.testing.assert_close(found, (rank - k).relu().mean().double())
@@ -104,7 +104,7 @@ def test_top_k_is_a_distribution_of_one_k(loss, k):
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("step", ["linear", "cut"])
+@pytest.mark.parametrize("step", ["linear", "cutoff"])
 def test_a_distribution_is_the_mean_of_the_losses_of_each_k(step):
     scores, _, one_hot = draw()
     found = TopKLoss(SoftSort(0.5), step=step, distribution=[0.2, 0.0, 0.8])(scores, one_hot)
@@ -114,13 +114,13 @@ def test_a_distribution_is_the_mean_of_the_losses_of_each_k(step):
 
 def test_one_draw_of_noise_serves_each_k():
     scores, _, one_hot = draw()
-    loss = TopKLoss(Stochastic(SoftSort(0.5), samples=3), step="cut", distribution=[0.5, 0.5])
+    loss = TopKLoss(Stochastic(SoftSort(0.5), samples=3), step="cutoff", distribution=[0.5, 0.5])
     torch.manual_seed(1)
     found = loss(scores, one_hot)
     each = []
     for k in (1, 2):
         torch.manual_seed(1)
-        each.append(TopKLoss(loss.operator, k, "cut")(scores, one_hot))
+        each.append(TopKLoss(loss.operator, k, "cutoff")(scores, one_hot))
     torch.testing.assert_close(found, (each[0] + each[1]) / 2)
 
 

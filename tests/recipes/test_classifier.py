@@ -110,7 +110,7 @@ def test_metrics_and_losses_are_those_of_all_images(tmp_path: Path):
 
 def test_the_0_1_loss_counts_mistakes(tmp_path: Path):
     data = ImageDataModule(DigitImages(), batch_size=100)
-    model = classifier(TopKLoss(HardRank(), step="cut"))
+    model = classifier(TopKLoss(HardRank(), step="cutoff"))
     data.setup("fit")
     model.network.build(data.shape, data.classes)
     fit = trainer(tmp_path)
