@@ -250,7 +250,7 @@ def test_without_a_home_folder_no_cache_is_made(source: Path, reads, monkeypatch
     monkeypatch.chdir(source.parent)
     assert len(load_letor(source)) == 2
     assert [path.name for path in source.parent.iterdir()] == ["train.txt"]
-    assert "train.txt is read each time: " in caplog.text
+    assert "train.txt is read each time, not from the cache: " in caplog.text
 
 
 def test_a_copy_that_keeps_size_and_time_is_read_again(source: Path, tmp_path: Path, reads):
