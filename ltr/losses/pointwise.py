@@ -76,10 +76,10 @@ class PointwiseOrdinal(RankingLoss):
     The probability that the label is at least g is sigmoid(s - theta_g) (cumulative logits).
 
     The loss of a list is the sum over the grades g of the weighted mean sigmoid cross-entropy of
-    its items. All grades share one score per item. So the score ranks, and its position between the
-    thresholds predicts the grade. This is the proportional odds model. (allRank's ordinal loss has
-    an output for each grade instead.) The loss is 0, with a zero gradient, for a fully masked list
-    and if all weights are 0.
+    its items. All grades share one score per item. So the score ranks the items, and the thresholds
+    that it is between predict the grade. This is the proportional odds model. (allRank's ordinal
+    loss has an output for each grade instead.) The loss is 0, with a zero gradient, for a fully
+    masked list and if all weights are 0.
 
     Args:
         thresholds: theta_1 <= theta_2 <= ..., in units of score; theta_g is for labels >= g.

@@ -52,7 +52,7 @@ class PredictionWriter(BasePredictionWriter):
         rows: how many rows the file has, once it is written.
         part: None, or a file for the rows of this process. `join_parts` joins several such files;
             then `output` is not written.
-        scattered: whether the rows of `part` are in another order than their positions.
+        scattered: whether the rows of `part` are not in the order of their positions.
 
     Raises:
         ValueError: there is no output, or its extension is unknown; in prediction, a score is NaN

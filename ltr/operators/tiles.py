@@ -44,7 +44,7 @@ class Tiles(NamedTuple):
 
 
 def tiles(count: int, length: int) -> Iterator[slice]:
-    """Yield slices of 0 ... count - 1, each of at most `TILE` / length positions, or of one.
+    """Yield slices of 0 ... count - 1, each of max(1, `TILE` // length) positions at most.
 
     >>> list(tiles(3, TILE // 2))
     [slice(0, 2, None), slice(2, 3, None)]
