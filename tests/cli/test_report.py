@@ -333,7 +333,7 @@ def browse(browser: str, path: str, *options: str) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a browser is started eight times
 @pytest.mark.parametrize("width", [390, 1440])
 def test_a_browser_shows_it_without_overflow_or_errors(ltr, width):
     browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
