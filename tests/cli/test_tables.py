@@ -379,10 +379,9 @@ def test_a_table_with_categories_alone(ltr):
     names = ("--qid", "query", "--label", "grade")
     assert ltr("convert", "train.parquet", "--out", "train.store", *names).code == 0
     fit = ("fit", "--config", "table/smoke", "--data.validation", 0.2, "--data.path")
-    named = ("--data.qid", "query", "--data.label", "grade")
+    answer = ltr(*fit, "train.store")
+    assert answer.code == 0, answer.err
     for source in ("train.parquet", "train.store"):
-        answer = ltr(*fit, source, *(named if source == "train.parquet" else ()))
-        assert answer.code == 0, answer.err
         assert predict(ltr, source, f"{source}.csv").code == 0
         assert len(pd.read_csv(f"{source}.csv")) == 240
     best = max(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
