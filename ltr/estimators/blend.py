@@ -122,6 +122,8 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
 
+        If it fails, the blend stays as it was.
+
         A ranker that takes `qid` gets weights of lists unchanged; any other ranker gets them as
         weights of rows. Only rankers whose `fit` takes `position` and `groups` get them.
 
@@ -132,43 +134,10 @@ class Blend(RankingEstimator):
             ValueError: a parameter or an argument is out of range, or the arguments do not fit
                 together; also the errors of the rankers.
         """
-        self._check()
-        validate_data(self, X, y, skip_check_array=True)
-        X = tables.with_rows(X)
-        train = _Lists.read(X, y, qid, group)
-        weights = None
-        if sample_weight is not None:
-            by_row = np.empty_like(train.codes)
-            by_row[train.rows] = train.codes
-            weights = tables.row_weights(sample_weight, by_row, len(train.queries))
-        side = tables.row_numbers({"position": position, "groups": groups}, len(train.codes))
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        val, note = None, "equal weights, no query held out"
-        if evaluation is not None:
-            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
-            note = ""
-        elif self.validation:
-            held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
-            if held is not None:
-                val = train.some(held)
-                train = train.some(~held)
-                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_)
-        self.rankers_ = [
-            self._fitted(clone(one), train, val, weights, side) for one in self.rankers
-        ]
-        self.scales_ = self._fit_scales(train)
-        self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
-        self.validation_score_ = None
-        self.validation_queries_ = 0
-        if val is not None:
-            scores = self._scaled(val.X, val.codes)
-            self.weights_ = _best_weights(scores, val)
-            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
-            self.validation_queries_ = len(val.queries)
-        if self.verbose:
-            self._tell(note)
+        side = {"position": position, "groups": groups}
+        with self._fitting() as fitted:
+            fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
         return self
 
     def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
@@ -274,9 +243,10 @@ class Blend(RankingEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
         parameters = super().get_params(deep=False)
-        for name, one in zip(self._names(), self.rankers, strict=True) if deep else ():
+        for name, one in zip(self._names(), self._rankers(), strict=True) if deep else ():
             parameters[name] = one
-            inner = one.get_params() if hasattr(one, "get_params") else {}
+            own = hasattr(one, "get_params") and not isinstance(one, type)
+            inner = one.get_params() if own else {}
             parameters |= {f"{name}__{key}": value for key, value in inner.items()}
         return parameters
 
@@ -286,13 +256,17 @@ class Blend(RankingEstimator):
             self.rankers = params.pop("rankers")
         names = self._names()
         if any(name in params for name in names):
-            own = zip(names, self.rankers, strict=True)
+            own = zip(names, self._rankers(), strict=True)
             self.rankers = [params.pop(name, one) for name, one in own]
         super().set_params(**params)
         return self
 
+    def _rankers(self) -> Sequence[Any]:
+        """Return the rankers; none if they are not a list, which only `fit` refuses."""
+        return self.rankers if isinstance(self.rankers, list | tuple) else ()
+
     def _names(self) -> list[str]:
-        names = [type(one).__name__.lower() for one in self.rankers]
+        names = [type(one).__name__.lower() for one in self._rankers()]
         found, total = [], Counter(names)
         seen: Counter[str] = Counter()
         for name in names:
@@ -308,6 +282,53 @@ class Blend(RankingEstimator):
                 raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        sample_weight: Any,
+        given: dict[str, Any],
+        evaluation: tuple[Any, Any, Any, Any] | None,
+    ) -> None:
+        self._check()
+        X = tables.with_rows(X)
+        validate_data(self, X, y, skip_check_array=True)
+        train = _Lists.read(X, y, qid, group)
+        weights = None
+        if sample_weight is not None:
+            by_row = np.empty_like(train.codes)
+            by_row[train.rows] = train.codes
+            weights = tables.row_weights(sample_weight, by_row, len(train.queries))
+        side = tables.row_numbers(given, len(train.codes))
+        val, note = None, "equal weights, no query held out"
+        if evaluation is not None:
+            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
+            note = ""
+        elif self.validation:
+            held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
+            if held is not None:
+                val = train.some(held)
+                train = train.some(~held)
+                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        self.levels_ = levels_of(train.X)
+        self.schema_ = schema_of(train.X, self.levels_)
+        self.rankers_ = [
+            self._fitted(clone(one), train, val, weights, side) for one in self.rankers
+        ]
+        self.scales_ = self._fit_scales(train)
+        self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
+        self.validation_score_ = None
+        self.validation_queries_ = 0
+        if val is not None:
+            scores = self._scaled(val.X, val.codes)
+            self.weights_ = _best_weights(scores, val)
+            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
+            self.validation_queries_ = len(val.queries)
+        if self.verbose:
+            self._tell(note)
 
     def _columns(self, X: Any) -> Any:
         """Return the columns of the training, after checks."""
@@ -347,9 +368,8 @@ class Blend(RankingEstimator):
             given[name] = of_rows[train.rows[first] if by_list else train.rows]
         given |= {name: values[train.rows] for name, values in side.items() if name in takes}
         if val is not None:
-            given |= _evaluation(
-                takes, in_form(val.X, self.levels_, form, self.schema_), val, given
-            )
+            own = in_form(val.X, self.levels_, form, self.schema_)
+            given |= _evaluation(takes, own, val, given)
         ranker.fit(in_form(train.X, self.levels_, form, self.schema_), train.labels, **given)
         return ranker
 

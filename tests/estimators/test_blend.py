@@ -245,6 +245,16 @@ def test_parameters_by_the_names_of_the_classes():
         blend.set_params(lasso__alpha=1.0)
 
 
+@pytest.mark.parametrize("rankers", [1, None, Ridge(), [Ridge], "ridge"])
+def test_parameters_are_checked_in_fit_alone(rankers: Any):
+    X, y, qid = lists()
+    for blend in (Blend(rankers), Blend([Ridge()]).set_params(rankers=rankers)):
+        assert blend.get_params()["rankers"] is rankers
+        with pytest.raises(ValueError, match="rankers must"):
+            blend.fit(X, y, qid=qid)
+    assert blend.set_params(rankers=[Ridge()], ridge__alpha=2.0).rankers[0].alpha == 2.0
+
+
 def test_clone_and_pickle():
     X, y, qid = lists()
     blend = fitted([Ridge(), Column(2)])
@@ -395,6 +405,9 @@ def test_text_and_categories_need_no_conversion(library: str, convert):
 
 class Keeps(RegressorMixin, BaseEstimator):
     """Keeps what its `fit` gets; its class may say that it is of another library."""
+
+    def __init__(self, eval_metric=None):
+        self.eval_metric = eval_metric
 
     def fit(
         self,

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import sparse
+from sklearn.base import BaseEstimator, RegressorMixin
 
 from ltr.datasets import NoTransform
 from ltr.estimators import Blend, NeuralRanker
@@ -29,6 +30,18 @@ LABELS = (table()["a"] > 0.3).astype(int).to_numpy()
 def quick(**parameters: Any) -> NeuralRanker:
     small: dict[str, Any] = {"scorer": LinearScorer(), "members": 1, "max_epochs": 2, "verbose": 0}
     return NeuralRanker(**{**small, "random_state": 0, **parameters})
+
+
+class Refuses(RegressorMixin, BaseEstimator):
+    """A ranker that fails on a later fit, after others were fitted."""
+
+    def fit(self, X: Any, y: Any) -> "Refuses":
+        if max(y) > 1:
+            raise ValueError("labels of 2 are refused")
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.arange(len(X)) % 7.0
 
 
 @pytest.mark.parametrize(
@@ -210,6 +223,25 @@ def test_one_row_without_its_dimension(blended: bool):
     for row, shape in ((X[0], r"\(2,\)"), (X[None], r"\(1, 60, 2\)"), (1.0, r"\(\)")):
         with pytest.raises(ValueError, match=f"X must have the shape .* got {shape}"):
             ranker.predict(row)
+
+
+@pytest.mark.parametrize("kind", ["network", "warm", "partial", "blend"])
+def test_a_fit_that_fails_changes_nothing(kind: str):
+    X, y = table(c=["x", "y"] * 30), LABELS
+    ranker: Any = quick(warm_start=kind == "warm")
+    if kind == "blend":
+        ranker = Blend([quick(), Refuses()], verbose=0)
+    ranker.fit(X, y, qid=QID)
+    before, attributes = ranker.predict(X), {**vars(ranker)}
+    others = [X.assign(more=1.0)[["more", "c", "b", "a"]]]
+    if kind in ("network", "blend"):  # which start from scratch, with other columns
+        others += [table().to_numpy(), X.assign(c=1.0)]
+    for rows in others:
+        fit = getattr(ranker, "partial_fit" if kind == "partial" else "fit")
+        with pytest.raises(ValueError, match=r"two different labels|labels of 2"):
+            fit(rows, y + 2 if kind == "blend" else y * 0, qid=QID)
+        assert {**vars(ranker)} == attributes
+        assert np.array_equal(ranker.predict(X), before)
 
 
 @pytest.mark.parametrize(
