@@ -50,7 +50,9 @@ class Blend(RankingEstimator):
     `fit` names: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
     the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
     and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
-    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work.
+    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work. Rankers of
+    LightGBM, XGBoost and CatBoost that name no metric or cutoff of their own look at NDCG@10 on the
+    validation lists, so early stopping looks at the metric of the blend.
 
     Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
@@ -369,7 +371,7 @@ class Blend(RankingEstimator):
         given |= {name: values[train.rows] for name, values in side.items() if name in takes}
         if val is not None:
             own = in_form(val.X, self.levels_, form, self.schema_)
-            given |= _evaluation(takes, own, val, given)
+            given |= _evaluation(takes, own, val, given) | _stopping(ranker, takes)
         ranker.fit(in_form(train.X, self.levels_, form, self.schema_), train.labels, **given)
         return ranker
 
@@ -469,6 +471,23 @@ def _evaluation(
     elif "eval_group" in takes:
         found["eval_group"] = [val.sizes]
     return found
+
+
+def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
+    """Let a ranker without a metric of its own stop early on NDCG@10; return arguments of `fit`.
+
+    By default LightGBM stops as soon as one of NDCG@1 to NDCG@5 is at its best, XGBoost looks at
+    NDCG@32, and CatBoost at the NDCG of whole lists or at its loss.
+    """
+    if "eval_at" in takes:  # LightGBM's; a cutoff in its constructor has priority
+        return {"eval_at": (10,)}
+    own = ranker.get_params()
+    if own.get("eval_metric") is None:
+        if "group_id" in takes:
+            ranker.set_params(eval_metric="NDCG:top=10;type=Exp")
+        elif "eval_metric" in own and "eval_qid" in takes:
+            ranker.set_params(eval_metric="ndcg@10")
+    return {}
 
 
 def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
