@@ -64,6 +64,8 @@ class OnnxRanker:
         options.inter_op_num_threads = 1
         wanted = "path must be an ONNX file that `ltr export` wrote, got"
         try:
+            if Path(path).exists() and not Path(path).is_file():  # a device may have no end
+                raise ValueError("it is not a regular file")
             content = Path(path).read_bytes()
             _check_digest(content)
             self._session = onnxruntime.InferenceSession(

@@ -179,6 +179,33 @@ def test_missing_values_only_in_production(tmp_path):
     np.testing.assert_allclose(found, ranker.predict(X), rtol=1e-5, atol=1e-6)
 
 
+def few_values() -> tuple[np.ndarray, np.ndarray]:
+    """Columns of three values and missing ones; LightGBM separates the latter by a split at inf."""
+    X = np.random.default_rng(0).choice([0.0, 1.0, 2.0, np.nan], (600, 2))
+    return X, np.isnan(X[:, 0]) + (X[:, 1] == 1)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_missing_values_against_few_others(single, tmp_path):
+    X, y = few_values()
+    ranker = LGBMRanker(n_estimators=10, verbose=-1).fit(X, y, group=[10] * 60)
+    written = export_model(ranker, tmp_path / "m.onnx", single=single)
+    assert single or (written.difference < 1e-6 and not written.differing)
+    rows = np.stack(np.meshgrid([-3e38, 0, 1, 2, 3e38, np.nan], [0, 1, np.nan]), -1).reshape(-1, 2)
+    found = OnnxRanker(written.model).score_arrays(rows)
+    np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
+
+
+def test_missing_values_against_few_others_in_a_blend(tmp_path):
+    X, y = few_values()
+    trees = LGBMRanker(n_estimators=10, verbose=-1)
+    blend = Blend([network(), trees], verbose=0).fit(X, y, group=[10] * 60)
+    blend.weights_ = np.array([0.5, 0.5])
+    written = blend.export(tmp_path / "m.onnx")
+    found = OnnxRanker(written.model).score_arrays(X)
+    np.testing.assert_allclose(found, blend.predict(X), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("parameters", [{"boosting_type": "rf"}, {"boosting_type": "dart"}])
 def test_other_boosting_of_lightgbm(parameters, tmp_path):
     X, y, _ = lists()
