@@ -44,8 +44,10 @@ class PointwiseSigmoid(RankingLoss):
     loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
-        threshold: > 0; t is 1 for labels >= threshold. Default: 1, as in rax. With None the labels
-            themselves are the targets, such as a teacher's probabilities. They must lie in [0, 1].
+        threshold: > 0; t is 1 for labels >= threshold. Default: 1. With None the labels themselves
+            are the targets, such as a teacher's probabilities. They must lie in [0, 1]. (rax has
+            the target min(label, 1): for whole labels that is the default here, for fractions it is
+            `threshold=None`.)
 
     Raises:
         ValueError: threshold is not a number > 0.

@@ -263,15 +263,15 @@ class UniqueSoftmax(RankingLoss):
     With the gain g, the loss is sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) divided
     by the sum of g_i. Its minimum is 0, with any ties. Weights multiply the gains.
 
-    With `normalize=False` the sum is not divided, as in TF-Ranking ("exp2") and rax ("linear"). A
-    list with more relevance then counts more, and gains of 2^128 overflow in float32.
+    With `normalize=False` the sum is not divided, as in TF-Ranking and rax. A list with more
+    relevance then counts more, and gains of 2^128 overflow in float32.
 
     The loss is 0, with a zero gradient, for a list without a relevant item, with one item, without
     a pair, or fully masked. Cost: one sort of the labels.
 
     Args:
-        gain: "exp2" (2^label - 1, the default, as in TF-Ranking), "linear" (as in rax), or a
-            function. If `normalize` is True, labels of 128 and more do not overflow.
+        gain: "exp2" (2^label - 1, the default, as in TF-Ranking and rax), "linear", or a function.
+            If `normalize` is True, labels of 128 and more do not overflow.
         normalize: whether to divide by the sum of the gains. Default: True.
 
     Raises:
