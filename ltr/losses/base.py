@@ -45,6 +45,9 @@ class RankingLoss(nn.Module):
         grades: whether labels are grades. If True, a negative label is an error, since it is most
             likely the padding of another library. False if any number is a valid target, as in
             regression.
+        every_item: whether the loss is a mean over all items of a list, relevant or not, as in
+            regression. False (default) for a loss of the relevant items. `Unbiased` weights all
+            items of the one, and the clicks of the other.
         side_inputs: the arguments, besides the weights, that training must pass, such as `groups`.
             A `Ranker` takes them from the batches. Default: none.
 
@@ -59,6 +62,7 @@ class RankingLoss(nn.Module):
     """
 
     grades: ClassVar[bool] = True
+    every_item: bool = False
     side_inputs: tuple[str, ...] = ()
 
     def __init__(self, reduction: Reduction = "mean"):

@@ -25,6 +25,7 @@ class PointwiseMSE(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -55,6 +56,8 @@ class PointwiseSigmoid(RankingLoss):
     >>> PointwiseSigmoid()(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
+
+    every_item = True
 
     def __init__(self, threshold: float | None = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -97,6 +100,8 @@ class PointwiseOrdinal(RankingLoss):
     >>> PointwiseOrdinal([0.0])(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
+
+    every_item = True
 
     def __init__(self, thresholds: Sequence[float] | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -162,6 +167,7 @@ class PointwiseHuber(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self, threshold: float = 1.35, adaptive: bool = True, reduction: Reduction = "mean"

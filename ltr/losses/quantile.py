@@ -159,6 +159,7 @@ class LeastQuantileRegression(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self,
@@ -213,6 +214,7 @@ class LeastTrimmedSquares(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self,

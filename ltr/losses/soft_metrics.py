@@ -541,6 +541,7 @@ class ADRMSE(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self,

@@ -238,6 +238,8 @@ class CalibratedSoftmax(RankingLoss):
     tensor(0.6931)
     """
 
+    every_item = True
+
     def __init__(self, anchor: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
         self.anchor = check_number("anchor", anchor, minimum=0.0, strict=True)
@@ -419,6 +421,7 @@ class Distillation(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)

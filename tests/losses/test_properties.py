@@ -490,7 +490,8 @@ LENGTHS = torch.tensor([3, 0, 5, 1, 4])
 # Ragged lists take the sums over sorted scores and a short list the array, which differ by the 18
 # exponentials instead of a sigmoid: 6e-14 in its derivative (docs/kernels/table.md). Standardized
 # ranks bring that times the discounts' slope over 0.3 times the list's spread.
-BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized"], 3e-12)
+# `Unbiased` multiplies that by the mean weight of the clicks, here up to 4.
+BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized", "Unbiased"], 3e-12)
 by_name = pytest.mark.parametrize("name", LOSSES)
 IDS = torch.tensor([-3, -1, 0, 7, 9])  # of these lists; the second one has no rows
 
