@@ -41,7 +41,7 @@ def cutoff_discount(
 
     The cutoff is exact for an operator whose ranks are whole numbers, and smooth for others.
     """
-    return with_cutoff(discount, top_k, exact=operator.whole_ranks)
+    return with_cutoff(discount, top_k, exact=operator.exact_cutoff)
 
 
 def rank_operator(operator: RankOperator | None) -> RankOperator:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ltr.gains import (
-    CUT_WIDTH,
     Discount,
     discount_function,
     ideal_dcg,
@@ -157,9 +156,10 @@ class SoftERR(RankingLoss):
     The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
     R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before i"
-    is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as wide
-    as the smooth cutoff at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR. By
-    default ERR is divided by its ideal, so the minimum of the loss is 0.
+    is the operator's `before`, a smooth step of the difference of their soft ranks: 1/2 if the
+    ranks are equal, and as wide as the smooth cutoff at k. With hard ranks, those of
+    `StraightThrough` included, and `normalize=False` the loss is exactly 1 - ERR. By default ERR is
+    divided by its ideal, so the minimum of the loss is 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0 if the item's soft rank is 1. If the scores of two items tie, each
@@ -221,7 +221,8 @@ class SoftERR(RankingLoss):
         stops = stop_probabilities(labels, mask, self.max_label, weights)
         ideal = ideal_err(stops, self.top_k)
         operator, scores, mask = one_draw(self.operator, scores, mask)
-        arrivals = _arrival_probabilities(stops, operator(scores, mask), operator.whole_ranks)
+        before = operator.before(scores, mask)
+        arrivals = log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
         discounts = operator.discounts(
             cutoff_discount(reciprocal_rank, self.top_k, operator), scores, mask
         )
@@ -242,15 +243,6 @@ def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
     arrivals = (left.cumsum(-1) - left).exp()
     discount = reciprocal_rank if top_k is None else truncated(reciprocal_rank, top_k, exact=True)
     return (stops * arrivals * discount(positions(stops))).sum(-1)
-
-
-def _arrival_probabilities(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
-    """Return the probability that a reader reaches each item: the product of 1 - R_j before it."""
-    gaps = ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
-    before = (gaps > 0).to(gaps.dtype) if whole else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
-    itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)
-    before = torch.where(itself, 0.0, before)
-    return log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
 
 
 class _SoftTopK(RankingLoss):
