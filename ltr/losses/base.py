@@ -32,7 +32,8 @@ class RankingLoss(nn.Module):
     - All arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if the
       class sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN
       included, change neither the value nor the gradient.
-    - The loss is >= 0, and its minimum is 0. A list for which the loss is not defined (no relevant
+    - The loss is >= 0, and its minimum is 0. Soft ranks can give more than the ideal; the page of a
+      loss says where it is then below 0. A list for which the loss is not defined (no relevant
       item, no pair, all masked) gives 0 with a zero gradient. A NaN score makes only the loss of
       its own list NaN.
     - Half-precision scores are computed in float32. `torch.autocast` does not apply inside.

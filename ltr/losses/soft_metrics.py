@@ -96,9 +96,9 @@ class SoftMAP(RankingLoss):
     The precision at item i is its soft rank among the relevant items, divided by its soft rank
     among all items. So the operator is called twice. With hard ranks this is exactly
     1 - `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
-    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, for cosine similarities. If the ranks
-    of an operator are not sums over pairs, the precision may be slightly above 1, and the loss
-    slightly below 0.
+    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, for cosine similarities. The loss may
+    be below 0: slightly if the ranks of an operator are not sums over pairs, by up to 0.5 for ties
+    with `SoftRank`, and by up to 0.4 for ties at a cutoff.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0. The operator decides the ranks of tied scores.
@@ -291,7 +291,9 @@ class SoftPrecision(_SoftTopK):
     Soft precision@k is the soft hits among the first k, divided by their maximum over all orders.
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
-    With `normalize=True` the precision@k and the recall@k of a list are the same.
+    With `normalize=True` the precision@k and the recall@k of a list are the same. If more than k
+    items are tied at the cutoff, all of them count softly, so the loss may be below 0. The top k of
+    `LapSum` is exact.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is about 0. The operator decides how tied scores share the positions.
@@ -329,7 +331,7 @@ class SoftRecall(_SoftTopK):
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
-    exactly 1 - recall@k.
+    exactly 1 - recall@k. As in `SoftPrecision`, ties at the cutoff may make the loss negative.
 
     The recall@k surrogate of Patel et al. is
     `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of differences, then
@@ -425,9 +427,10 @@ class SpearmanLoss(RankingLoss):
 
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
     the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 if all
-    scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
-    gradient even if all scores are tied. With hard ranks and no equal labels it is exactly 1 - rho.
-    For labels 0 and 1 the normalized correlation is 2 AUC - 1.
+    scores are equal, and 2 for the opposite order. With ranks that are not sums over pairs
+    (`NeuralSort`, `SoftSort`) it may be slightly below 0. It is linear in the soft ranks, so it has
+    a gradient even if all scores are tied. With hard ranks and no equal labels it is exactly
+    1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
 
     With `normalize=False` the covariance is divided by both standard deviations, of the label ranks
     and of 1, ..., m. With hard ranks the loss is then 1 - rho for equal labels too, but in that
