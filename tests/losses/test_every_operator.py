@@ -10,7 +10,7 @@ from loss_table import LOSSES
 
 import ltr.losses
 import ltr.operators
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SoftNDCG
 from ltr.operators import HardRank, RankOperator, SortOperator, Stochastic
 
 
@@ -79,6 +79,31 @@ def test_every_operator_of_a_loss_builds_from_yaml(name):
         chosen = {"class_path": f"ltr.operators.{operator.__name__}", "init_args": arguments}
         loss = build({"class_path": f"ltr.losses.{name}", "init_args": {"operator": chosen}})
         assert type(loss.operator) is operator
+
+
+# docs/losses/soft-metrics.md and neural-ndcg.md say when and by how much
+BELOW_0 = {"NeuralNDCG", "PiRank", "SoftMAP", "SoftNDCG", "SoftPrecision", "SoftRecall"}
+BELOW_0 |= {"SpearmanLoss"}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_below_0_only_where_its_page_says_so(name):
+    generator = torch.Generator().manual_seed(0)
+    lists = []
+    for n in (4, 8):
+        scores = torch.randn(100, n, generator=generator, dtype=torch.float64)
+        labels = torch.randint(0, 4, (100, n), generator=generator).double()
+        tied, few = (2 * scores).round() / 2, (labels > 2).double()
+        lists += [(0 * scores, labels), (0 * scores, few), (tied, labels), (scores, few)]
+    kind, least = LOSSES[name], 0.0
+    cutoffs = [{}, {"top_k": 2}] if "top_k" in inspect.signature(kind).parameters else [{}]
+    operators = [{"operator": operator()} for operator in operators_of(kind)]
+    for options in ({**k, **operator} for k in cutoffs for operator in [{}, *operators]):
+        if kind is SoftNDCG and "top_k" in options:
+            options["mean"] = "arithmetic"
+        loss = kind(reduction="none", **options).eval()
+        least = min(least, *(loss(*each).min().item() for each in lists))
+    assert (least < -1e-6) == (name in BELOW_0)
 
 
 @pytest.mark.parametrize("name", [n for n, c in LOSSES.items() if operators_of(c)])

@@ -43,7 +43,7 @@ from ltr.losses import (
     TopKLoss,
     UniqueSoftmax,
 )
-from ltr.operators import SigmoidRank, SoftSort, Standardized
+from ltr.operators import LapSum, SigmoidRank, SoftSort, Standardized
 
 # other arguments than the defaults, where they choose other code
 VARIANTS = {
@@ -117,6 +117,14 @@ OF_ALL_ITEMS = {
     "LeastTrimmedSquares",
     "Distillation",
     "Distillation-3",
+}
+# the targets of these are values of the scores, so a constant on all scores matters
+OF_VALUES = OF_ALL_ITEMS - {"Distillation", "Distillation-3"}
+# the first 10 of a list of four are all of them, without a threshold
+OVER_LAPSUM = {
+    f"{kind.__name__}@{k}-LapSum": lambda kind=kind, k=k: kind(LapSum(), k)
+    for kind in (SoftPrecision, SoftRecall)
+    for k in (2, 10)
 }
 # the least value of these is above 0 if more items are relevant than positions count, or their
 # first value is near the least already
@@ -321,13 +329,13 @@ def test_weights_of_one_change_nothing(make):
 
 @every
 @pytest.mark.parametrize("n", [1, 4])
-def test_weights_of_0_are_finite(make, n):
+def test_a_list_whose_weights_are_all_0_counts_0(make, n):
     scores, labels = draw(3, n)
     scores.requires_grad_()
     loss = make()(scores, labels, weights=torch.zeros(3, n))
     loss.backward()
-    assert loss.isfinite()
-    assert scores.grad.isfinite().all()
+    assert loss == 0
+    assert (scores.grad == 0).all()
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -352,6 +360,32 @@ def test_extreme_scores(make, size):
     loss.backward()
     assert loss.isfinite()
     assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_VALUES])
+def test_a_constant_on_all_scores_changes_nothing_in_float32(name):
+    scores, labels = (x.float() for x in draw(3, 8))
+    scores = (8 * scores).round() / 8  # exact in float32 after the addition too
+    mask = torch.ones(3, 8, dtype=torch.bool)
+    mask[1, 3:6] = False
+    found = []
+    for constant in (0.0, 2.0**20, -(2.0**20)):
+        shifted = (scores + constant).requires_grad_()
+        loss = LOSSES[name](reduction="none")(shifted, labels, mask)
+        found.append((loss, torch.autograd.grad(loss.sum(), shifted)[0]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *OVER_LAPSUM])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
+def test_an_infinite_score_does_not_hide_in_the_gradient(name, value):
+    for index in range(4):
+        scores, labels = draw(1, 4, seed=3)
+        scores[0, index] = value
+        loss = {**LOSSES, **OVER_LAPSUM}[name]()(scores.requires_grad_(), labels)
+        loss.backward()
+        assert scores.grad.isfinite().all() or not loss.isfinite()
 
 
 @every
@@ -490,7 +524,8 @@ LENGTHS = torch.tensor([3, 0, 5, 1, 4])
 # Ragged lists take the sums over sorted scores and a short list the array, which differ by the 18
 # exponentials instead of a sigmoid: 6e-14 in its derivative (docs/kernels/table.md). Standardized
 # ranks bring that times the discounts' slope over 0.3 times the list's spread.
-BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized"], 3e-12)
+# `Unbiased` multiplies that by the mean weight of the clicks, here up to 4.
+BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized", "Unbiased"], 3e-12)
 by_name = pytest.mark.parametrize("name", LOSSES)
 IDS = torch.tensor([-3, -1, 0, 7, 9])  # of these lists; the second one has no rows
 

@@ -138,6 +138,10 @@ def test_the_choice_can_be_pinned():
             assert prefers_dense("logistic", (100_000,))
         assert not prefers_dense("logistic", (4,))
     assert prefers_dense("logistic", (4,))
+    with use("dense"), use("sums"):
+        with use("dense"):
+            pass
+        assert not prefers_dense("logistic", (4,))  # the pin of "sums" holds again
     with pytest.raises(ValueError, match=r"form.*'fast'"), use("fast"):  # type: ignore[arg-type]
         pass
 

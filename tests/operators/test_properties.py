@@ -204,7 +204,7 @@ def test_discounts_and_top_k(operator):
     members = operator.top_k(2, scores, mask)
     assert ((members >= 0) & (members <= 1)).all()
     assert (members[~mask] == 0).all()
-    if operator.whole_ranks:
+    if operator.exact_cutoff:
         assert torch.equal(members, ((ranks <= 2) & mask).double())
 
 

@@ -42,7 +42,7 @@ def known_error(name: str, transform: str) -> str | None:
 
 def is_soft(operator) -> bool:
     # whole ranks may have gradients all the same: SoftRank's discounts are means over them
-    return operator in SOFT_OPERATORS.values() or not operator.whole_ranks
+    return operator in SOFT_OPERATORS.values() or not operator.exact_cutoff
 
 
 class Reset(torch.nn.Module):
