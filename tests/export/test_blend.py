@@ -158,6 +158,17 @@ def test_whole_numbers_as_categories(tmp_path):
     np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("levels", [[False, True], [1.0, 2.5]])
+def test_levels_that_are_not_text(levels, tmp_path):
+    rng = np.random.default_rng(0)
+    found = rng.choice([0, 1], 300)
+    X = pd.DataFrame({"new": pd.Categorical.from_codes(found, levels), "x": rng.normal(size=300)})
+    ranker = LGBMRegressor(n_estimators=10, verbose=-1).fit(X, found + 0.1 * X["x"])
+    served = OnnxRanker(export_model(ranker, tmp_path / "m.onnx").model)
+    rows = [{"new": new, "x": x} for new, x in zip(X["new"], X["x"], strict=True)]
+    np.testing.assert_allclose(served.score(rows), ranker.predict(X), rtol=1e-4, atol=1e-6)
+
+
 def test_a_number_that_counts_as_missing(tmp_path):
     X, y, _ = lists()
     values = X[["price", "stock"]].fillna(-999).to_numpy()
