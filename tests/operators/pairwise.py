@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -28,8 +28,13 @@ def chosen(*axes: Mapping[str, object]) -> set[tuple[str, ...]]:
     return found
 
 
-def covering(arguments: str, *axes: Mapping[str, object]) -> pytest.MarkDecorator:
-    """Parametrize a test over all combinations of named values; those not `chosen` are slow."""
+def covering(
+    arguments: str, *axes: Mapping[str, object], indirect: Sequence[str] = ()
+) -> pytest.MarkDecorator:
+    """Parametrize a test over all combinations of named values; those not `chosen` are slow.
+
+    `indirect` are the arguments that go to a fixture.
+    """
     fast = chosen(*axes)
     cases = []
     for names in itertools.product(*axes):
@@ -37,7 +42,7 @@ def covering(arguments: str, *axes: Mapping[str, object]) -> pytest.MarkDecorato
         # thousands of the full product repeat what the chosen ones see
         marks = [] if names in fast else [pytest.mark.slow]
         cases.append(pytest.param(*values, marks=marks, id="-".join(names)))
-    return pytest.mark.parametrize(arguments, cases)
+    return pytest.mark.parametrize(arguments, cases, indirect=list(indirect))
 
 
 def named(*values: object) -> dict[str, object]:
