@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
+from pairwise import covering, named
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
@@ -415,8 +416,7 @@ def made(library: str) -> Any:
 LIBRARIES = ["lightgbm", "xgboost", "catboost", "ltr", "Ridge", "trees", "histograms"]
 
 
-@pytest.mark.parametrize("convert", [lambda x: x, pl.from_pandas], ids=["pandas", "polars"])
-@pytest.mark.parametrize("library", LIBRARIES)
+@covering("library, convert", named(*LIBRARIES), {"pandas": lambda x: x, "polars": pl.from_pandas})
 def test_text_and_categories_need_no_conversion(library: str, convert):
     X, y, qid = shops(800, 0)
     X_new, y_new, qid_new = shops(240, 1, "unseen")

@@ -369,7 +369,7 @@ while True:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # starts six processes
 def test_kills_at_random_moments(first, second, tmp_path):
     first.save(tmp_path / "first")
     second.save(tmp_path / "second")

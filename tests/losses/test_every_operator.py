@@ -7,6 +7,7 @@ import torch
 import yaml
 from jsonargparse import ArgumentParser
 from loss_table import LOSSES
+from pairwise import covering
 
 import ltr.losses
 import ltr.operators
@@ -61,11 +62,26 @@ def operators_of(loss):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_builds_from_yaml_and_takes_a_step_with_every_operator(name):
+def test_every_loss_builds_from_yaml_and_takes_a_step(name):
     grad = step(build({"class_path": f"ltr.losses.{name}"}))
     assert (grad != 0).any() or name in ("SoftPrecision", "SoftRecall")
-    for operator in operators_of(LOSSES[name]):
-        step(LOSSES[name](operator=operator()))
+
+
+def with_each(base):
+    """The losses that take the operators of a base class, and these operators, by name."""
+    operators = classes(ltr.operators, base)
+    losses = {name: loss for name, loss in LOSSES.items() if operators_of(loss) == operators}
+    return losses, {operator.__name__: operator for operator in operators}
+
+
+@covering("loss, operator", *with_each(RankOperator))
+def test_every_loss_takes_a_step_with_every_operator(loss, operator):
+    step(loss(operator=operator()))
+
+
+@covering("loss, operator", *with_each(SortOperator))
+def test_every_loss_of_a_matrix_takes_a_step_with_every_operator(loss, operator):
+    step(loss(operator=operator()))
 
 
 # how YAML is read depends on the annotation alone: one loss for each
