@@ -14,6 +14,10 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 
+# Each benchmark is a process that imports what it measures, and most are slow for that. The fast
+# tests run one, and check the committed results of the others.
+slow = pytest.mark.slow
+
 
 def run(script, output, *arguments):
     subprocess.run(
@@ -44,13 +48,13 @@ def committed(name):
     return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
 
 
-@pytest.mark.slow
+@slow
 def test_two_checkouts_in_turns(tmp_path):
     result = run("before_after.py", tmp_path / "result.json", str(ROOT), "--turns", "1")
     assert shape(result) == shape(committed("before_after.json"))
 
 
-@pytest.mark.slow
+@slow
 def test_tables_of_two_checkouts(tmp_path):
     options = ["--turns", "1", "--rows", "2000", "--cases", "load csv"]
     result = run("tables.py", tmp_path / "result.json", str(ROOT), *options)
@@ -59,7 +63,7 @@ def test_tables_of_two_checkouts(tmp_path):
     }
 
 
-@pytest.mark.slow
+@slow
 def test_compare_operators_at_equal_sharpness(tmp_path):
     sizes = ["--sizes", "12", "--lists", "2", "--rounds", "1"]
     result = run("compare_operators.py", tmp_path / "result.json", *sizes)
@@ -74,7 +78,7 @@ def test_compare_operators_at_equal_sharpness(tmp_path):
         assert all(row["bytes"] > 0 for row in size[kind])
 
 
-@pytest.mark.slow
+@slow
 def test_neuralsort_as_published_is_ours(tmp_path):
     sizes = ["--sizes", "7", "30", "--lists", "2", "--rounds", "1"]
     result = run("neuralsort_cubed.py", tmp_path / "result.json", *sizes)
@@ -84,7 +88,7 @@ def test_neuralsort_as_published_is_ours(tmp_path):
         assert math.isfinite(size["ratio"])
 
 
-@pytest.mark.slow
+@slow
 def test_sinkhorn_in_strips(tmp_path):
     result = run("sinkhorn.py", tmp_path / "result.json", "--quick")
     saved = committed("sinkhorn.json")
@@ -95,7 +99,7 @@ def test_sinkhorn_in_strips(tmp_path):
     assert rows["strips", 10_000]["bytes"] < rows["array", 2000]["bytes"]
 
 
-@pytest.mark.slow
+@slow
 def test_selection(tmp_path):
     result = run("selection.py", tmp_path / "result.json", "--quick")
     saved = committed("selection.json")
@@ -105,7 +109,7 @@ def test_selection(tmp_path):
             assert row["metric"]["ndcg_sorted"] > 1.3 * row["metric"]["ndcg"]
 
 
-@pytest.mark.slow
+@slow
 def test_tied_scores(tmp_path):
     arguments = ["--shrink", "500", "--rounds", "1"]
     result = run("tied.py", tmp_path / "result.json", *arguments)
@@ -125,7 +129,7 @@ def test_tied_scores(tmp_path):
         assert row["seconds"] <= saved["most_seconds"]
 
 
-@pytest.mark.slow
+@slow
 def test_a_training_step(tmp_path):
     result = run("training_step.py", tmp_path / "result.json", "--turns", "1", "--rounds", "1")
     assert shape(result) == shape(committed("training_step.json"))
@@ -134,6 +138,7 @@ def test_a_training_step(tmp_path):
     assert all(seconds > 0 for row in result["rows"] for seconds in row["seconds"].values())
 
 
+@slow
 def test_training_beside_a_bare_loop(tmp_path):
     sizes = ["--lists", "6", "--epochs", "2", "--hidden", "8"]
     result = run("training.py", tmp_path / "result.json", *sizes)
@@ -145,7 +150,7 @@ def test_training_beside_a_bare_loop(tmp_path):
         assert speed["fit"] > 0 < speed["bare"]
 
 
-@pytest.mark.slow
+@slow
 def test_memory_of_predictions(tmp_path):
     result = run("predict.py", tmp_path / "result.json", "--rows", "600", "1200")
     saved = committed("predict.json")
@@ -164,12 +169,12 @@ def test_the_pages_show_the_results():
     assert all(f"<!-- table {name} -->" in "".join(pages) for name in found)
 
 
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    return run("operators.py", tmp_path_factory.mktemp("operators") / "result.json", "--quick")
-
-
-def test_operators_measures_every_kind(quick):
+@slow
+def test_operators_measures_every_kind(tmp_path):
+    quick = run("operators.py", tmp_path / "result.json", "--quick")
+    kinds, result = shape(quick), committed("operators.json")
+    for part in ("config", "recursion"):
+        assert kinds[part] == shape(result[part])
     settings = {(point["scores"], point["threads"] == 1) for point in quick["points"]}
     assert {("random", True), ("sorted", True), ("reversed", True), ("tied", True)} <= settings
     groups = {row["group"] for row in quick["points"][0]["rows"]}
@@ -243,29 +248,26 @@ def test_goals_are_met_or_not(monkeypatch):
     assert found["SigmoidRank, compiled, one list of up to 30: time / naive time"] == (1.4, True)
 
 
-def test_the_speed_page_can_be_made(quick, tmp_path):
+def test_the_speed_page_can_be_made(tmp_path):
     pytest.importorskip("matplotlib")
+    result = committed("operators.json")
     speed = load(ROOT / "docs" / "speed.py")
-    found = speed.tables(quick)
+    found = speed.tables(result)
     page = speed.PAGE.read_text()
     assert all(f"<!-- table {name} -->" in page for name in found)
     new = speed.filled(page, found)
     assert speed.filled(new, found) == new
-    rows = {(row["name"], row["group"]) for row in quick["points"][0]["rows"]}
+    rows = {(row["name"], row["group"]) for row in result["points"][0]["rows"]}
     lines = found["times 1"].splitlines()
     assert all(any(f"| {name} | {group} |" in line for line in lines) for name, group in rows)
-    speed.draw(quick, tmp_path / speed.PLOT.name)
+    speed.draw(result, tmp_path / speed.PLOT.name)
     assert (tmp_path / speed.PLOT.name).stat().st_size > 10_000
     assert f"]({speed.PLOT.name})" in page
 
 
-def test_the_speed_page_shows_the_results(quick):
+def test_the_speed_page_shows_the_results():
     result = committed("operators.json")
     assert {1_000_000, 100} <= {point["n"] for point in result["points"]}
-    kinds = shape(quick)
-    assert {key: kinds[key] for key in ("config", "recursion")} == {
-        key: shape(result[key]) for key in ("config", "recursion")
-    }
     speed = load(ROOT / "docs" / "speed.py")
     page = speed.PAGE.read_text()
     assert speed.filled(page, speed.tables(result)) == page
@@ -273,7 +275,7 @@ def test_the_speed_page_shows_the_results(quick):
     assert speed.filled(goals, {"goals": speed.goals(result)}) == goals
 
 
-@pytest.mark.slow
+@slow
 def test_losses_of_rerankers(tmp_path):
     options = ["--queries", "3", "--longest", "12", "--rounds", "1"]
     result = run("text.py", tmp_path / "text.json", *options)
@@ -293,14 +295,18 @@ def test_losses_with_tied_scores(tmp_path):
         assert row["time_ratio"] <= kept["goal"], row
 
 
+@slow
 def test_the_checksums_of_a_cache(tmp_path):
     result = run("cache.py", tmp_path / "result.json", "--lists", "3", "--rounds", "1")
     assert shape(result) == shape(committed("cache.json"))
+
+
+def test_the_committed_checksums_of_a_cache():
     for seconds in (x["seconds"] for x in committed("cache.json")["shapes"].values()):
         assert seconds["checksums"] <= 0.1 * seconds["training"]
 
 
-@pytest.mark.slow
+@slow
 def test_data(tmp_path):
     where = ["--folder", tmp_path / "big", "--documents", "3000"]
     result = run("data.py", tmp_path / "result.json", *where)
@@ -327,6 +333,7 @@ def test_the_sizing_page_is_that_of_its_numbers():
             assert size["times_sklearn"] >= 5
 
 
+@slow
 def test_estimators(tmp_path):
     result = run(
         "estimators.py", tmp_path / "result.json", "--rows", "400", "--turns", "1", "--epochs", "2"
@@ -336,8 +343,11 @@ def test_estimators(tmp_path):
     for name in ("LGBMRanker", "NeuralRanker"):
         assert 0.3 < size[name]["ndcg_10"] < 1
         assert size[name]["fit_seconds"] > 0
+    assert {*result["bare_loop"]} == {*committed("estimators.json")["bare_loop"]}
+
+
+def test_the_committed_estimators():
     kept = committed("estimators.json")["bare_loop"]
-    assert {*result["bare_loop"]} == {*kept}
     assert kept["ratio"] <= kept["goal"] == 1.25
 
 
@@ -348,7 +358,7 @@ def test_soft_ndcg_beside_other_losses(tmp_path, monkeypatch):
     monkeypatch.setitem(trials.SIZES, "tiny", 1000)
     monkeypatch.setattr(goal, "SIZES", {"tiny": 1000})
     monkeypatch.setattr(goal, "DATA", ("tiny",))
-    monkeypatch.setattr(goal, "trial", partial(trials.trial, max_epochs=2))
+    monkeypatch.setattr(goal, "trial", partial(trials.trial, max_epochs=1))
     for seed, name in product(goal.SEEDS, (goal.OURS, *goal.OTHERS)):
         goal.run(tmp_path, "tiny", name, seed)
     result = goal.summarize(tmp_path)
@@ -446,7 +456,7 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert first["ndcg_10"] - first["trees"] == pytest.approx(first["difference"][0], abs=2e-4)
 
 
-@pytest.mark.slow
+@slow
 def test_tuning(tmp_path, data_root):
     options = ["--sets", "OHSUMED", "--folds", "1", "--trials", "2"]
     options += ["--journal", str(tmp_path / "study.journal")]

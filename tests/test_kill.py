@@ -88,7 +88,7 @@ def kill_often(
     assert len([path for path in folder.iterdir() if not path.name.startswith(".")]) == files
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # twenty kills of fresh processes
 def test_caching_killed_at_any_moment(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "train.txt"
@@ -107,7 +107,7 @@ def test_caching_killed_at_any_moment(tmp_path: Path, monkeypatch):
     np.testing.assert_array_equal(got.labels, want.labels)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # ten kills of fresh processes, each of which imports Lightning
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
 def test_predicting_killed_at_any_moment(tmp_path: Path, monkeypatch, kind: str):
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+import traceback
 import venv
 import zipfile
 from importlib import import_module
@@ -31,35 +32,77 @@ def loaded_by(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_import_ltr_loads_not_even_torch():
-    assert not loaded_by("import ltr") & (HEAVY | {"torch", "numpy"})
-
-
-def test_import_integrations_loads_no_library_of_an_extra():
-    assert not loaded_by("import ltr.integrations") & HEAVY
-
-
-@pytest.mark.parametrize("name", ["operators", "losses"])
-def test_import_losses_loads_torch_and_nothing_heavier(name):
-    modules = loaded_by(f"import ltr.{name}")
-    assert "torch" in modules
-    assert not modules & HEAVY
-
-
-def test_a_loss_in_a_plain_training_loop_loads_numba_alone():
-    # numba is the compiled engine, loaded at the first kernel sum, with what it loads itself
-    step = (
+# One process takes these steps, and each asks what is loaded after it, with that of those before.
+STEPS = {
+    "nothing": "import ltr",
+    "extras": "import ltr.integrations",
+    "torch": "import ltr.operators, ltr.losses",
+    "a loop": (
         "import torch; from ltr.losses import SoftNDCG\n"
         "s = torch.randn(2, 900, requires_grad=True); SoftNDCG()(s, torch.ones(2, 900)).backward()"
+    ),
+    "evaluate": (
+        "from ltr.cli import main\n"
+        "open('a.run', 'w').write('1 Q0 d 1 1.0 t\\n')\n"
+        "open('qrels', 'w').write('1 0 d 1\\n')\n"
+        "with redirect_stdout(sys.stderr):\n"
+        "    assert main(['evaluate', 'a.run', '--qrels', 'qrels']) == 0"
+    ),
+    "readers": "from ltr.datasets import read_letor; from ltr.metrics import NDCG",
+    "commands": "import ltr.cli.lightning_cli",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The top-level modules after each of the steps."""
+    show = "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    code = "\n".join(f"{step}\n{show}" for step in STEPS.values())
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys; from contextlib import redirect_stdout\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path_factory.mktemp("steps"),
     )
-    heavy = loaded_by(step) & HEAVY
+    return {
+        name: set(line.split())
+        for name, line in zip(STEPS, result.stdout.splitlines(), strict=True)
+    }
+
+
+def test_import_ltr_loads_not_even_torch(loaded):
+    assert not loaded["nothing"] & (HEAVY | {"torch", "numpy"})
+
+
+def test_import_integrations_loads_no_library_of_an_extra(loaded):
+    assert not loaded["extras"] & HEAVY
+
+
+def test_import_losses_loads_torch_and_nothing_heavier(loaded):
+    assert "torch" in loaded["torch"]
+    assert not loaded["torch"] & HEAVY
+
+
+def test_a_loss_in_a_plain_training_loop_loads_numba_alone(loaded):
+    # numba is the compiled engine, loaded at the first kernel sum, with what it loads itself
+    heavy = loaded["a loop"] & HEAVY
     assert "numba" in heavy
     assert heavy <= loaded_by("import numba")
 
 
-def test_readers_and_metrics_do_not_load_lightning():
-    modules = loaded_by("from ltr.datasets import read_letor; from ltr.metrics import NDCG")
-    assert not modules & {"lightning", "pytorch_lightning"}
+def test_evaluate_loads_neither_lightning_nor_pandas(loaded):
+    heavy = {"lightning", "pytorch_lightning", "pandas", "sklearn", "jsonargparse"}
+    assert not loaded["evaluate"] & heavy
+
+
+def test_readers_and_metrics_do_not_load_lightning(loaded):
+    assert not loaded["readers"] & {"lightning", "pytorch_lightning"}
+
+
+def test_the_command_line_loads_no_recipe(loaded):
+    assert "jsonargparse" in loaded["commands"]
+    assert "recipes" not in loaded["commands"]
 
 
 def project() -> dict:
@@ -277,9 +320,10 @@ def test_a_name_like_none_brings_no_other(name: str):
 
 
 def test_python_adds_no_second_suggestion():
-    code = "import ltr.losses; ltr.losses.ListNET"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stderr.strip().endswith("has no attribute 'ListNET': did you mean 'ListNet'?")
+    with pytest.raises(AttributeError) as error:
+        import_module("ltr.losses").ListNET  # noqa: B018
+    said = "".join(traceback.format_exception(error.value)).strip()
+    assert said.endswith("has no attribute 'ListNET': did you mean 'ListNet'?")
 
 
 def built(folder: Path) -> Path:
@@ -336,15 +380,11 @@ def test_ltr_imports_nothing_of_the_recipes():
             assert not tops & {"recipes", "examples", "benchmarks"}, path
 
 
-def test_the_command_line_loads_no_recipe():
-    assert "recipes" not in loaded_by("import ltr.cli.lightning_cli")
-
-
 def test_the_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path):
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
+    venv.create(tmp_path / "env")
     # the recipes are listed with the standard library alone, so no dependency is needed here
-    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", wheel]
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "env"]
+    install = [*pip, "install", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, capture_output=True)
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     command = [tmp_path / "env" / "bin" / "ltr", "recipes"]

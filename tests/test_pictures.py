@@ -46,7 +46,8 @@ def test_the_picture_of_the_readme(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)]
+    "name",
+    ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)],  # fits for seconds
 )
 def test_plots_of_training(name, tmp_path, monkeypatch):
     script = load(name)
@@ -56,7 +57,7 @@ def test_plots_of_training(name, tmp_path, monkeypatch):
     assert_same(committed, script.PLOT)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # eighteen pictures, some of fits
 @pytest.mark.parametrize(("script", "number"), [("gallery", 4), ("operator_plots", 14)])
 def test_plots_of_operators(script, number, tmp_path):
     load(script).main(tmp_path)

@@ -108,7 +108,7 @@ def test_the_page_shows_the_results():
     assert len(module.whole(module.result())) >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # fits of two methods on real data, in fresh processes
 def test_the_benchmark_goes_on_where_it_was(data_root, tmp_path):
     command = [
         sys.executable, ROOT / "benchmarks" / "quality.py", "--out", tmp_path / "out",
@@ -128,7 +128,7 @@ def test_the_benchmark_goes_on_where_it_was(data_root, tmp_path):
         assert row["single"]["ndcg_10"] == pytest.approx(row["ensemble"]["ndcg_10"], abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # trees on real data, in a fresh process
 def test_the_benchmark_of_boosting_has_what_the_page_shows(data_root, tmp_path):
     names = ["LightGBM, lambdarank", "softmax"]
     command = [

@@ -99,7 +99,7 @@ def test_a_page_that_exists_is_linked():
     assert [page for page in named if (DOCS / page).is_file()] == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the whole site is built
 @pytest.mark.parametrize(("words", "page"), SEARCHES, ids=[words for words, _ in SEARCHES])
 def test_the_page_that_answers_is_among_the_first_three(words, page, search):
     if not (DOCS / page).is_file():

@@ -9,7 +9,7 @@ import torch
 PAGE = Path(__file__).parents[1] / "docs" / "quickstart.md"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # forty trainings; the page itself is one of the doctests
 @pytest.mark.parametrize("seed", range(40))
 def test_the_loop_learns_from_any_start(seed: int):
     _, section = PAGE.read_text().split("## A loss in your own loop")

@@ -1,7 +1,9 @@
 """Running `ltr` in this process, on data and models that take no time."""
 
+import hashlib
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,6 +82,28 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Answer(code, out, err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `fit_once` keeps the folders `runs`."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture
+def fit_once(ltr: Ltr, kept_runs: Path) -> Callable[..., None]:
+    """`fit_once(...)` is `ltr("fit", ...)`, but copies the runs of earlier tests that gave it."""
+
+    def fit(*options: object) -> None:
+        kept = kept_runs / hashlib.sha256(repr(options).encode()).hexdigest()
+        if kept.exists():
+            shutil.copytree(kept, "runs")
+            return
+        answer = ltr("fit", *options)
+        assert answer.code == 0, answer.err
+        shutil.copytree("runs", kept)
+
+    return fit
 
 
 def write_letor(path: Path, lists: int, features: int = 46, seed: int = 0) -> None:

@@ -363,24 +363,6 @@ def test_names_of_models():
     assert evaluate._names(["a.csv", "b.csv"], two) == [["a:s", "a:t"], ["b:s", "b:t"]]
 
 
-def test_neither_lightning_nor_pandas_is_loaded(ltr, files):
-    code = (
-        "import sys; from ltr.cli import main\n"
-        "assert main(['evaluate', 'a.run', '--qrels', 'qrels.txt']) == 0\n"
-        "print(*sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
-    assert "torch" in loaded
-    assert not loaded & {
-        "lightning",
-        "pytorch_lightning",
-        "pandas",
-        "sklearn",
-        "jsonargparse",
-    }
-
-
 def test_help_loads_no_torch(tmp_path):
     code = (
         "import sys; from ltr.cli import main\n"

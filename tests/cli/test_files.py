@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-FIT = ["fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1]
+TINY = ("--config", "tiny.yaml", "--trainer.max_epochs", 1)
+FIT = ["fit", *TINY]
 
 
-def test_a_fit_removes_what_dead_ones_left(ltr):
-    assert ltr(*FIT).code == 0
+def test_a_fit_removes_what_dead_ones_left(ltr, fit_once):
+    fit_once(*TINY)
     folder = Path("runs/tiny/1/checkpoints")
     host, dead = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:64], 2**22 + 1
     (folder / f".best.ckpt.{host}-{dead}-0123abcd.ltr-partial").write_bytes(b"half")
@@ -34,8 +35,8 @@ def test_checkpoints_are_not_made_in_the_temporary_folder(ltr, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("name", ["last", "best"])
-def test_a_full_disk_is_named(ltr, monkeypatch, name):
-    assert ltr(*FIT).code == 0
+def test_a_full_disk_is_named(ltr, fit_once, monkeypatch, name):
+    fit_once(*TINY)
     before = Path("runs/tiny/1/checkpoints/last.ckpt").read_bytes()
     write = Path.write_bytes
 

@@ -48,13 +48,13 @@ SWEEP = Sweep(Path("own"), runs, METRICS, "seed")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # twenty kills, and trainings that go on
 @pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_killed_at_random_moments(command, tmp_path):
     kill(command, tmp_path, dict(os.environ))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # twenty kills, and trainings that go on
 def test_killed_with_temporary_files_elsewhere(tmp_path):
     shm = Path("/dev/shm")
     if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:

@@ -42,7 +42,7 @@ class Slower(Callback):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # twenty kills of two processes, and a run to its end after each
 def test_killed_at_random_moments(tmp_path):
     done = subprocess.run(
         [sys.executable, __file__, tmp_path], capture_output=True, text=True, timeout=1200

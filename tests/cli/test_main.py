@@ -10,6 +10,7 @@ import yaml
 import ltr as package
 from ltr.cli import main
 from ltr.cli.help import OPTIONS, short_help
+from ltr.cli.recipes import find_recipes
 
 HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas", "sklearn"}
 
@@ -142,6 +143,13 @@ def test_a_closed_stdout_is_no_error(args, tmp_path):
         ["bash", "-c", f"{command} >&-"], capture_output=True, text=True, cwd=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_closed_stdout_leaves_a_file_whole(tmp_path):
+    """No other file takes the number of stdout, to which the command prints."""
+    command = " ".join(f"'{word}'" for word in [*LTR, "copy", "digits", "mine.yaml"])
+    subprocess.run(["bash", "-c", f"{command} >&-"], check=True, cwd=tmp_path)
+    assert (tmp_path / "mine.yaml").read_text() == find_recipes()["digits"].config.read_text()
 
 
 @pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])

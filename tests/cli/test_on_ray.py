@@ -88,42 +88,34 @@ def options(ltr, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_the_jobs(cluster, ltr, options):
-    """Each job once; in one test, so that pytest-xdist starts one cluster."""
-    fit_both(ltr, options, epochs=1)
-    where = ["--trainer.default_root_dir", "runs/one", "--ckpt_path", "last"]
-    predict = ["predict", *options, *where, "--output"]
-    assert ltr(*predict, "one.csv").code == 0
-    answer = ltr(*predict, "two.csv", "--ray")
-    assert answer.code == 0, answer.err
-    assert Path("two.csv").read_bytes() == Path("one.csv").read_bytes()
-
+def test_a_conversion(cluster, ltr):
+    """The one job on a cluster in the fast tests: its workers start soonest."""
     make_tables(2, 60)
     convert_both(ltr)
 
 
-def fit_both(ltr, options, epochs: int) -> None:
+def fit_both(ltr, options) -> None:
     """Train in one process and in two workers, and compare all that is written."""
     runs = {}
     for name, more in {"one": [8], "two": [4, "--ray-workers", 2]}.items():
-        used = [f"--trainer.default_root_dir=runs/{name}", f"--trainer.max_epochs={epochs}"]
+        used = [f"--trainer.default_root_dir=runs/{name}", "--trainer.max_epochs=2"]
         answer = ltr("fit", *options, *used, BATCH, *more)
         assert answer.code == 0, answer.err
         assert [path.name for path in Path("runs", name).iterdir()] == ["1"]
         run = Path("runs", name, "1")
         runs[name] = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
         runs[name]["log"] = pd.read_csv(run / "logs/version_0/metrics.csv")
-    assert runs["one"]["global_step"] == runs["two"]["global_step"] == 3 * epochs
+    assert runs["one"]["global_step"] == runs["two"]["global_step"] == 2 * 3
     for key, value in runs["one"]["state_dict"].items():
         found = runs["two"]["state_dict"][key]
         torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-7, msg=key)
     pd.testing.assert_frame_equal(runs["two"]["log"], runs["one"]["log"], atol=1e-6, rtol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # each job on the cluster starts workers, which import torch and Lightning
 @pytest.mark.filterwarnings("ignore")
 def test_training_and_prediction(cluster, ltr, options):
-    fit_both(ltr, options, epochs=2)
+    fit_both(ltr, options)
 
     # a mistake that only a worker sees
     answer = ltr("fit", *options, BATCH, "x", "--ray-workers", 2)
@@ -153,7 +145,7 @@ def test_training_and_prediction(cluster, ltr, options):
     assert not [*Path("ray").iterdir()]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # four predictions on the cluster, each with workers of its own
 @pytest.mark.filterwarnings("ignore")
 def test_prediction_of_a_table(cluster, ltr, options):
     make_table(Path("train.parquet"), 300)
@@ -205,21 +197,20 @@ def same_lists(first: Path, second: Path) -> None:
     assert two.in_memory().doc_ids.to_pylist() == one.in_memory().doc_ids.to_pylist()
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # one conversion on a cluster is among the fast tests
 @pytest.mark.filterwarnings("ignore")
-def test_conversion(cluster, ltr):
+def test_a_mistake_in_a_table(cluster, ltr):
     make_tables(3, 60)
-    convert_both(ltr)
     table = pd.read_parquet("in/2.parquet")
     table.loc[7, "grade"] = -1
     table.to_parquet("in/2.parquet")
-    answer = ltr("convert", "in", "--out", "three", *COLUMNS, "--ray-workers", 2)
+    answer = ltr("convert", "in", "--out", "store", *COLUMNS, "--ray-workers", 2)
     assert answer.code == 2
     said = answer.err.splitlines()[-1]
     assert said.startswith("ltr convert: in/2.parquet: row 7, column 'grade': a label must be")
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # four commands on the cluster, two of which are fresh processes
 @pytest.mark.filterwarnings("ignore")
 def test_a_conversion_that_is_killed(cluster, ltr):
     """The command is killed while it writes, several times; its cluster lives on."""

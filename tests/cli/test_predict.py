@@ -19,9 +19,9 @@ from ltr.modules.prediction_writer import PredictionWriter
 
 
 @pytest.fixture
-def trained(ltr):
+def trained(ltr, fit_once):
     """`ltr`, with a run in runs/tiny."""
-    assert ltr("fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1).code == 0
+    fit_once("--config", "tiny.yaml", "--trainer.max_epochs", 1)
     return ltr
 
 
@@ -65,6 +65,7 @@ def test_the_three_formats_say_the_same(trained):
     assert not [path.name for path in Path().glob("**/*.part")]
 
 
+@pytest.mark.slow  # a fresh process imports all that `ltr predict` needs; test_main.py has others
 def test_a_closed_stdout_is_no_error(trained):
     """Nothing is printed, and the file is whole: no other file took the number of stdout."""
     assert predict(trained, "p.csv").code == 0

@@ -10,15 +10,16 @@ import torch
 from ltr.cli import runs
 from ltr.cli.errors import CommandError
 
-FIT = ["fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1]
+TINY = ("--config", "tiny.yaml", "--trainer.max_epochs", 1)
+FIT = ["fit", *TINY]
 
 
 def contents(folder: str) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
-def test_a_second_fit_replaces_nothing(ltr):
-    assert ltr(*FIT).code == 0
+def test_a_second_fit_replaces_nothing(ltr, fit_once):
+    fit_once(*TINY)
     first = contents("runs/tiny/1/checkpoints")
     assert first.keys() == {"best.ckpt", "last.ckpt"}
     answer = ltr(*FIT, "--seed_everything", 5)
@@ -48,8 +49,8 @@ def test_a_second_fit_replaces_nothing(ltr):
     assert contents("runs/tiny/3/checkpoints")["best.ckpt"] == first["best.ckpt"]
 
 
-def test_the_newest_run_that_has_one(ltr):
-    assert ltr(*FIT).code == 0
+def test_the_newest_run_that_has_one(fit_once):
+    fit_once(*TINY)
     shutil.copytree("runs/tiny/1", "runs/tiny/10")
     shutil.copytree("runs/tiny/1", "runs/tiny/9")
     root = Path("runs/tiny")
@@ -59,8 +60,8 @@ def test_the_newest_run_that_has_one(ltr):
     assert runs.find_checkpoint(root, "last") == root / "10/checkpoints/last.ckpt"
 
 
-def test_runs_of_earlier_versions_are_found(ltr):
-    assert ltr(*FIT).code == 0
+def test_runs_of_earlier_versions_are_found(ltr, fit_once):
+    fit_once(*TINY)
     shutil.move("runs/tiny/1/checkpoints", "runs/tiny/checkpoints")
     shutil.rmtree("runs/tiny/1")
     before = contents("runs/tiny/checkpoints")

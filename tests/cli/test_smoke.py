@@ -33,7 +33,7 @@ def test_the_smallest_run_is_trained_and_tested(ltr, options, name):
     assert all(row[f"test_ndcg_{k}"] for k in (1, 5, 10))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # three trainings a recipe; test_fit.py has one small one
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(ltr, options, monkeypatch, name):
     config = ["--config", f"{name}/smoke", *options(name)]

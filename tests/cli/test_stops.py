@@ -55,22 +55,23 @@ def test_a_learning_rate_of_1e9(ltr):
         assert value.isfinite().all()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("position", "saved", "more"),
+    ("number", "position", "saved", "more"),
     [
-        ("step:3", 4, []),
-        ("step:4", 5, []),  # the last of an epoch: its validation is not left out
-        ("validation:5", 5, []),
-        ("validation:3", 3, ["--trainer.val_check_interval", 1]),
+        (signal.SIGINT, "step:3", 4, ()),
+        (signal.SIGTERM, "step:4", 5, ()),  # the last of an epoch: its validation is not left out
+        (signal.SIGINT, "validation:5", 5, ()),
+        (signal.SIGTERM, "validation:3", 3, ("--trainer.val_check_interval", 1)),
     ],
 )
-def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, position, saved, more):
+def test_a_signal_writes_the_last_checkpoint(
+    ltr, fit_once, monkeypatch, number, position, saved, more
+):
     """No checkpoint is due within an epoch: this one is written because of the signal."""
     Path("signaller.py").write_text(SIGNALLER)
     options = ["--trainer.callbacks", "signaller.Signaller", *more]
+    fit_once(*FIT[1:], *options, "--trainer.default_root_dir", "runs/whole")
     monkeypatch.setenv("SEND", str(int(number)))
-    assert ltr(*FIT, *options, "--trainer.default_root_dir", "whole").code == 0
     monkeypatch.setenv("SEND_AT", position)
     broken = [*FIT, *options, "--trainer.default_root_dir", "broken"]
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -85,7 +86,7 @@ def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, position,
     assert answer.code == 0, answer.err
     for name in ("last", "best"):
         whole, mended = (
-            torch.load(f"{root}/1/checkpoints/{name}.ckpt") for root in ("whole", "broken")
+            torch.load(f"{root}/1/checkpoints/{name}.ckpt") for root in ("runs/whole", "broken")
         )
         assert whole["global_step"] == mended["global_step"]
         for key, value in whole["state_dict"].items():
@@ -143,6 +144,7 @@ def test_names_are_checked_before_the_first_epoch(ltr):
         assert "epoch 1" not in answer.out
 
 
+@pytest.mark.slow  # two fresh processes import all that `ltr fit` needs
 def test_two_processes_stop_together_in_one_run(ltr):
     Path("run.py").write_text(
         "import sys\nfrom ltr.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"

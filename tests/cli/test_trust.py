@@ -46,9 +46,9 @@ ATTACKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def trained(ltr):
+def trained(ltr, fit_once):
     """A run of one epoch, and a module that leaves a file when it is imported."""
-    assert ltr("fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1).code == 0
+    fit_once("--config", "tiny.yaml", "--trainer.max_epochs", 1)
     Path("untrusted.py").write_text("open('hit', 'w').close()\n" + OWN)
     return ltr
 
@@ -58,7 +58,9 @@ def test_a_malicious_checkpoint_is_refused(trained, attack: str):
     [file] = Path("runs/tiny").rglob("last.ckpt")
     content = torch.load(file, weights_only=True)
     torch.save({**content, **ATTACKS[attack]}, "bad.ckpt")
-    for command, options in COMMANDS.items():
+    # every command reads a checkpoint in one way: one attack tries them all
+    commands = COMMANDS if attack == "a pickled object" else {"fit": COMMANDS["fit"]}
+    for command, options in commands.items():
         answer = trained(command, "--config", "tiny.yaml", "--ckpt_path", "bad.ckpt", *options)
         assert answer.code == 2, answer.out
         assert answer.err.count("\n") == 1

@@ -17,6 +17,10 @@ import torch
 from ltr.cli import main
 from ltr.datasets import convert, open_store, table_stream
 
+# Three processes import all that `ltr` needs, and run some thirty commands. Among the fast tests,
+# tests/modules/test_uneven.py trains in two processes.
+pytestmark = pytest.mark.slow
+
 CHUNK = 8  # rows, so that a table has several chunks
 
 STOPPER = """\

@@ -287,14 +287,14 @@ def test_what_has_no_form_is_refused(ranker, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_bad_arguments(blend, tmp_path):
+def test_bad_arguments(blend, exported, tmp_path):
     with pytest.raises(ValueError, match=r'to must be "onnx".*torch'):
         export_model(blend.rankers_[1], tmp_path / "m.pt2", to="torch")
     with pytest.raises(ValueError, match=r"test.*int"):
         blend.export(tmp_path / "m.onnx", test=5)
     with pytest.raises(ValueError, match=r"path must end in \.onnx"):
         blend.export(tmp_path / "m.pt2")
-    served = OnnxRanker(blend.export(tmp_path / "m.onnx").model)
+    served = OnnxRanker(exported.model)
     row = lists(1)[0].to_dict("records")[0]
     for name, bad in (("price", "cheap"), ("stock", float("inf")), ("stock", 1e39)):
         with pytest.raises(ValueError, match=f"column '{name}'"):

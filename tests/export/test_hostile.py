@@ -49,7 +49,7 @@ def test_some_hostile_configurations(name, folder, mutations, tmp_path):
     assert came["error"] > 100
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # some thousand files; the test above loads 300 of them
 @pytest.mark.parametrize("name", LOADERS)
 def test_all_hostile_configurations(name, folder, mutations, tmp_path):
     texts = mutations(json.loads((folder / "config.json").read_text()))

@@ -169,7 +169,7 @@ def gradient_of_process(rank: int, processes: int, path: str, folder: str) -> No
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two fresh processes import transformers
 def test_cached_gradients_of_two_processes_are_the_mean(dropout_path, dropout_model, tmp_path):
     torch.multiprocessing.spawn(gradient_of_process, (2, dropout_path, str(tmp_path)), nprocs=2)
     loss, expected = CrossEncoderLoss(dropout_model, SoftmaxLoss(), 4), []

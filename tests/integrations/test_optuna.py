@@ -118,7 +118,7 @@ study.optimize(objective, n_trials=3)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # three fresh processes train
 def test_two_processes_share_a_study_which_resumes(tmp_path: Path):
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "study.journal")]
     both = [subprocess.Popen(command) for _ in range(2)]

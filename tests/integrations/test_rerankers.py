@@ -112,7 +112,7 @@ def nano_beir(folder: Any) -> None:
     (folder / "README.md").write_text("\n".join(["---", "configs:", *configs, "---", ""]))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two data sets are read from files, and a model is evaluated twice
 def test_nano_beir_from_the_disk(model, tmp_path):
     nano_beir(tmp_path)
     evaluator = CrossEncoderNanoBEIREvaluator(

@@ -13,7 +13,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # each trial is a fresh process of `ltr fit`
 def test_trials_by_plain_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(400, 2)), columns=["a", "b"])

@@ -223,8 +223,9 @@ PYTHON_ROUTES = [
 ]
 
 
-@pytest.mark.parametrize("make", PYTHON_ROUTES)
-@pytest.mark.parametrize("transform", [Standardize(), Halve(4.0), None])
+@pytest.mark.parametrize(
+    ("make", "transform"), [*zip(PYTHON_ROUTES, [None, Standardize(), Halve(4.0)], strict=True)]
+)
 def test_a_checkpoint_needs_nothing_else(tmp_path: Path, make, transform):
     ranker, data = make(), digits(transform=transform)
     fit = trainer(tmp_path, max_epochs=2)

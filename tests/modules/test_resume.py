@@ -115,6 +115,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return folder, end
 
 
+@pytest.mark.slow  # a fresh process imports Lightning, to be killed; the tests below resume
 def test_killed_and_resumed(tmp_path: Path, unbroken: tuple[Path, dict[str, Any]]):
     killed = subprocess.run([sys.executable, __file__, tmp_path], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

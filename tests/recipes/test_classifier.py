@@ -237,6 +237,7 @@ def assert_same(one: Any, other: Any) -> None:
         assert torch.equal(value, other[name]), name
 
 
+@pytest.mark.slow  # a fresh process imports Lightning, to be killed; the tests below resume
 def test_killed_and_resumed(tmp_path: Path, unbroken: tuple[Path, Any]):
     killed = subprocess.run([sys.executable, __file__, tmp_path], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

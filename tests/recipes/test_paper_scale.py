@@ -20,7 +20,7 @@ SHORT = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two steps of each variant of the published size
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_variant_begins(sweep, data_root, name):
     folder, point = RECIPES[name]

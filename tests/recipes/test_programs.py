@@ -100,7 +100,7 @@ def test_a_program_runs_at_the_smallest_size(sweep, name):
     assert f"| {only} | " in answer.out or name == "speed"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # some ninety runs; a part of each recipe's is among the fast tests
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "speed"])
 def test_every_variant_runs_at_the_smallest_size(sweep, name):
     answer = sweep(f"{name}.run", "--overlay", "smoke", "--out", "out", *PARTS[name][1])
@@ -111,7 +111,7 @@ def test_every_variant_runs_at_the_smallest_size(sweep, name):
     check(Path("out"), name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # eight runs
 def test_the_search_of_knn(sweep):
     values = ["--top_k", 1, 5, "--lr", 0.001, "--temperature", 1.0, 16.0]
     overlays = ["--overlay", "search", "--overlay", "smoke"]
@@ -125,7 +125,11 @@ def test_the_search_of_knn(sweep):
     assert f"Test accuracy of the first: {best['test_accuracy']:.1f}"[:-1] in text
 
 
-@pytest.mark.parametrize("name", RECIPES)
+# The fast tests have one of the six. A program, above, trains each recipe with the same parser.
+ONE_FAST = [pytest.param(n, marks=[] if n == "regression" else [pytest.mark.slow]) for n in RECIPES]
+
+
+@pytest.mark.parametrize("name", ONE_FAST)
 def test_the_smallest_run_is_trained_and_tested_by_ltr(ltr, name):
     answer = ltr("fit", "--config", f"{name}/smoke")
     assert answer.code == 0, answer.err
@@ -141,9 +145,7 @@ def test_the_smallest_run_is_trained_and_tested_by_ltr(ltr, name):
     assert wanted <= {key for key, value in row.items() if value}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n == "sort" else [pytest.mark.slow]) for n in RECIPES]
-)
+@pytest.mark.parametrize("name", ONE_FAST)
 def test_a_smallest_run_that_is_stopped_is_resumed_to_the_same_weights(ltr, monkeypatch, name):
     Path("recipe_stopper.py").write_text(STOPPER)
     config = ["--config", f"{name}/smoke", "--last_checkpoint.every_n_train_steps", 1]
@@ -170,5 +172,6 @@ def test_a_smallest_run_that_is_stopped_is_resumed_to_the_same_weights(ltr, monk
 def test_print_config_can_be_read_back(ltr, name):
     first = ltr("fit", "--config", name.removesuffix("/config"), "--print_config")
     assert first.code == 0, first.err
-    Path("printed.yaml").write_text(first.out)
-    assert ltr("fit", "--config", "printed.yaml", "--print_config").out == first.out
+    if name.endswith("/config"):  # the other files change a few values
+        Path("printed.yaml").write_text(first.out)
+        assert ltr("fit", "--config", "printed.yaml", "--print_config").out == first.out

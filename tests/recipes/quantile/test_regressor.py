@@ -375,7 +375,7 @@ def run(folder: Path, *callbacks: Callback, ckpt_path: str | None = None, seed: 
     return fit.global_step, model.state_dict()
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a fresh process imports Lightning, to be killed
 def test_killed_inside_an_epoch_and_resumed(tmp_path: Path):
     killed = subprocess.run(
         [sys.executable, __file__, tmp_path / "killed"], capture_output=True, text=True

@@ -361,7 +361,7 @@ def long_run(folder: Path, *callbacks: Callback, ckpt_path: str | None = None) -
     return torch.load(folder / "last.ckpt", weights_only=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a fresh process imports Lightning, to be killed
 def test_a_killed_run_resumes(tmp_path: Path):
     whole = long_run(tmp_path / "whole")
     code = (
