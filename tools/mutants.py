@@ -37,7 +37,7 @@ COMPARISONS = {
     ast.Is: "is not",
     ast.IsNot: "is",
     ast.In: "not in",
-    ast.NotIn: "in",
+    ast.NotIn: "in",  # codespell:ignore
 }
 SIGNS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 LIMIT = 1200  # seconds; a mutant that never ends is noticed too
