@@ -447,7 +447,9 @@ def naming_damage() -> Iterator[None]:
     """Raise an error that says that a file is not a table, instead of Arrow's errors."""
     try:
         yield
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # the disk's own error
+            raise
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
 
 

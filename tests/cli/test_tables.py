@@ -398,3 +398,30 @@ def test_a_table_with_categories_alone(ltr):
     scores = pd.read_csv("train.store.csv")["score"]
     exported = OnnxRanker("out/model.onnx").score(frame)
     np.testing.assert_allclose(exported, scores, rtol=1e-4, atol=1e-5)
+
+
+FIT = ("fit", "--config", "table/smoke", "--data.qid", "query", "--data.label", "grade")
+
+
+@pytest.mark.parametrize("command", ["fit", "convert", "evaluate", "predict"])
+def test_damaged_parquet_is_one_line(fitted, command):
+    table = pd.read_csv("new.csv").assign(score=0.5)
+    table.to_parquet("bad.parquet")
+    content = bytearray(Path("bad.parquet").read_bytes())
+    size = int.from_bytes(content[-8:-4], "little")  # of the description of the columns
+    content[-8 - size : -8] = bytes([255]) * size
+    Path("bad.parquet").write_bytes(content)
+    if command == "fit":
+        answer = fitted(*FIT, "--data.validation", 0.2, "--data.path", "bad.parquet")
+    elif command == "predict":
+        answer = predict(fitted, "bad.parquet", "scores.csv")
+    elif command == "convert":
+        answer = fitted("convert", "bad.parquet", "--out", "store", "--qid", "query")
+    else:
+        names = ("--qid", "query", "--label", "grade")
+        answer = fitted("evaluate", "bad.parquet", *names)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert answer.err.startswith(f"ltr {command}: ")
+    assert "bad.parquet: " in answer.err
+    assert "Traceback" not in answer.err

@@ -327,3 +327,27 @@ def test_no_extension_of_duckdb_is_loaded(tmp_path: Path):
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "[(False, False)]\n"
+
+
+# 9: damaged Parquet, and names that no column has
+
+
+def damaged(path: Path) -> None:
+    """Overwrite the description of the columns at the end of a Parquet file."""
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[-8:-4], "little")
+    content[-8 - size : -8] = bytes([255]) * size
+    path.write_bytes(content)
+
+
+def test_damaged_parquet_is_named(tmp_path: Path):
+    frame().to_parquet(path := tmp_path / "t.parquet", index=False)
+    damaged(path)
+    for call in (
+        lambda: load_table(path),
+        lambda: fit(path),
+        lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
+        lambda: [*RowStream(path, Schema("query", features={"price": 1}))],
+    ):
+        with pytest.raises(ValueError, match=r"t\.parquet: not a table: .*deserialize thrift"):
+            call()
