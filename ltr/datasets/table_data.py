@@ -161,7 +161,8 @@ class TableDataModule(ListDataModule):
         """Read the tables to train and validate on; others are read when a loader needs them.
 
         Raises:
-            ValueError: a table or a column is missing, or the data are invalid.
+            ValueError: a table or a column is missing, the data are invalid, or all labels to
+                train on are equal.
         """
         if stage in ("fit", None) and "train" not in self.splits:
             self._setup_fit()
@@ -274,6 +275,8 @@ class TableDataModule(ListDataModule):
             self.splits["val"] = held
         self.schema = schema
         self.num_features = schema.num_features
+        with naming(source):
+            self.refuse_equal_labels(train, f"column {schema.label!r}: labels")
         if held is None:
             self._load("val")
         self.fit_transform(train)

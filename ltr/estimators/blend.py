@@ -137,6 +137,11 @@ class Blend(RankingEstimator):
         X = tables.with_rows(X)
         train = _Lists.read(X, y, qid, group)
         weights = None
+        if train.labels.min() == train.labels.max():
+            raise ValueError(
+                f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
+                f"(n_samples={len(train.labels)}): there is nothing to learn"
+            )
         if sample_weight is not None:
             by_row = np.empty_like(train.codes)
             by_row[train.rows] = train.codes

@@ -329,6 +329,44 @@ def test_no_extension_of_duckdb_is_loaded(tmp_path: Path):
     assert done.stdout == "[(False, False)]\n"
 
 
+# 8: columns that no model can learn from, or learns the wrong thing from
+
+KINDS = ["pandas", "polars", "arrow", "csv", "parquet"]
+
+
+def source_of(kind: str, made: pd.DataFrame, folder: Path) -> Any:
+    """Return a frame as a table of another library, or as a file in a folder."""
+    if kind == "pandas":
+        return made
+    table = pa.Table.from_pandas(made, preserve_index=False)
+    if kind == "polars":
+        return pytest.importorskip("polars").from_arrow(table)
+    if kind == "arrow":
+        return table
+    path = folder / f"t.{kind}"
+    write = pa_csv.write_csv if kind == "csv" else pq.write_table
+    write(table, path)
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grade", [0, 1])
+def test_labels_that_are_all_equal_are_refused(tmp_path: Path, kind: str, grade: int):
+    source = source_of(kind, frame().assign(grade=grade), tmp_path)
+    named = f"{source}: " if kind in ("csv", "parquet") else ""
+    message = (
+        f"{named}column 'grade': labels must not all be equal, got {grade} in all [0-9]+ documents "
+        "of the training lists: there is nothing to learn"
+    )
+    with pytest.raises(ValueError, match=message):
+        fit(source)
+    if named:
+        convert(source, tmp_path / "s", qid="query", label="grade")
+        data = TableDataModule(tmp_path / "s", validation=0.3)
+        with pytest.raises(ValueError, match="column 'grade': labels must not all be equal"):
+            data.setup("fit")
+
+
 # 9: damaged Parquet, and names that no column has
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import sparse
+from sklearn.linear_model import Ridge
 
 from ltr.datasets import NoTransform
 from ltr.estimators import Blend, NeuralRanker
@@ -279,3 +280,9 @@ def test_a_prediction_refuses_what_training_refuses(blended: bool):
     ):
         with pytest.raises(ValueError, match=message):
             ranker.predict(X)
+
+
+def test_a_blend_refuses_labels_that_are_all_equal():
+    rows = np.arange(40)
+    with pytest.raises(ValueError, match="y must not be the same everywhere, got 2 in all rows"):
+        Blend([Ridge()], verbose=0).fit(rows[:, None], rows * 0 + 2, qid=rows // 4)
