@@ -454,7 +454,7 @@ class NeuralRanker(RankingEstimator):
         elif not one_pass:
             note = "no query held out"
         if not again:
-            warn_of_table(table, schema, levels, chosen=False)
+            warn_of_table(table, schema, levels)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
         chosen = settings(self, len(lists.features), len(column_names(schema)), len(lists))

@@ -276,8 +276,11 @@ def test_what_fit_needs(ltr, tmp_path, write_table):
     write_table(tmp_path / "train.csv", 60)
     options = ["--config", "table/smoke", "--data.path", "train.csv"]
     for more, message in (
-        (["--data.validation", 0.2], "qid must name a column of the table, got None"),
-        (["--data.qid", "query"], "label must name a column of the table, got None"),
+        (
+            ["--data.validation", 0.2],
+            "train.csv: qid must name a column of the table, got None: the columns are 'query', ",
+        ),
+        (["--data.qid", "query"], "label must name a column of the table, got None: the columns"),
         (
             ["--data.qid", "quer", "--data.label", "grade", "--data.validation", 0.2],
             "qid must name a column of the table, got 'quer'",
@@ -401,6 +404,23 @@ def test_a_table_with_categories_alone(ltr):
 
 
 FIT = ("fit", "--config", "table/smoke", "--data.qid", "query", "--data.label", "grade")
+
+
+def test_columns_that_train_nothing_are_one_line(ltr, tmp_path, write_table):
+    write_table(tmp_path / "train.parquet", 60)
+    table = pd.read_parquet("train.parquet").drop(columns="sku")
+    for change, message in (
+        ({"user": 10**18 + np.arange(60)}, "column 'user': 1000000000000000000 and "),
+        ({"grade": 1}, "column 'grade': labels must not all be equal, got 1 in all "),
+    ):
+        for name in ("bad.parquet", "bad.csv"):
+            made = table.assign(**change)
+            made.to_csv(name, index=False) if name == "bad.csv" else made.to_parquet(name)
+            answer = ltr(*FIT, "--data.validation", 0.2, "--data.path", name)
+            assert answer.code == 2
+            [last] = [x for x in answer.err.splitlines() if x.startswith("ltr fit: ")]
+            assert last.startswith(f"ltr fit: {name}: {message}")
+            assert "Traceback" not in answer.err
 
 
 @pytest.mark.parametrize("command", ["fit", "convert", "evaluate", "predict"])
