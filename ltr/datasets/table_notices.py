@@ -54,6 +54,8 @@ def warn_of_table(
     max_levels: int,
     features: Sequence[str] | None = None,
     categories: Sequence[str] | None = None,
+    *,
+    names_uses: bool = True,
 ) -> None:
     """Warn about the columns of a table in memory; see `warn_of_columns`."""
     distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
@@ -75,6 +77,7 @@ def warn_of_table(
         find_suspects(read, schema),
         max_levels,
         chosen=None not in (features, categories),
+        names_uses=names_uses,
     )
 
 
@@ -87,7 +90,8 @@ def warn_of_columns(
     suspects: Suspects,
     max_levels: int,
     *,
-    chosen: bool,
+    chosen: bool = False,
+    names_uses: bool = True,
 ) -> None:
     """Warn about columns that are not used, and columns that should probably not be used.
 
@@ -107,6 +111,8 @@ def warn_of_columns(
         max_levels: see `Schema.fit_levels`.
         chosen: whether the user has named both the features and the categories, so that the other
             columns are left out on purpose.
+        names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
+            the advice is to change the table.
     """
     used, indexes = {*schema.columns}, index_columns(columns)
     told = []
@@ -119,14 +125,16 @@ def warn_of_columns(
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
     read = [name for name in schema.dates if not is_date(columns.field(name).type)]
     if read and not chosen:
+        name_them = "name them in categories, or " if names_uses else ""
         told.append(
-            f"dates, by their text: {', '.join(read)} (name them in categories, or make them "
-            "categorical, to keep the text)"
+            f"dates, by their text: {', '.join(read)} ({name_them}make them categorical, to keep "
+            "the text)"
         )
     for name, count in left.items():
+        name_it = "name it in categories, or " if names_uses else ""
         told.append(
             f"{name} is left out, with {count} different texts in {rows} rows: a name, not a "
-            "category (name it in categories, or make it categorical, to use it)"
+            f"category ({name_it}make it categorical, to use it)"
         )
     for name, count in distinct.items():
         if count > max_levels:
@@ -136,8 +144,9 @@ def warn_of_columns(
             )
     copies = dict.fromkeys(suspects.of_qid, "qid")
     copies |= dict.fromkeys(suspects.of_label, "label")
+    advice = "name the others in features or categories" if names_uses else "drop it from X"
     for name, key in copies.items() if suspects.rows > FEW else ():
-        told.append(f"{name} equals the {key} (name the others in features or categories)")
+        told.append(f"{name} equals the {key} ({advice})")
     for name in suspects.unique if suspects.rows > _MANY else ():
         if name not in copies:
             told.append(
