@@ -13,11 +13,12 @@ from ltr.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_chunks
 from ltr.datasets.letor import LetorReader, Watch, refuse_return
 from ltr.datasets.qids import SeenQids
+from ltr.datasets.schema import no_column
 from ltr.datasets.splits import check_one_split
 from ltr.datasets.store import LOCK, Store, is_store
 from ltr.datasets.store_writer import SHARD_BYTES, TEMPORARY, StoreWriter, is_written, locked
 from ltr.datasets.stored_lists import StoredLists, open_store
-from ltr.datasets.table_files import find_files, kind_of_file
+from ltr.datasets.table_files import column_names, find_files, kind_of_file, naming
 from ltr.datasets.table_scan import scan_table
 from ltr.datasets.table_stream import RowStream
 from ltr.files import check_path
@@ -120,7 +121,8 @@ def convert(
         made_of = letor_source(reader)
     else:
         if qid is None:
-            raise ValueError("qid must name a column of the table, got None")
+            with naming(path):
+                raise no_column("qid", None, column_names(path))
         columns = {
             key: value if value is None or isinstance(value, str) else list(value)
             for key, value in named.items()

@@ -79,7 +79,8 @@ class ListDataModule(SplitDataModule):
         splits, requires its own split here. In later stages the loaders check for it.
 
         Raises:
-            ValueError: a split that the first stage needs is missing, or the data are invalid.
+            ValueError: a split that the first stage needs is missing, the data are invalid, or all
+                labels to train on are equal.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -93,6 +94,8 @@ class ListDataModule(SplitDataModule):
                     rank_zero_info(f"{name}: {data.summary()}")
             for split in _NEEDED.get(stage or "", ()):
                 self.dataset(split)
+            if stage == "fit":
+                self.refuse_equal_labels(self.splits["train"])
 
     def fit_transform(self, train: ListDataset) -> None:
         """Fit the transform on the training lists.
@@ -104,6 +107,23 @@ class ListDataModule(SplitDataModule):
         train = train.to_fit()
         numbers = train.features, train.categories
         fit_documents(self.feature_transform, *numbers, train.labels, train.offsets)
+
+    def refuse_equal_labels(self, train: ListDataset, what: str = "labels") -> None:
+        """Raise an error if all training labels are equal.
+
+        Args:
+            train: the training lists; without labels nothing happens.
+            what: the labels, as the error names them.
+        """
+        if not train.has_labels:
+            return
+        for labels in (train.to_fit().labels, train.labels):  # a sample tells most
+            if not len(labels) or labels.min() < labels.max():
+                return
+        raise ValueError(
+            f"{what} must not all be equal, got {labels[0]:g} in all {len(labels)} documents of "
+            "the training lists: there is nothing to learn"
+        )
 
     def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
         """Return which queries to hold out for validation, bool (queries,), and print their number.

@@ -42,8 +42,12 @@ class SeenQids:
     def add(self, qids: Sequence[bytes]) -> bool:
         """Add the qids of the next lists; return whether one of them occurred before."""
         names = qids if self._spelling else [spelled_alike(qid) for qid in qids]
-        hashes = np.unique(np.fromiter(map(hash, names), np.int64, len(names)))
-        again = len(hashes) < len(names) or any(
+        return self.add_numbers(np.fromiter(map(hash, names), np.int64, len(names)))
+
+    def add_numbers(self, numbers: np.ndarray) -> bool:
+        """Do the same with whole numbers, int64 (n,), instead of names and their hashes."""
+        hashes = np.unique(numbers)
+        again = len(hashes) < len(numbers) or any(
             (known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes).any()
             for known in (self._known, *self._recent)
             if len(known)

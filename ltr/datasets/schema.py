@@ -11,8 +11,16 @@ import pyarrow as pa
 
 from ltr.arrays import check_columns, pc
 from ltr.datasets.dates import DateFinder, Zone, is_date, zone_of
+from ltr.datasets.whole_numbers import RoundedNumbers
+from ltr.names import close_matches
 
 CategoryKind = Literal["string", "number", "boolean"]
+
+FEW = 20
+"""A table with at most this many rows is too small to tell what its columns are."""
+
+_UNIQUE = 0.8
+"""Text with more different values than this share of the rows has nearly one per row."""
 
 _KEYS = ("qid", "label", "weight", "position", "group", "doc_id")
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
@@ -113,13 +121,15 @@ class Schema:
             features: the columns of numbers, embeddings or dates. Default: all other columns of
                 numbers, of dates, of missing values only, and of fixed-size lists of numbers.
             categories: the columns of categories. Default: all other columns that are categorical
-                (Arrow's dictionaries), text or boolean. By default the index of a pandas frame is
-                neither; in files it is known from pandas' metadata.
+                (Arrow's dictionaries), text or boolean, without text that has nearly one value per
+                row. By default the index of a pandas frame is neither; in files it is known from
+                pandas' metadata.
 
         Raises:
             ValueError: a column is missing, is named twice, or has the wrong type for its use; some
                 dates of a column have a time zone and others have none; a date is not from
-                0001-01-01 to 9999-12-31; or there is neither a feature nor a category.
+                0001-01-01 to 9999-12-31; a feature has whole numbers that are lost in float32 (see
+                `RoundedNumbers`); or there is neither a feature nor a category.
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
         keys |= {"group": group, "doc_id": doc_id}
@@ -128,10 +138,7 @@ class Schema:
         given: dict[str, str] = {}
         for argument, name in uses:
             if name not in kinds:
-                raise ValueError(
-                    f"{argument} must name a column of the table, got {name!r}: the columns "
-                    f"are {shown_names(table.column_names)}"
-                )
+                raise no_column(argument, name, table.column_names)
             if name in given:
                 raise ValueError(
                     f"a column must have one use, got {name!r} as {given[name]} and as {argument}"
@@ -152,6 +159,7 @@ class Schema:
             features = [one for one in free if kinds[one] in wanted]
             if categories is None:
                 features = [x for x in features if x in dates or not is_categorical(x)]
+        left: dict[str, int] = {}
         if categories is None:
             wanted = ("string", "boolean")
             # a categorical column is a category, even if its values are numbers
@@ -161,6 +169,8 @@ class Schema:
                 for one in free
                 if one not in named and (kinds[one] in wanted or is_categorical(one))
             ]
+            left = names_of_rows(table, [x for x in categories if not is_categorical(x)])
+            categories = [one for one in categories if one not in left]
         for name in features:
             if kinds[name] not in ("number", "boolean", "embedding", "missing", "date"):
                 raise ValueError(
@@ -174,10 +184,14 @@ class Schema:
                     "a category must be text, numbers or booleans, got column "
                     f"{name!r} of type {table.schema.field(name).type}"
                 )
+        numbers = RoundedNumbers([name for name in features if name not in dates])
+        numbers.add(table)
+        numbers.check()
         if not features and not categories:
             raise ValueError(
                 "a table must have a feature or a category besides the columns "
                 f"{shown_names(list(given))}, got {shown_names(table.column_names)}"
+                + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
             )
         return cls(
             **keys,  # pyright: ignore[reportArgumentType]
@@ -445,10 +459,47 @@ def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column of categories as text; a NaN is missing."""
     column = without_codes(column)
-    if kind_of(column.type) == "number":  # 3 and 3.0 are one level
-        column = column.cast(pa.float64())
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
-    return column.cast(pa.string())
+    if kind_of(column.type) != "number":
+        return column.cast(pa.string())
+    floats = column.cast(pa.float64(), safe=False)  # 3 and 3.0 are one level
+    text = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats).cast(pa.string())
+    if pa.types.is_integer(column.type):  # float64 has one value for some larger ones
+        text = pc.if_else(pc.less(pc.abs(floats), 2.0**53), text, column.cast(pa.string()))
+    return text
+
+
+def names_of_rows(table: pa.Table, columns: Sequence[str]) -> dict[str, int]:
+    """Return which columns of text have nearly one value per row, and how many values.
+
+    Such a column is a name or a title, not a category.
+
+    >>> table = pa.table({"title": [f"film {i}" for i in range(30)], "shop": list("abc") * 10})
+    >>> names_of_rows(table, ["title", "shop"])
+    {'title': 30}
+    """
+    texts = [name for name in columns if kind_of(table.schema.field(name).type) == "string"]
+    counts = {name: pc.count_distinct(as_text(table.column(name))).as_py() for name in texts}
+    return {name: n for name, n in counts.items() if are_names(n, table.num_rows)}
+
+
+def are_names(distinct: int, rows: int) -> bool:
+    """Return whether text with so many different values has nearly one per row."""
+    return rows > FEW and distinct > _UNIQUE * rows
+
+
+def no_column(argument: str, name: str | None, names: Collection[str]) -> ValueError:
+    """Return the error for an argument that names no column of a table.
+
+    >>> str(no_column("qid", "quer", ["query", "price"]))
+    "qid must name a column of the table, got 'quer': the columns are 'query', 'price' (did you \
+mean 'query'?)"
+    """
+    close = close_matches(argument if name is None else name, names)
+    hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+    return ValueError(
+        f"{argument} must name a column of the table, got {name!r}: the columns are "
+        f"{shown_names(names)}{hint}"
+    )
 
 
 def count_levels(column: pa.ChunkedArray) -> dict[str, int]:

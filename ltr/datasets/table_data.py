@@ -23,9 +23,9 @@ from ltr.datasets.list_tables import (
     with_schema,
 )
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema
+from ltr.datasets.schema import Schema, no_column
 from ltr.datasets.stored_lists import StoredLists
-from ltr.datasets.table_files import load_columns, load_table, naming
+from ltr.datasets.table_files import column_names, load_columns, load_table, naming
 from ltr.datasets.table_notices import warn_of_table
 from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
@@ -161,7 +161,8 @@ class TableDataModule(ListDataModule):
         """Read the tables to train and validate on; others are read when a loader needs them.
 
         Raises:
-            ValueError: a table or a column is missing, or the data are invalid.
+            ValueError: a table or a column is missing, the data are invalid, or all labels to
+                train on are equal.
         """
         if stage in ("fit", None) and "train" not in self.splits:
             self._setup_fit()
@@ -274,6 +275,8 @@ class TableDataModule(ListDataModule):
             self.splits["val"] = held
         self.schema = schema
         self.num_features = schema.num_features
+        with naming(source):
+            self.refuse_equal_labels(train, f"column {schema.label!r}: labels")
         if held is None:
             self._load("val")
         self.fit_transform(train)
@@ -285,7 +288,8 @@ class TableDataModule(ListDataModule):
         given = self.schema
         for key in ("qid", "label"):
             if given is None and self.uses[key] is None:
-                raise ValueError(f"{key} must name a column of the table, got None")
+                with naming(source):
+                    raise no_column(key, None, column_names(source))
         if given is None:
             text = {name for name in (self.uses["qid"], self.uses["doc_id"]) if name is not None}
             table = load_table(source, text | {*(self.categories or ())})
@@ -307,8 +311,9 @@ class TableDataModule(ListDataModule):
                 schema = schema.fit_levels(train, self.max_levels)
             data = read_table(table, schema, missing=self.missing)
         if given is None:
-            chosen = None not in (self.features, self.categories)
-            rank_zero_only(warn_of_table)(table, schema, self.max_levels, chosen=chosen)
+            rank_zero_only(warn_of_table)(
+                table, schema, self.max_levels, self.features, self.categories
+            )
         if out is None:
             return schema, data, None
         return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))

@@ -101,6 +101,13 @@ def load_columns(
     return _with_rows(table.select(used), source), [name for name in names if name not in known]
 
 
+def column_names(source: Any) -> list[str]:
+    """Return the names of a table's columns; see `load_table`."""
+    if isinstance(source, str | PathLike):
+        return TableFiles(Path(source).expanduser()).schema.names
+    return _from_memory(source).column_names
+
+
 class TableFiles:
     """CSV or Parquet files with the same columns, read as one table.
 
@@ -450,7 +457,9 @@ def naming_damage() -> Iterator[None]:
     """Raise an error that says that a file is not a table, instead of Arrow's errors."""
     try:
         yield
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # the disk's own error
+            raise
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
 
 

@@ -2,35 +2,83 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.dates import is_date
-from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of, without_codes
+from ltr.datasets.qids import SeenQids
+from ltr.datasets.schema import (
+    FEW,
+    Schema,
+    count_levels,
+    index_columns,
+    kind_of,
+    names_of_rows,
+    without_codes,
+)
+from ltr.datasets.table_files import ROWS
 from ltr.datasets.text_types import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
-_UNIQUE = 0.8
-"""A notice names text columns with more different values than this share of the rows."""
+_MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
+_FIRST = 64  # rows, which tell most
 
-_FEW = 20  # tables of up to this many rows get no notice
+Read = Callable[[Sequence[str], int], Iterable[pa.Table]]
+"""Yields the rows of some columns of a table, at most so many at a time."""
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Columns that should probably not be features or categories.
+
+    Attributes:
+        rows: of the table; only up to the row after which no column was a suspect.
+        of_qid: those that equal the qid in all rows.
+        of_label: those that equal the label in all rows.
+        unique: features with a different whole number in each row.
+    """
+
+    rows: int
+    of_qid: Sequence[str]
+    of_label: Sequence[str]
+    unique: Sequence[str]
 
 
 def warn_of_table(
     table: pa.Table,
     schema: Schema,
     max_levels: int,
+    features: Sequence[str] | None = None,
+    categories: Sequence[str] | None = None,
     *,
-    chosen: bool = False,
     names_uses: bool = True,
 ) -> None:
     """Warn about the columns of a table in memory; see `warn_of_columns`."""
     distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
-    copies = copies_of_qid(table, schema.qid)
-    found = table.schema, schema, table.num_rows, distinct, copies, max_levels
-    warn_of_columns(*found, chosen=chosen, names_uses=names_uses)
+    left: dict[str, int] = {}
+    if categories is None:
+        out = {*schema.columns} | index_columns(table.schema)
+        left = names_of_rows(table, [name for name in table.column_names if name not in out])
+
+    def read(columns: Sequence[str], rows: int) -> Iterable[pa.Table]:
+        chosen = table.select(columns)
+        return (chosen.slice(start, rows) for start in range(0, table.num_rows, rows))
+
+    warn_of_columns(
+        table.schema,
+        schema,
+        table.num_rows,
+        distinct,
+        left,
+        find_suspects(read, schema),
+        max_levels,
+        chosen=None not in (features, categories),
+        names_uses=names_uses,
+    )
 
 
 def warn_of_columns(
@@ -38,7 +86,8 @@ def warn_of_columns(
     schema: Schema,
     rows: int,
     distinct: Mapping[str, int],
-    copies: Sequence[str],
+    left: Mapping[str, int],
+    suspects: Suspects,
     max_levels: int,
     *,
     chosen: bool = False,
@@ -47,16 +96,18 @@ def warn_of_columns(
     """Warn about columns that are not used, and columns that should probably not be used.
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
-    index of a pandas frame; text that looks like dates; text with nearly one value per row; a
-    feature or category that equals the qid; and categories with more levels than codes. The warning
-    points to the first line outside of this package and its libraries.
+    index of a pandas frame; text that looks like dates; text with nearly one value per row, which
+    is left out; a feature or category that equals the qid or the label; a feature with a different
+    whole number in each row; and categories with more levels than codes. The warning points to the
+    first line outside of this package and its libraries.
 
     Args:
         columns: of the table, with their types.
         schema: how they are used.
         rows: of the table.
         distinct: the number of different values of each category.
-        copies: the columns that equal the qid in all rows.
+        left: the columns of text that were left out, with the number of their different values.
+        suspects: see `find_suspects`.
         max_levels: see `Schema.fit_levels`.
         chosen: whether the user has named both the features and the categories, so that the other
             columns are left out on purpose.
@@ -64,7 +115,7 @@ def warn_of_columns(
             the advice is to change the table.
     """
     used, indexes = {*schema.columns}, index_columns(columns)
-    told, drop = [], "drop it from X"
+    told = []
     unused = [
         field
         for field in columns
@@ -79,53 +130,101 @@ def warn_of_columns(
             f"dates, by their text: {', '.join(read)} ({name_them}make them categorical, to keep "
             "the text)"
         )
+    for name, count in left.items():
+        name_it = "name it in categories, or " if names_uses else ""
+        told.append(
+            f"{name} is left out, with {count} different texts in {rows} rows: a name, not a "
+            f"category ({name_it}make it categorical, to use it)"
+        )
     for name, count in distinct.items():
-        if schema.categories[name].kind == "string" and count > _UNIQUE * rows and rows > _FEW:
-            advice = "name it as doc_id, or name the others in categories" if names_uses else drop
-            told.append(
-                f"{name} has {count} different texts in {rows} rows: a name, not a category "
-                f"({advice})"
-            )
-        elif count > max_levels:
+        if count > max_levels:
             told.append(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
                 "others count as missing (max_levels)"
             )
-    for name in copies:
-        if name in used - {schema.qid} and rows > _FEW:
-            advice = "name the others in features or categories" if names_uses else drop
-            told.append(f"{name} equals the qid ({advice})")
+    copies = dict.fromkeys(suspects.of_qid, "qid")
+    copies |= dict.fromkeys(suspects.of_label, "label")
+    advice = "name the others in features or categories" if names_uses else "drop it from X"
+    for name, key in copies.items() if suspects.rows > FEW else ():
+        told.append(f"{name} equals the {key} ({advice})")
+    for name in suspects.unique if suspects.rows > _MANY else ():
+        if name not in copies:
+            told.append(
+                f"{name} has a different whole number in each of the {suspects.rows} rows: leave "
+                "it out if it is an identifier"
+            )
     if told:
         _warn_caller("columns of the table: " + "; ".join(told))
 
 
-def copies_of_qid(table: pa.Table, qid: str) -> list[str]:
-    """Return the columns besides the qid that equal it in all rows, as text or as numbers.
+def find_suspects(read: Read, schema: Schema) -> Suspects:
+    """Return the columns that should probably not be features or categories.
 
-    There are none if all rows have the same qid.
+    The whole table is read only for columns that the first rows do not clear.
 
-    >>> copies_of_qid(pa.table({"q": ["07", "8"], "x": [7.0, 8.0], "y": [7, 9]}), "q")
-    ['x']
+    >>> table = pa.table({"q": ["07", "8"], "y": [2, 1], "x": [7.0, 8.0], "z": [2.0, 1.0]})
+    >>> schema = Schema.infer(table, qid="q", label="y")
+    >>> find_suspects(lambda columns, rows: [table], schema)
+    Suspects(rows=2, of_qid=['x'], of_label=['z'], unique=[])
     """
-    names = table.column(qid).cast(pa.string())
-    if pc.count_distinct(names).as_py() < 2:
-        return []
-    numbers = parsed(names, pa.float64())
+    keys = [key for key in (schema.qid, schema.label) if key is not None]
+    copies = {key: [*schema.features, *schema.categories] for key in keys}
+    unique, rows = [*schema.features], 0
+    varying: set[str] = set()
+    for size in (_FIRST, ROWS):
+        first: dict[str, Any] = {}
+        seen = {name: SeenQids() for name in unique}
+        names = dict.fromkeys([*keys, *unique, *(x for found in copies.values() for x in found)])
+        rows = 0
+        for table in read([*names], size):
+            rows += table.num_rows
+            for key in [key for key in keys if copies[key]]:
+                column = without_codes(table.column(key))
+                known = first.setdefault(key, column[0])
+                if key not in varying and pc.any(pc.not_equal(column, known)).as_py():
+                    varying.add(key)
+                copies[key] = _equal_columns(table, key, copies[key])
+            unique = [name for name in unique if _is_new(table.column(name), seen[name])]
+            if size == _FIRST or not (unique or any(copies.values())):
+                break
+    found = [copies[key] if key in varying else [] for key in keys]
+    return Suspects(rows, found[0], found[1] if len(found) > 1 else [], unique)
+
+
+def _equal_columns(table: pa.Table, key: str, names: Sequence[str]) -> list[str]:
+    """Return which columns equal another one in all rows, as text or as numbers."""
+    texts = without_codes(table.column(key)).cast(pa.string())
+    numbers = _as_floats(table.column(key))
     found = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
+    for name in names:
+        column = without_codes(table.column(name))
         kind = kind_of(column.type)
-        if name == qid or kind not in ("number", "string"):
-            continue
-        column = without_codes(column)
         same: object = False
         if kind == "string":
-            same = pc.all(pc.equal(column.cast(pa.string()), names), skip_nulls=False).as_py()
-        elif numbers is not None:
-            column = column.cast(pa.float64(), safe=False)
-            same = pc.all(pc.equal(column, numbers), skip_nulls=False).as_py()
+            same = pc.all(pc.equal(column.cast(pa.string()), texts), skip_nulls=False).as_py()
+        elif kind in ("number", "boolean") and numbers is not None:
+            same = pc.all(pc.equal(_as_floats(column), numbers), skip_nulls=False).as_py()
         if same:
             found.append(name)
     return found
+
+
+def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return numbers, booleans or the text of numbers as float64; None for other values."""
+    column = without_codes(column)
+    kind = kind_of(column.type)
+    if kind == "string":
+        return parsed(column.cast(pa.string()), pa.float64())
+    if kind == "boolean":
+        column = column.cast(pa.uint8())
+    return column.cast(pa.float64(), safe=False) if kind in ("boolean", "number") else None
+
+
+def _is_new(column: pa.ChunkedArray, seen: SeenQids) -> bool:
+    """Add the next whole numbers of a column; return whether none has occurred before."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return False
+    return not seen.add_numbers(column.cast(pa.int64(), safe=False).to_numpy())
 
 
 def _described(field: pa.Field, indexes: set[str]) -> str:

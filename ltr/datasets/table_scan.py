@@ -1,6 +1,7 @@
 """Find the schema of a table that does not fit into memory, in passes over its files."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pyarrow as pa
 from ltr.arrays import check_columns
 from ltr.datasets.dates import TYPES, DateFinder, Zone, is_date
 from ltr.datasets.qids import check_spelling
-from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of
+from ltr.datasets.schema import Schema, are_names, count_levels, index_columns, kind_of
 from ltr.datasets.table_files import ROWS, TableFiles, naming
-from ltr.datasets.table_notices import copies_of_qid, warn_of_columns
+from ltr.datasets.table_notices import Read, find_suspects, warn_of_columns
 from ltr.datasets.text_types import TextTypes, typed
+from ltr.datasets.whole_numbers import RoundedNumbers
 
 MOST_LEVELS = 1 << 20
 """Of a category with more levels, those that are rare so far are forgotten while it is counted."""
@@ -48,17 +50,38 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
             one.with_type(TYPES[dates[one.name][0]]) if one.name in dates else one
             for one in columns
         ]
-        schema = Schema.infer(pa.schema(known, columns.metadata).empty_table(), **uses)
-        widths = {name: width for name, (_, width) in dates.items() if name in schema.dates}
-        schema = replace(schema, features={**schema.features, **widths})
+        schema = _infer(pa.schema(known, columns.metadata), dates, uses)
         if kind_of(columns.field(schema.qid).type) == "string":
             check_spelling(lambda: files.texts(schema.qid), schema.qid)
-        counts, rows = _count_levels(files, schema, types)
-        distinct = {name: len(found) for name, found in counts.items()}
-        copies = _find_copies(files, schema, types)
+
+        def read(columns: Sequence[str], rows: int) -> Iterable[pa.Table]:
+            chunks = (table for _, table in files.chunks(columns, rows))
+            return chunks if types is None else (typed(table, types) for table in chunks)
+
+        _check_numbers(read, schema)
+        counts, rows = _count_levels(read, schema)
+        left: dict[str, int] = {}
+        if uses["categories"] is None:
+            texts = [name for name in counts if kind_of(columns.field(name).type) == "string"]
+            texts = [x for x in texts if not pa.types.is_dictionary(columns.field(x).type)]
+            left = {x: len(counts[x]) for x in texts if are_names(len(counts[x]), rows)}
+        if left:
+            known = [one for one in known if one.name not in left]
+            schema = _infer(pa.schema(known, columns.metadata), dates, uses)
+        distinct = {name: len(counts[name]) for name in schema.categories}
+        suspects = find_suspects(read, schema)
         chosen = None not in (uses["features"], uses["categories"])
-        warn_of_columns(columns, schema, rows, distinct, copies, max_levels, chosen=chosen)
+        warn_of_columns(columns, schema, rows, distinct, left, suspects, max_levels, chosen=chosen)
         return schema.with_levels(counts, max_levels)
+
+
+def _infer(
+    columns: pa.Schema, dates: Mapping[str, tuple[Zone, int]], uses: dict[str, Any]
+) -> Schema:
+    """Return the schema of columns, without levels."""
+    schema = Schema.infer(columns.empty_table(), **uses)
+    widths = {name: width for name, (_, width) in dates.items() if name in schema.dates}
+    return replace(schema, features={**schema.features, **widths})
 
 
 def _find_types(files: TableFiles, uses: dict[str, Any]) -> dict[str, pa.DataType]:
@@ -91,15 +114,12 @@ def _find_dates(
     return finder.found()
 
 
-def _count_levels(
-    files: TableFiles, schema: Schema, types: dict[str, pa.DataType] | None
-) -> tuple[dict[str, Counter[str]], int]:
+def _count_levels(read: Read, schema: Schema) -> tuple[dict[str, Counter[str]], int]:
     """Return how often each value of each category occurs, and the number of rows."""
     counts = {name: Counter[str]() for name in schema.categories}
     rows = 0
-    for _, table in files.chunks([*counts]) if counts else ():
+    for table in read([*counts], ROWS) if counts else ():
         rows += table.num_rows
-        table = table if types is None else typed(table, types)
         for name, found in counts.items():
             found.update(count_levels(table.column(name)))
             if len(found) > MOST_LEVELS:
@@ -107,18 +127,17 @@ def _count_levels(
     return counts, rows
 
 
-def _find_copies(
-    files: TableFiles, schema: Schema, types: dict[str, pa.DataType] | None
-) -> list[str]:
-    """Return the columns that equal the qid in all rows.
+def _check_numbers(read: Read, schema: Schema) -> None:
+    """Raise an error for whole numbers that are lost in float32.
 
-    The whole table is read only for columns whose first rows equal the qid.
+    The whole table is read only for columns with such numbers in the first rows.
     """
-    copies = [*schema.features, *schema.categories]
-    for rows in (_FIRST, ROWS):
-        for _, table in files.chunks([schema.qid, *copies], rows):
-            table = table if types is None else typed(table, types)
-            copies = [name for name in copies_of_qid(table, schema.qid) if name in copies]
-            if rows == _FIRST or not copies:
+    names = [name for name in schema.features if name not in schema.dates]
+    for whole in (False, True):
+        numbers = RoundedNumbers(names)
+        for table in read(names, ROWS) if names else ():
+            numbers.add(table)
+            if not whole:
                 break
-    return copies
+        names = [*numbers.suspects]
+    numbers.check()

@@ -8,7 +8,7 @@ import pyarrow as pa
 from ltr.arrays import pc
 from ltr.datasets.table_errors import RowError
 
-_TYPES = (pa.float64(), pa.bool_())
+_TYPES = (pa.int64(), pa.float64(), pa.bool_())
 _NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
 _HEAD = 64
 
@@ -16,9 +16,10 @@ _HEAD = 64
 class TextTypes:
     """Finds the types of columns of text from chunks of a table.
 
-    A column has numbers or booleans if all of its values are of that type, otherwise text. It has
-    the type null if it has no value. Blanks around a value do not count. If more than half of the
-    values of a column of text are numbers, it is an error.
+    A column has numbers or booleans if all of its values are of that type, otherwise text. Numbers
+    are int64 if all of them are whole and fit. It has the type null if it has no value. Blanks
+    around a value do not count. If more than half of the values of a column of text are numbers, it
+    is an error.
 
     Args:
         names: of all columns.
@@ -49,6 +50,8 @@ class TextTypes:
             if not values:
                 continue
             possible[:] = [dtype for dtype in possible if parsed(column, dtype) is not None]
+            if pa.int64() in possible and pa.float64() not in possible:  # such as 0x10
+                possible.remove(pa.int64())
             self._values[name] += values
             if pa.float64() in possible:
                 self._numbers[name] += values

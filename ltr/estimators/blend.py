@@ -298,7 +298,13 @@ class Blend(RankingEstimator):
         self._check()
         X = tables.with_rows(X)
         validate_data(self, X, y, skip_check_array=True)
+        tables.check_whole_numbers(X)
         train = _Lists.read(X, y, qid, group)
+        if train.labels.min() == train.labels.max():
+            raise ValueError(
+                f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
+                f"(n_samples={len(train.labels)}): there is nothing to learn"
+            )
         weights = None
         if sample_weight is not None:
             by_row = np.empty_like(train.codes)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import sklearn
 from scipy import sparse
@@ -12,6 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.datasets import ListDataset, Schema, load_table, read_table
 from ltr.datasets.query_splits import query_shares
+from ltr.datasets.whole_numbers import RoundedNumbers
 from ltr.losses import RankingLoss
 
 _ROUTING = (
@@ -59,6 +61,35 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     if reset:
         estimator.columns_ = columns
     return table.rename_columns(estimator.columns_)
+
+
+def check_whole_numbers(X: Any) -> None:
+    """Raise an error for a column of whole numbers that are lost in float32.
+
+    Args:
+        X: a table or an array.
+
+    Raises:
+        ValueError: there is such a column; the message names it.
+    """
+    if isinstance(X, pd.DataFrame):
+        series = [X.iloc[:, i] for i, one in enumerate(X.dtypes) if _is_narrow(one)]
+        columns = {str(one.name): pa.array(one, from_pandas=True) for one in series}
+    elif is_frame(X):
+        table = pa.table(X)
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+    elif X.ndim == 2 and _is_narrow(X.dtype):
+        columns = {f"x{i}": pa.array(X[:, i]) for i in range(X.shape[1])}
+    else:
+        return
+    numbers = RoundedNumbers(columns)
+    numbers.add(pa.table(columns))
+    numbers.check()
+
+
+def _is_narrow(dtype: Any) -> bool:
+    """Return whether a type holds numbers that Arrow has."""
+    return dtype.kind in "iuf" and dtype.itemsize <= 8
 
 
 def is_frame(X: Any) -> bool:

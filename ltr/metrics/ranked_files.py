@@ -222,15 +222,46 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
         if path.lower().endswith(".parquet"):
             with pyarrow.parquet.ParquetFile(path) as file:
                 table = file.read(columns=list(types))
-                table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
+            columns = {}
+            for name, dtype in types.items():
+                with _naming_numbers(name, types):
+                    columns[name] = table.column(name).cast(dtype)
+            table = pa.table(columns)
         else:
-            convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
-            table = pyarrow.csv.read_csv(path, convert_options=convert)
+            table = _read_csv(path, types)
     if not len(table):
         raise ValueError(f"{path}: the table must have at least one row, got none")
     for name in text:
         _refuse_missing(path, table, name, np.asarray(table.column(name).is_null()))
     return table
+
+
+def _read_csv(path: str, types: dict[str, pa.DataType]) -> pa.Table:
+    import pyarrow.csv
+
+    def read(names: Sequence[str]) -> pa.Table:
+        chosen = {name: types[name] for name in names}
+        convert = pyarrow.csv.ConvertOptions(column_types=chosen, include_columns=[*chosen])
+        return pyarrow.csv.read_csv(path, convert_options=convert)
+
+    try:
+        return read([*types])
+    except pa.ArrowInvalid:
+        for name in types:  # to name the column
+            with _naming_numbers(name, types):
+                read([name])
+        raise
+
+
+@contextmanager
+def _naming_numbers(name: str, types: dict[str, pa.DataType]) -> Iterator[None]:
+    """Name the column in an error of Arrow, if the column must have numbers."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        if types[name] != pa.float64():
+            raise
+        raise ValueError(f"column {name!r} must have numbers: {error}") from None
 
 
 def _column_names(path: str) -> list[str]:

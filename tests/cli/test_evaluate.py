@@ -248,7 +248,10 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
         (["t.csv", "--plot", "p.txt"], "--plot must end in .png, .svg, .pdf, got p.txt"),
         (["one.csv", "other.csv"], "at least 2 lists with a value in every model, got 1"),
-        (["word.csv"], "word.csv: In CSV column #2: "),
+        (["word.csv"], "word.csv: column 'score' must have numbers: In CSV column #2: "),
+        (["word.csv"], "invalid value 'high'"),
+        (["word.parquet"], "word.parquet: column 'score' must have numbers: "),
+        (["t.csv", "word.csv", "--score", "label", "--score", "score"], "column 'score' must have"),
         (["hole.csv"], "hole.csv, row 2: column 'score' must have a value in every row"),
         (["minus.csv"], "minus.csv, row 1: column 'label' must be >= 0, got -1"),
         (["void.csv"], "void.csv: the table must have at least one row, got none"),
@@ -273,6 +276,8 @@ def test_mistakes_are_one_line(ltr, files, args, message):
     Path("double.csv").write_text("qid,label,score,label\na,1,2,0\n")
     Path("blank.csv").write_text("")
     Path("fake.parquet").write_text("no parquet")
+    words = {"qid": ["a"], "label": [1], "score": ["high"]}
+    pq.write_table(pa.table(words), "word.parquet")
     answer = ltr("evaluate", *args)
     assert answer.code == 2
     assert answer.err.startswith("ltr evaluate: ")

@@ -272,8 +272,11 @@ def test_what_fit_needs(ltr, tmp_path, write_table):
     write_table(tmp_path / "train.csv", 60)
     options = ["--config", "table/smoke", "--data.path", "train.csv"]
     for more, message in (
-        (["--data.validation", 0.2], "qid must name a column of the table, got None"),
-        (["--data.qid", "query"], "label must name a column of the table, got None"),
+        (
+            ["--data.validation", 0.2],
+            "train.csv: qid must name a column of the table, got None: the columns are 'query', ",
+        ),
+        (["--data.qid", "query"], "label must name a column of the table, got None: the columns"),
         (
             ["--data.qid", "quer", "--data.label", "grade", "--data.validation", 0.2],
             "qid must name a column of the table, got 'quer'",
@@ -390,3 +393,47 @@ def test_a_table_with_categories_alone(ltr):
     scores = pd.read_csv("train.store.csv")["score"]
     exported = OnnxRanker("out/model.onnx").score(frame)
     np.testing.assert_allclose(exported, scores, rtol=1e-4, atol=1e-5)
+
+
+FIT = ("fit", "--config", "table/smoke", "--data.qid", "query", "--data.label", "grade")
+
+
+def test_columns_that_train_nothing_are_one_line(ltr, tmp_path, write_table):
+    write_table(tmp_path / "train.parquet", 60)
+    table = pd.read_parquet("train.parquet").drop(columns="sku")
+    for change, message in (
+        ({"user": 10**18 + np.arange(60)}, "column 'user': 1000000000000000000 and "),
+        ({"grade": 1}, "column 'grade': labels must not all be equal, got 1 in all "),
+    ):
+        for name in ("bad.parquet", "bad.csv"):
+            made = table.assign(**change)
+            made.to_csv(name, index=False) if name == "bad.csv" else made.to_parquet(name)
+            answer = ltr(*FIT, "--data.validation", 0.2, "--data.path", name)
+            assert answer.code == 2
+            [last] = [x for x in answer.err.splitlines() if x.startswith("ltr fit: ")]
+            assert last.startswith(f"ltr fit: {name}: {message}")
+            assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("command", ["fit", "convert", "evaluate", "predict"])
+def test_damaged_parquet_is_one_line(fitted, command):
+    table = pd.read_csv("new.csv").assign(score=0.5)
+    table.to_parquet("bad.parquet")
+    content = bytearray(Path("bad.parquet").read_bytes())
+    size = int.from_bytes(content[-8:-4], "little")  # of the description of the columns
+    content[-8 - size : -8] = bytes([255]) * size
+    Path("bad.parquet").write_bytes(content)
+    if command == "fit":
+        answer = fitted(*FIT, "--data.validation", 0.2, "--data.path", "bad.parquet")
+    elif command == "predict":
+        answer = predict(fitted, "bad.parquet", "scores.csv")
+    elif command == "convert":
+        answer = fitted("convert", "bad.parquet", "--out", "store", "--qid", "query")
+    else:
+        names = ("--qid", "query", "--label", "grade")
+        answer = fitted("evaluate", "bad.parquet", *names)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert answer.err.startswith(f"ltr {command}: ")
+    assert "bad.parquet: " in answer.err
+    assert "Traceback" not in answer.err

@@ -117,7 +117,7 @@ def test_folds(tmp_path: Path):
 
 
 def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, caplog):
-    text = "".join(f"1 qid:{i} 1:{i}\n" for i in range(40))
+    text = "".join(f"{i % 2} qid:{i} 1:{i}\n" for i in range(40))
     (tmp_path / "rank.train").write_text(text)
 
     def split(**options) -> tuple[list[str], list[str]]:
@@ -143,7 +143,8 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
     assert len(tested.splits["train"]) == 40
     (tmp_path / "test.txt").unlink()
     # a query stays on its side when there are more of them, and with a larger share
-    (tmp_path / "rank.train").write_text("".join(f"1 qid:{i} 1:{i}\n" for i in range(60, 0, -1)))
+    text = "".join(f"{i % 2} qid:{i} 1:{i}\n" for i in range(60, 0, -1))
+    (tmp_path / "rank.train").write_text(text)
     assert (
         {*val} - {"0"} <= {*split(validation=0.2, seed=3)[1]} <= {*split(validation=0.5, seed=3)[1]}
     )
@@ -156,7 +157,8 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
 
 
 def test_setup_keeps_the_argument(tmp_path: Path):
-    (tmp_path / "rank.train").write_text("".join(f"1 qid:{i} 1:{i}\n" for i in range(40)))
+    text = "".join(f"{i % 2} qid:{i} 1:{i}\n" for i in range(40))
+    (tmp_path / "rank.train").write_text(text)
     data = LetorDataModule(tmp_path)
     data.setup("fit")
     assert len(data.splits["val"]) > 0

@@ -57,7 +57,10 @@ def test_a_file_needs_no_names(caplog: pytest.LogCaptureFixture):
     assert np.isnan(train.features[:, 1]).sum() == len(train)  # NULL stays missing
     # the same queries as of a table: the hash is of the qid
     table = TableDataModule(
-        pd.DataFrame({"q": range(1, 31), "y": 0, "x": 1.0}), qid="q", label="y", validation=0.3
+        pd.DataFrame({"q": range(1, 31), "y": [0, 1, 2] * 10, "x": 1.0}),
+        qid="q",
+        label="y",
+        validation=0.3,
     )
     table.setup("fit")
     assert {*table.splits["val"].qids} == {*val.qids}
@@ -179,8 +182,8 @@ def test_what_cannot_be():
     Path("splits").mkdir()
     for name in ("train", "vali"):
         Path(f"splits/{name}.txt").write_text(lines(range(1, 4)))
-    Path("torn.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n1 qid:1 1:1\n")
-    frame = pd.DataFrame({"q": [1, 1, 2, 2, 3], "y": 1, "price": 1.0})
+    Path("torn.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
+    frame = pd.DataFrame({"q": [1, 1, 2, 2, 3], "y": [1, 0, 1, 0, 1], "price": 1.0})
     other = {"validation": 0.3, "qid": "q", "label": "y"}
     for path, options, message in (
         (

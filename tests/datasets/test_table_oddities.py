@@ -155,8 +155,9 @@ def test_columns_that_look_like_a_mistake_are_told_before_training(tmp_path: Pat
     for [said] in both:
         assert said == (
             "columns of the table: dates, by their text: day, at, zone (name them in categories, "
-            "or make them categorical, to keep the text); title has 60 different texts in 60 "
-            "rows: a name, not a category (name it as doc_id, or name the others in categories); "
+            "or make them categorical, to keep the text); title is left out, with 60 different "
+            "texts in 60 rows: a name, not a category (name it in categories, or make it "
+            "categorical, to use it); "
             "many has 40 levels: the 30 most frequent ones have a code, the others count as "
             "missing (max_levels); again equals the qid (name the others in features or "
             "categories)"
@@ -179,7 +180,8 @@ def test_a_sound_table_gives_no_warning(tmp_path: Path):
         told(lambda: fit(frame().assign(day=pd.Timestamp(0)), features=["price"], categories=[]))
         == []
     )
-    assert told(lambda: fit(frame().assign(level=frame()["grade"].astype("category")))) == []
+    level = ((frame()["grade"] + 1) % 3).astype("category")
+    assert told(lambda: fit(frame().assign(level=level))) == []
 
 
 def test_a_categorical_column_of_numbers_is_a_category():
@@ -327,3 +329,238 @@ def test_no_extension_of_duckdb_is_loaded(tmp_path: Path):
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "[(False, False)]\n"
+
+
+# 8: columns that no model can learn from, or learns the wrong thing from
+
+IDS = [10**18 + i for i in range(ROWS)]
+KINDS = ["pandas", "polars", "arrow", "csv", "parquet"]
+
+
+def source_of(kind: str, made: pd.DataFrame, folder: Path) -> Any:
+    """Return a frame as a table of another library, or as a file in a folder."""
+    if kind == "pandas":
+        return made
+    table = pa.Table.from_pandas(made, preserve_index=False)
+    if kind == "polars":
+        return pytest.importorskip("polars").from_arrow(table)
+    if kind == "arrow":
+        return table
+    path = folder / f"t.{kind}"
+    write = pa_csv.write_csv if kind == "csv" else pq.write_table
+    write(table, path)
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_numbers_that_are_one_in_float32_are_refused(tmp_path: Path, kind: str):
+    source = source_of(kind, frame().assign(user=IDS), tmp_path)
+    message = (
+        f"column 'user': {IDS[0]} and {IDS[1]} are one number in float32, the type of features, "
+        "and so are most others: make them text, subtract a constant, or leave the column out"
+    )
+    calls = [lambda: fit(source), lambda: fit(source, features=["price", "user"])]
+    if kind in ("csv", "parquet"):
+        message = f"{source}: {message}"
+        calls.append(lambda: convert(source, tmp_path / "s", qid="query", label="grade"))
+    for call in calls:
+        with pytest.raises(ValueError, match="float32") as caught:
+            call()
+        assert str(caught.value) == message
+    assert (
+        fit(source, features=["price"]).schema
+        == fit(frame(), features=["price"], categories=["shop"]).schema
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_numbers_beyond_float64_are_different_categories(tmp_path: Path, kind: str):
+    users = [IDS[i % 5] for i in range(ROWS)]
+    source = source_of(kind, frame().assign(user=users), tmp_path)
+    data = fit(source, categories=["user"])
+    assert data.schema is not None
+    assert data.schema.categories["user"].levels == tuple(map(str, IDS[:5]))
+    codes = data.splits["train"].categories
+    assert codes is not None
+    want = [IDS.index(users[row]) + 1 for row in data.splits["train"].rows]
+    assert codes[:, 0].tolist() == want
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_second_value_may_come_late(tmp_path: Path, kind: str):
+    """Two values that become one are refused, wherever in the files they are."""
+    rows = 40_000
+    made = frame(rows).assign(user=[10**18] * (rows - 1) + [10**18 + 1])
+    source = source_of(kind, made, tmp_path)
+    for call in (
+        lambda: fit(source),
+        lambda: convert(source, tmp_path / "s", qid="query", label="grade"),
+    ):
+        with pytest.raises(ValueError, match=f"'user': {10**18} and {10**18 + 1} are one num"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [1_700_000_000_000_000_000 + i * 525_600_000_000_000 for i in range(ROWS)],  # 6 days apart
+        [2**24 + 2 * i for i in range(ROWS)],  # exact
+        [i % 7 * 2**40 for i in range(ROWS)],
+        [10**18] * ROWS,
+        [None] * 30 + [10**18] * 30,
+        [i + 0.5 for i in range(ROWS)],
+        [1e18 + 0.5, 0.5] * 30,
+        [-(2**63)] + [2**63 - 1] * (ROWS - 1),
+        [16777217, 16777219, 16777221] * 20,  # 3 values, which become 2
+    ],
+)
+def test_whole_numbers_that_float32_tells_apart_are_features(tmp_path: Path, numbers: list[Any]):
+    table = pa.Table.from_pandas(frame(), preserve_index=False).append_column(
+        "at", pa.array(numbers)
+    )
+    pq.write_table(table, path := tmp_path / "t.parquet")
+    for source in (table, path):
+        assert fit(source).schema.features == {"price": 1, "at": 1}  # pyright: ignore
+    assert convert(path, tmp_path / "s", qid="query", label="grade").num_features == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grade", [0, 1])
+def test_labels_that_are_all_equal_are_refused(tmp_path: Path, kind: str, grade: int):
+    source = source_of(kind, frame().assign(grade=grade), tmp_path)
+    named = f"{source}: " if kind in ("csv", "parquet") else ""
+    message = (
+        f"{named}column 'grade': labels must not all be equal, got {grade} in all [0-9]+ documents "
+        "of the training lists: there is nothing to learn"
+    )
+    with pytest.raises(ValueError, match=message):
+        fit(source)
+    if named:
+        convert(source, tmp_path / "s", qid="query", label="grade")
+        data = TableDataModule(tmp_path / "s", validation=0.3)
+        with pytest.raises(ValueError, match="column 'grade': labels must not all be equal"):
+            data.setup("fit")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_of_the_label_is_told(tmp_path: Path, kind: str):
+    made = frame(300).sort_values("grade", ignore_index=True)  # the first rows are alike
+    made = made.assign(again=made["grade"] * 1.0, text=made["grade"].astype(str))
+    source = source_of(kind, made, tmp_path)
+    calls = [lambda: fit(source, categories=["text"])]
+    if kind in ("csv", "parquet"):
+        options = {"qid": "query", "label": "grade", "categories": ["text"]}
+        calls.append(lambda: convert(source, tmp_path / "s", **options))
+    for call in calls:
+        [said] = told(call)
+        for name in ("again", "text"):
+            assert f"{name} equals the label (name the others in features or categories)" in said
+    made.loc[299, "again"] = 0.5
+    [said] = told(lambda: fit(made, categories=["text"]))
+    assert "again" not in said
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_copy_of_the_qid_is_told_whatever_the_lengths_of_the_lists(tmp_path: Path, kind: str):
+    made = frame(600).assign(query=np.arange(600) // 100).drop(columns="shop")
+    source = source_of(kind, made.assign(again=made["query"]), tmp_path)
+    for call in (
+        lambda: fit(source),
+        lambda: convert(source, tmp_path / "s", qid="query", label="grade"),
+    ):
+        [said] = told(call)
+        assert "again equals the qid" in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_different_whole_number_in_each_row_is_told(tmp_path: Path, kind: str):
+    numbers = np.random.default_rng(1).permutation(1_000_000)[:1200]
+    made = frame(1200).assign(user=numbers, seen=np.r_[numbers[:-1], numbers[0]])
+    source = source_of(kind, made, tmp_path)
+    calls = [lambda: fit(source)]
+    if kind in ("csv", "parquet"):
+        calls.append(lambda: convert(source, tmp_path / "s", qid="query", label="grade"))
+    for call in calls:
+        assert told(call) == [
+            "columns of the table: user has a different whole number in each of the 1200 rows: "
+            "leave it out if it is an identifier"
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_with_a_value_per_row_is_left_out(tmp_path: Path, kind: str):
+    made = frame().assign(title=[f"title {i % 50}" for i in range(ROWS)])
+    source = source_of(kind, made, tmp_path)
+    store = tmp_path / "s"
+    options: dict[str, Any] = {"qid": "query", "label": "grade"}
+    schemas, said = [], []
+    said += told(lambda: schemas.append(fit(source).schema))
+    if kind in ("csv", "parquet"):
+        said += told(lambda: schemas.append(convert(source, store, **options).store.schema))
+    for schema, one in zip(schemas, said, strict=True):
+        assert [*schema.categories] == ["shop"]
+        assert "title is left out, with 50 different texts in 60 rows" in one
+    named = fit(source, categories=["title"])
+    assert named.schema is not None
+    assert len(named.schema.categories["title"].levels) == len(
+        {*made["title"][named.splits["train"].rows]}
+    )
+    assert told(lambda: fit(source, features=["price"], categories=["shop"])) == []
+
+
+def test_text_with_a_value_per_row_may_be_made_categorical():
+    made = frame().assign(title=pd.Categorical([f"title {i}" for i in range(ROWS)]))
+    data = fit(made)
+    assert data.schema is not None
+    assert [*data.schema.categories] == ["shop", "title"]
+
+
+def test_a_table_of_names_alone_has_no_feature(tmp_path: Path):
+    made = frame()[["query", "grade"]].assign(title=[f"title {i}" for i in range(ROWS)])
+    made.to_csv(path := tmp_path / "t.csv", index=False)
+    for call in (
+        lambda: fit(path),
+        lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
+    ):
+        with pytest.raises(ValueError, match="must have a feature or a category besides"):
+            call()
+
+
+# 9: damaged Parquet, and names that no column has
+
+
+def damaged(path: Path) -> None:
+    """Overwrite the description of the columns at the end of a Parquet file."""
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[-8:-4], "little")
+    content[-8 - size : -8] = bytes([255]) * size
+    path.write_bytes(content)
+
+
+def test_damaged_parquet_is_named(tmp_path: Path):
+    frame().to_parquet(path := tmp_path / "t.parquet", index=False)
+    damaged(path)
+    for call in (
+        lambda: load_table(path),
+        lambda: fit(path),
+        lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
+        lambda: [*RowStream(path, Schema("query", features={"price": 1}))],
+    ):
+        with pytest.raises(ValueError, match=r"t\.parquet: not a table: .*deserialize thrift"):
+            call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_no_column_has_lists_the_columns(tmp_path: Path, kind: str):
+    source = source_of(kind, frame(), tmp_path)
+    columns = "the columns are 'query', 'grade', 'price', 'shop'"
+    for options, message in (
+        ({"qid": "quer"}, rf"got 'quer': {columns} \(did you mean 'query'\?\)"),
+        ({"qid": None}, f"qid must name a column of the table, got None: {columns}$"),
+        ({"label": None}, f"label must name a column of the table, got None: {columns}$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(source, **options)
+    if kind in ("csv", "parquet"):
+        with pytest.raises(ValueError, match=f"{source}: qid must name .*got None: {columns}$"):
+            convert(source, tmp_path / "s", label="grade")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.linear_model import Ridge
 
 from ltr.datasets import NoTransform
 from ltr.estimators import Blend, NeuralRanker
@@ -210,7 +211,8 @@ def test_advice_names_nothing_that_a_ranker_does_not_have():
         quick().fit(X, LABELS, qid=QID)
     assert str(caught[0].message) == (
         "columns of the table: dates, by their text: day (make them categorical, to keep the "
-        "text); name has 60 different texts in 60 rows: a name, not a category (drop it from X); "
+        "text); name is left out, with 60 different texts in 60 rows: a name, not a category "
+        "(make it categorical, to use it); "
         "again equals the qid (drop it from X)"
     )
 
@@ -348,3 +350,76 @@ def test_a_prediction_refuses_what_training_refuses(blended: bool):
     ):
         with pytest.raises(ValueError, match=message):
             ranker.predict(X)
+
+
+def as_kind(frame: pd.DataFrame, kind: str):
+    """Return a frame as a table of another library, or its numbers as an array."""
+    if kind == "polars":
+        return pytest.importorskip("polars").from_pandas(frame)
+    if kind == "arrow":
+        return pa.Table.from_pandas(frame)
+    return frame.to_numpy() if kind == "array" else frame
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "array"])
+@pytest.mark.parametrize("blended", [False, True])
+def test_whole_numbers_that_are_one_in_float32_are_refused(kind: str, blended: bool):
+    frame = pd.DataFrame({"stock": np.arange(80), "user": 10**18 + np.arange(80)})
+    ranker = Blend([Ridge()], verbose=0) if blended else quick()
+    name = "x1" if kind == "array" else "user"
+    message = f"column '{name}': {10**18} and {10**18 + 1} are one number in float32, .* make them"
+    with pytest.raises(ValueError, match=message):
+        ranker.fit(as_kind(frame, kind), np.arange(80) % 3, qid=np.arange(80) // 4)
+
+
+@pytest.mark.parametrize("blended", [False, True])
+def test_a_prediction_takes_whole_numbers_that_training_took(blended: bool):
+    """Two neighboring moments are one number in float32, also among those of training."""
+    day = 24 * 3600 * 10**9
+    frame = pd.DataFrame({"at": 1_700_000_000 * 10**9 + day * np.arange(80)})
+    ranker = Blend([Ridge()], verbose=0) if blended else quick()
+    ranker.fit(frame, np.arange(80) % 3, qid=np.arange(80) // 4)
+    same = ranker.predict(pd.DataFrame({"at": frame["at"][0] + np.arange(2)}))
+    assert same[0] == pytest.approx(same[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("blended", [False, True])
+def test_a_column_that_is_infinite_throughout_is_refused_as_such(blended: bool):
+    ranker = Blend([quick()], verbose=0) if blended else quick()
+    with pytest.raises(ValueError, match="column 'c': must be finite in float32, got inf"):
+        ranker.fit(table(c=np.inf), LABELS, qid=QID)
+
+
+def test_a_copy_of_the_label_and_an_identifier_are_told():
+    rows = 1200
+    grade = np.arange(rows) % 3
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(10**6)[:rows]
+    frame = pd.DataFrame({"x": rng.normal(size=rows), "user": numbers, "again": grade})
+    with pytest.warns(UserWarning, match="columns of the table") as caught:
+        quick().fit(frame, grade, qid=np.arange(rows) // 4)
+    [said] = [str(one.message) for one in caught if "columns of" in str(one.message)]
+    assert said == (
+        "columns of the table: again equals the label (drop it from X); user has a different whole "
+        "number in each of the 1200 rows: leave it out if it is an identifier"
+    )
+
+
+def test_text_with_a_value_per_row_is_left_out():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=80), "title": [f"title {i}" for i in range(80)]})
+    grade, qid = np.arange(80) % 3, np.arange(80) // 4
+    ranker = quick()
+    with pytest.warns(UserWarning, match="title is left out, with 80 different texts in 80 rows"):
+        ranker.fit(frame, grade, qid=qid)
+    assert [*ranker.schema_.features], [*ranker.schema_.categories] == (["x"], [])
+    without = quick().fit(frame[["x"]], grade, qid=qid)
+    assert (ranker.predict(frame) == without.predict(frame[["x"]])).all()
+    categorical = frame.astype({"title": "category"})
+    assert "title" in ranker.fit(categorical, grade, qid=qid).schema_.categories
+
+
+def test_a_blend_refuses_labels_that_are_all_equal():
+    rows = np.arange(40)
+    with pytest.raises(ValueError, match="y must not be the same everywhere, got 2 in all rows"):
+        Blend([Ridge()], verbose=0).fit(rows[:, None], rows * 0 + 2, qid=rows // 4)
