@@ -15,9 +15,10 @@ import pytrec_eval
 import torch
 
 from ltr.cli import evaluate
-from ltr.metrics import MAP, NDCG, named, ranked_files
+from ltr.metrics import MAP, NDCG, named
 from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
+from ltr.reports import ranked_files
 
 FAST = ("--resamples", "200")
 OF_RUN = ("a.run", "--qrels", "qrels.txt", "--metrics")

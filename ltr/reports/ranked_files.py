@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ltr.metrics import RankingMetrics
-from ltr.metrics.documents import Documents, repeated_name, run_documents, table_documents
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
+from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _CHUNK = 1 << 22  # positions of a padded chunk of lists; this bounds the memory

@@ -10,9 +10,9 @@ import numpy as np
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.gains import Gain
 from ltr.metrics.compare import Comparison, Interval, Test, compare, draw_means, mean_interval
-from ltr.metrics.documents import repeated_name
 from ltr.metrics.named import parse_measures
-from ltr.metrics.ranked_files import Evaluated, Scored, evaluate_table
+from ltr.reports.documents import repeated_name
+from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +163,7 @@ class Evaluation:
         >>> "against" in page.read_text()
         True
         """
-        from ltr.metrics.report import write_report
+        from ltr.reports.report import write_report
 
         models = [self._evaluated([*range(len(self.qids))])]
         for other in others:
