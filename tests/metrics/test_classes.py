@@ -439,52 +439,75 @@ def test_a_metric_is_drawn():
     assert axes.get_lines()[-1].get_ydata().tolist() == [0.75, 0.25]
 
 
+def updated(process: int) -> tuple[dict[str, RankingMetric], RankingMetrics]:
+    """Return the metrics of one of two processes, by name, and a collection of `METRICS`."""
+    scores, labels, mask = draw()
+    mine = slice(0, 13) if process == 0 else slice(13, 20)  # unequal shards
+    # the second process repeats lists of the first, as Lightning's distributed sampler does
+    shard = torch.arange(13) if process == 0 else torch.arange(9, 20)
+    metrics = {name: make() for name, (make, _) in METRICS.items()}
+    collection = RankingMetrics({name: make() for name, (make, _) in METRICS.items()})
+    metrics["kept"], alone = MRR(keep_values=True), MRR(keep_values=True)
+    for metric in (*metrics.values(), collection, *([alone] if process == 0 else [])):
+        metric.update(scores[mine], labels[mine], mask=mask[mine])
+    once, twice = MRR(deduplicate=True), MRR()
+    once.update(scores[shard], labels[shard], shard, mask[shard])
+    # the same ids in both processes are two lists each
+    twice.update(scores[mine], labels[mine], torch.arange(len(scores[mine])), mask[mine])
+    return metrics | {"alone": alone, "once": once, "twice": twice}, collection
+
+
+def check_values(values: dict[str, torch.Tensor]) -> None:
+    """Compare the values that two processes make together with those of one pass."""
+    scores, labels, mask = draw()
+    each = F.mrr(scores, labels, mask, reduction="none")
+    expected = {name: function(scores, labels, mask) for name, (_, function) in METRICS.items()}
+    expected |= {"once": each.nanmean(), "twice": each.nanmean(), "alone": each[:13].nanmean()}
+    for name, value in expected.items():
+        assert values[name].item() == pytest.approx(value.item(), rel=0, abs=1e-6), name
+    torch.testing.assert_close(values["kept"], each.double(), equal_nan=True)
+
+
+def test_the_states_of_two_processes_are_those_of_one():
+    metrics, _ = updated(0)
+    others, _ = updated(1)
+    values = {}
+    for name, metric in metrics.items():
+        sent: list[torch.Tensor] = []  # what the other process would send
+        with others[name].sync_context(
+            lambda x, group, sent=sent: sent.append(x) or [x], distributed_available=lambda: True
+        ):
+            pass
+        received = iter(sent)
+        metric.dist_sync_fn = lambda x, group, received=received: [x, next(received)]
+        metric.distributed_available_fn = lambda: True
+        if name == "kept":
+            with metric.sync_context(metric.dist_sync_fn):
+                values[name] = metric.per_list_values
+        else:
+            values[name] = metric.compute()
+        assert next(received, None) is None, name
+    check_values(values)
+
+
 def two_processes(process: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     torch.distributed.init_process_group("gloo", init_method=address, rank=process, world_size=2)
-    scores, labels, mask = draw()
-    mine = slice(0, 13) if process == 0 else slice(13, 20)  # unequal shards
-    values = {}
-    for name, (make, _) in METRICS.items():
-        metric = make()
-        metric.update(scores[mine], labels[mine], mask=mask[mine])
-        values[name] = metric.compute()
-    kept, once, alone = MRR(keep_values=True), MRR(deduplicate=True), MRR(keep_values=True)
-    kept.update(scores[mine], labels[mine], mask=mask[mine])
-    # the second process repeats lists of the first, as Lightning's distributed sampler does
-    shard = torch.arange(13) if process == 0 else torch.arange(9, 20)
-    once.update(scores[shard], labels[shard], shard, mask[shard])
-    if process == 0:
-        alone.update(scores[mine], labels[mine], mask=mask[mine])
-    # the same ids in both processes are two lists each
-    twice = MRR()
-    twice.update(scores[mine], labels[mine], torch.arange(len(scores[mine])), mask[mine])
-    values["once"], values["alone"], values["twice"] = [
-        metric.compute() for metric in (once, alone, twice)
-    ]
-    with kept.sync_context():
-        values["kept"] = kept.per_list_values
-    collection = RankingMetrics({name: make() for name, (make, _) in METRICS.items()})
-    collection.update(scores[mine], labels[mine], mask=mask[mine])
+    metrics, collection = updated(process)
+    values = {name: metric.compute() for name, metric in metrics.items() if name != "kept"}
+    with metrics["kept"].sync_context():
+        values["kept"] = metrics["kept"].per_list_values
     values["collection"] = collection.compute()
     torch.save(values, f"{folder}/{process}.pt")
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow  # two processes start and import torch; the test above has the same states
 def test_two_processes_equal_one_and_so_do_those_of_a_collection(tmp_path, free_port):
     mp.spawn(two_processes, args=(free_port, str(tmp_path)), nprocs=2)
-    scores, labels, mask = draw()
     for process in range(2):
         values = torch.load(tmp_path / f"{process}.pt")
-        for name, (_, function) in METRICS.items():
-            torch.testing.assert_close(
-                values[name], function(scores, labels, mask), rtol=0, atol=1e-6
-            )
-            torch.testing.assert_close(values["collection"][name], values[name])
-        whole = F.mrr(scores, labels, mask)
-        each = F.mrr(scores, labels, mask, reduction="none")
-        torch.testing.assert_close(values["once"], whole, rtol=0, atol=1e-6)
-        torch.testing.assert_close(values["twice"], whole, rtol=0, atol=1e-6)
-        torch.testing.assert_close(values["alone"], each[:13].nanmean(), rtol=0, atol=1e-6)
-        torch.testing.assert_close(values["kept"], each.double(), equal_nan=True)
+        check_values(values)
+        for name, value in values["collection"].items():
+            torch.testing.assert_close(values[name], value)

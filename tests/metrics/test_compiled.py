@@ -2,6 +2,7 @@
 
 from functools import partial
 from inspect import signature
+from itertools import product
 
 import pytest
 import torch
@@ -40,7 +41,10 @@ def compiled(metric, **options):
 
 
 def check(metric, several, **options):
-    """Compile once, and compare each call with the eager one; (N,) values end with NaN."""
+    """Compile once, and compare each call with the eager one; (N,) values end with NaN.
+
+    Returns the compiled metric, for more calls of the same shapes.
+    """
     graph = compiled(metric, **options)
     for number, columns in enumerate(several):
         with torch.compiler.set_stance("fail_on_recompile" if number else "default"):
@@ -51,10 +55,11 @@ def check(metric, several, **options):
             assert found[len(expected) :].isnan().all()
             found = found[: len(expected)]
         torch.testing.assert_close(found, expected, equal_nan=True)
+    return graph
 
 
 @every
-def test_padded_lists_with_any_mask(metric):
+def test_padded_lists_with_any_mask_and_with_wrong_values(metric):
     several = []
     for seed in range(2):
         mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(seed)) < 0.6
@@ -62,18 +67,50 @@ def test_padded_lists_with_any_mask(metric):
         columns = draw(metric, (4, 6), seed)
         columns["scores"] = columns["scores"].masked_fill(~mask, torch.nan)
         several.append({**columns, "mask": mask})
-    check(metric, several)
+    graph = check(metric, several, reduction="none")
+    columns = draw(metric, (4, 6), 9)
+    columns["mask"] = torch.ones(4, 6, dtype=torch.bool)
+    columns["labels"] = torch.tensor([[2, 1, 0, 3, 0, 1]] * 4)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert not graph(**columns).isnan().any()
+        for name, value in {"scores": torch.nan, "labels": -1, "weights": torch.inf}.items():
+            if name in columns:
+                changed = columns[name].clone()
+                changed[1, 2] = value
+                found = graph(**{**columns, name: changed})
+                assert found.isnan().tolist() == [False, True, False, False], name
 
 
-@every
+# the others are compiled with ids in `test_options`, `test_topics` and `test_every_reduction`, or
+# count hits as `hit_rate`, `precision` and `recall` do
+BY_QID = {"arp", "elementwise_accuracy", "exact_match", "hit_rate", "mrr", "precision", "recall"}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [  # the others compile what other tests compile too, up to two seconds each
+        pytest.param(metric, marks=[] if name in BY_QID else [pytest.mark.slow], id=name)
+        for name, metric in FUNCTIONS.items()
+    ],
+)
 def test_rows_by_qid_with_any_ids(metric):
     columns = draw(metric, (ITEMS,), 2)
     check(metric, [{**columns, "qid": ids} for ids in ids_to_try()], reduction="none")
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("kind", ["mask", "lengths", "qid"])
-def test_every_reduction(reduction, kind):
+# each kind and each reduction; "mean" of masks and ids, and "none" of masks, are compiled above and
+# below for other metrics
+REDUCTIONS = {("mask", "sum"), ("lengths", "mean"), ("lengths", "none"), ("qid", "sum")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reduction"),
+    [  # the other pairs compile the same code again, half a second each
+        pytest.param(*pair, marks=[] if pair in REDUCTIONS else [pytest.mark.slow])
+        for pair in product(["mask", "lengths", "qid"], ["mean", "sum", "none"])
+    ],
+)
+def test_every_reduction(kind, reduction):
     if kind == "mask":
         several = [{"mask": torch.arange(ITEMS) < n} for n in (13, 4, 0)]
     elif kind == "lengths":
@@ -121,20 +158,6 @@ def test_long_lists():  # Kendall's tau counts their pairs in another way
         )
 
 
-@every
-def test_a_wrong_value_makes_its_list_nan(metric):
-    columns = draw(metric, (3, 4), 9)
-    columns["labels"] = torch.tensor([[2.0, 1.0, 0.0, 3.0]] * 3)
-    graph = compiled(metric, reduction="none")
-    assert not graph(**columns).isnan().any()
-    for name, value in {"scores": torch.nan, "labels": -1.0, "weights": torch.inf}.items():
-        if name in columns:
-            changed = columns[name].clone()
-            changed[1, 2] = value
-            found = graph(**{**columns, name: changed})
-            assert found.isnan().tolist() == [False, True, False]
-
-
 WRONG = [
     (F.ndcg, {}, [200.0, 1.0]),  # 2^label overflows
     (F.dcg, {"gain": lambda y: 1 - y}, [2.0, 1.0]),
@@ -153,7 +176,7 @@ def test_what_eager_code_refuses_makes_the_mean_and_the_sum_nan(metric, options,
     scores = torch.tensor([[2.0, 1.0], [2.0, 1.0]])
     with pytest.raises(ValueError, match=r"labels|gain|empty"):
         metric(scores, labels, **options)
-    for reduction in ("mean", "sum"):
+    for reduction in ("mean", "sum") if metric is F.mrr else ("mean",):
         assert compiled(metric, reduction=reduction, **options)(scores, labels).isnan()
     graph = compiled(metric, reduction="none", **options)
     rows = scores.flatten(), labels.flatten(0, 1)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -17,6 +19,7 @@ def shape(x):
     return float if isinstance(x, int | float) else type(x)
 
 
+@pytest.mark.slow  # starts a process for the memory of each library
 def test_the_benchmark_runs_and_the_values_agree(tmp_path):
     output = tmp_path / "metrics.json"
     sizes = ["--lists", "30", "40", "--items", "1000", "--rounds", "1"]

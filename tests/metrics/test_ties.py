@@ -1,5 +1,6 @@
 """Tied scores: the mean, and the least, over all orders by brute force."""
 
+from functools import cache
 from inspect import signature
 from itertools import chain, permutations, product
 from math import isclose
@@ -27,6 +28,7 @@ TIED = {
 every = pytest.mark.parametrize(("metric", "options"), TIED.values(), ids=TIED)
 
 
+@cache
 def cases(lists: int = 25, n: int = 6) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(3)
     found = []
@@ -37,14 +39,25 @@ def cases(lists: int = 25, n: int = 6) -> list[tuple[torch.Tensor, torch.Tensor]
     return [(s, y.clamp(min=0).double()) for s, y in found]
 
 
-def orders(scores: torch.Tensor) -> list[list[int]]:
-    """All orders of the items by descending score."""
-    groups = [(scores == s).nonzero().flatten().tolist() for s in scores.unique().flip(0)]
-    return [list(chain(*each)) for each in product(*map(permutations, groups))]
+def batch(lists: int = 25) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the scores and labels of `cases`, (lists, n) each."""
+    scores, labels = zip(*cases(lists), strict=True)
+    return torch.stack(scores), torch.stack(labels)
+
+
+def orders(scores: torch.Tensor) -> torch.Tensor:
+    """All orders of the items by descending score: (orders, n)."""
+    return _orders(tuple(scores.tolist()))
+
+
+@cache
+def _orders(scores: tuple[float, ...]) -> torch.Tensor:
+    of = {s: [i for i, x in enumerate(scores) if x == s] for s in sorted(set(scores))[::-1]}
+    return torch.tensor([list(chain(*x)) for x in product(*map(permutations, of.values()))])
 
 
 def all_values(metric, options, scores, labels, **items) -> torch.Tensor:
-    order = torch.tensor(orders(scores))
+    order = orders(scores)
     untied = -torch.arange(len(scores)).double().expand(order.shape)
     items = {name: x[order] for name, x in items.items()}
     return metric(untied, labels[order], **items, **options, reduction="none")
@@ -52,18 +65,23 @@ def all_values(metric, options, scores, labels, **items) -> torch.Tensor:
 
 @every
 def test_expected_and_worst_are_those_of_all_orders(metric, options):
-    for scores, labels in cases():
-        values = all_values(metric, options, scores, labels)
-        expected = metric(scores, labels, ties="expected", **options).item()
-        worst = metric(scores, labels, ties="worst", **options).item()
-        assert isclose(expected, values.mean().item(), abs_tol=1e-12)
-        extreme = values.max() if metric is F.arp else values.min()  # lower is better
-        assert isclose(worst, extreme.item(), abs_tol=1e-12)
+    each = [
+        metric(*batch(), ties=ties, **options, reduction="none") for ties in ("expected", "worst")
+    ]
+    # one call for the orders of all lists
+    order = [orders(scores) for scores, _ in cases()]
+    labels = torch.cat([labels[o] for (_, labels), o in zip(cases(), order, strict=True)])
+    untied = -torch.arange(6).double().expand(labels.shape)
+    values = metric(untied, labels, **options, reduction="none").split([len(o) for o in order])
+    extreme = torch.amax if metric is F.arp else torch.amin  # lower is better
+    for expected, worst, found in zip(*each, values, strict=True):
+        assert isclose(expected.item(), found.mean().item(), abs_tol=1e-12)
+        assert isclose(worst.item(), extreme(found).item(), abs_tol=1e-12)
 
 
 @every
 def test_padding_and_batches_change_nothing(metric, options):
-    lists = cases()
+    lists = cases(8)
     scores = torch.stack([torch.cat([s, s.new_zeros(2)]) for s, _ in lists])
     labels = torch.stack([torch.cat([y, y.new_ones(2)]) for _, y in lists])
     mask = torch.ones_like(scores, dtype=torch.bool)
@@ -77,11 +95,12 @@ def test_padding_and_batches_change_nothing(metric, options):
 @every
 def test_row_order_changes_nothing_with_expected(metric, options):
     generator = torch.Generator().manual_seed(4)
-    for scores, labels in cases():
-        order = torch.randperm(len(scores), generator=generator)
-        one = metric(scores, labels, ties="expected", **options)
-        other = metric(scores[order], labels[order], ties="expected", **options)
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    scores, labels = batch()
+    order = torch.stack([torch.randperm(6, generator=generator) for _ in scores])
+    one = metric(scores, labels, ties="expected", reduction="none", **options)
+    permuted = [x.gather(-1, order) for x in (scores, labels)]
+    other = metric(*permuted, ties="expected", reduction="none", **options)
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 WEIGHTED = [getattr(F, name) for name in F.__all__]
@@ -112,10 +131,10 @@ def test_rank_biased_overlap_over_all_orders_of_both():
     for scores, labels in cases(8, 5):
         for top_k in (None, 2):
             values = []
-            for a in orders(scores):
+            for a in orders(scores).tolist():
                 ranks = torch.empty(5).double()
                 ranks[a] = -torch.arange(5).double()
-                for b in orders(labels):
+                for b in orders(labels).tolist():
                     grades = torch.empty(5).double()
                     grades[b] = 5 - torch.arange(5).double()
                     values.append((ranks, grades))
@@ -128,12 +147,12 @@ def test_rank_biased_overlap_over_all_orders_of_both():
 
 @every
 def test_stable_is_the_list_order(metric, options):
-    for scores, labels in cases():
-        first = -torch.arange(len(scores)).double()
-        order = scores.argsort(descending=True, stable=True)
-        untied = torch.empty_like(scores)
-        untied[order] = first
-        assert metric(scores, labels, **options) == metric(untied, labels, **options)
+    scores, labels = batch()
+    first = -torch.arange(6).double().expand(scores.shape)
+    order = scores.argsort(descending=True, stable=True)
+    untied = torch.empty_like(scores).scatter(-1, order, first)
+    found = metric(scores, labels, reduction="none", **options)
+    assert found.equal(metric(untied, labels, reduction="none", **options))
 
 
 @every
