@@ -24,12 +24,7 @@ class ARP(RankingMetric):
     takes_weights = True
     higher_is_better = False
 
-    def __init__(
-        self,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
+    def __init__(self, empty: Empty = 0, ties: Ties = "stable", **options: Unpack[Options]):
         self.empty: Empty = check_empty(empty)
         self.ties: Ties = check_ties(ties)
         super().__init__(**options)

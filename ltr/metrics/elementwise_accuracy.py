@@ -38,11 +38,7 @@ class ElementwiseAccuracy(RankingMetric):
         return list_values(values, lists.lengths > 0, lists, "skip")
 
 
-def elementwise_accuracy(
-    scores: Tensor,
-    labels: Tensor,
-    **lists: Unpack[ListArguments],
-) -> Tensor:
+def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
     A position is correct if the item that the scores put there has the label that belongs there.

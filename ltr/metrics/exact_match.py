@@ -30,11 +30,7 @@ class ExactMatch(RankingMetric):
         return list_values(values, lists.lengths > 0, lists, "skip")
 
 
-def exact_match(
-    scores: Tensor,
-    labels: Tensor,
-    **lists: Unpack[ListArguments],
-) -> Tensor:
+def exact_match(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Exact match: whether every item is above all items with a lower label.
 
     Equal labels may be in either order.

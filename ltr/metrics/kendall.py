@@ -26,12 +26,7 @@ class KendallTau(RankingMetric):
     tensor(1.)
     """
 
-    def __init__(
-        self,
-        variant: Variant = "b",
-        empty: Empty = 0,
-        **options: Unpack[Options],
-    ):
+    def __init__(self, variant: Variant = "b", empty: Empty = 0, **options: Unpack[Options]):
         check_choice("variant", variant, "a", "b", "weighted")
         self.variant: Variant = variant
         self.empty: Empty = check_empty(empty)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.ranked import Ranked
-from ltr.shapes import positions
+from ltr.shapes import check_choice, positions
 
 Ties = Literal["stable", "expected", "worst"]
 
@@ -17,8 +17,7 @@ def check_ties(ties: Ties) -> Ties:
     >>> check_ties("worst")
     'worst'
     """
-    if ties not in ("stable", "expected", "worst"):
-        raise ValueError(f"ties must be 'stable', 'expected' or 'worst', got {ties!r}")
+    check_choice("ties", ties, "stable", "expected", "worst")
     return ties
 
 
