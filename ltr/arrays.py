@@ -1,5 +1,6 @@
 """Arrays as users have them: numpy, torch, pandas or plain lists."""
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,9 +28,24 @@ def as_numbers(argument: str, values: Any) -> np.ndarray:
             raise TypeError("complex numbers")
         if array.dtype.kind in "mM":
             raise TypeError(f"values of type {array.dtype}")
-        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+        if array.dtype.kind in "biuf":
+            return array
+        if array.ndim == 1:
+            _check_each(array.tolist())
+        return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{argument} must be an array of numbers, got {error}") from error
+
+
+def _check_each(values: Iterable[Any]) -> None:
+    """Raise an error for the first value that is neither a number nor None, with its row."""
+    for row, value in enumerate(values):
+        try:
+            float(0 if value is None else value)
+        except OverflowError as error:
+            raise OverflowError(f"{error} in row {row}") from error
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{reprlib.repr(value)} in row {row}") from error
 
 
 def as_names(argument: str, values: Any) -> np.ndarray:

@@ -89,8 +89,8 @@ def objective(
 
     Raises:
         ValueError: an argument is invalid. In training: a score, a label or a weight is not finite,
-            the lists are missing or do not fit the rows, or the loss has no gradient at the first
-            tree.
+            the lists are missing or do not fit the rows, or the loss has no gradient, at the first
+            tree or at all.
 
     Reference: Dauphin, de Vries and Bengio, "Equilibrated adaptive learning rates for non-convex
     optimization", NeurIPS 2015, for the bound, which they found better than the diagonal.
@@ -218,6 +218,11 @@ class Objective:
         """Return gradient and Hessian (N,) of ragged lists, before a lower bound is applied."""
         scores = scores.requires_grad_()
         total = self.loss(scores, labels, lengths=lengths, weights=weights).sum()
+        if not total.requires_grad:
+            raise ValueError(
+                f"loss must have a gradient, got {one_line(self.loss)}: use an operator such as "
+                "SigmoidRank(1.0)"
+            )
         known = exact_hessian(self.loss, scores.detach(), labels, lengths, weights)
         (gradient,) = torch.autograd.grad(total, scores, create_graph=known is None)
         if known is not None:

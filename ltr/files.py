@@ -1,15 +1,16 @@
-"""Write files atomically, and remove the temporary files of dead processes."""
+"""Write files atomically, remove the temporary files of dead processes, and check archives."""
 
 import errno
 import os
 import re
 import secrets
 import socket
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SUFFIX = ".ltr-partial"
@@ -29,6 +30,21 @@ def check_path(name: str, value: str | PathLike[str]) -> Path:
     if not isinstance(value, str | PathLike):
         raise ValueError(f"{name} must be a path, got {value!r}")
     return Path(value).expanduser()
+
+
+def check_archive(file: IO[bytes]) -> None:
+    """Raise a ValueError for a zip archive that is larger than its file, or damaged.
+
+    torch and skops compress nothing, so a small file must not need more memory than its size.
+    """
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("its parts are compressed")
+        if sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):
+            raise ValueError("its parts overlap")
+        if (wrong := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {wrong} is wrong")
 
 
 @contextmanager

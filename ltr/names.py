@@ -38,6 +38,15 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def printable(text: str) -> str:
+    r"""Return the text with escapes for control characters, which could drive a terminal.
+
+    >>> printable("a\x1b[2Jb, é")
+    'a\\x1b[2Jb, é'
+    """
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) -> list[str]:
     """Return the choices most similar to `word`, the best first, at most three; case is ignored.
 

@@ -64,6 +64,8 @@ class OnnxRanker:
         options.inter_op_num_threads = 1
         wanted = "path must be an ONNX file that `ltr export` wrote, got"
         try:
+            if Path(path).exists() and not Path(path).is_file():  # a device may have no end
+                raise ValueError("it is not a regular file")
             content = Path(path).read_bytes()
             _check_digest(content)
             self._session = onnxruntime.InferenceSession(
@@ -182,7 +184,9 @@ class OnnxRanker:
             try:
                 value = int(value) if float(value).is_integer() else value
             except (TypeError, ValueError, OverflowError):
-                raise ValueError(f"column {name!r} must hold numbers, got {value!r}") from None
+                raise ValueError(
+                    f"column {name!r} must hold numbers, got {_shown(value)}"
+                ) from None
         return self._codes[name].get(str(value), 0)
 
 
@@ -249,6 +253,12 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
     return found
 
 
+def _shown(value: Any) -> str:
+    """Return a value for a message, at most 200 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -> Sequence[Any]:
     if isinstance(documents, list):
         try:
@@ -257,13 +267,15 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
             raise _missing(documents, [name]) from None
     if name not in documents:
         raise ValueError(
-            f"documents must have the column {name!r}, got {sorted(map(str, documents))}"
+            f"documents must have the column {name!r}, got {_shown(sorted(map(str, documents)))}"
         )
     values = documents[name]
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
         values = values.astype("datetime64[us]")  # whose list has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
-        raise ValueError(f"column {name!r} must hold one value for each document, got {values!r}")
+        raise ValueError(
+            f"column {name!r} must hold one value for each document, got {_shown(values)}"
+        )
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
@@ -273,7 +285,7 @@ def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueE
         (row, name) for row, one in enumerate(documents) for name in names if name not in one
     )
     row, name = next(lacking)
-    got = sorted(map(str, documents[row]))
+    got = _shown(sorted(map(str, documents[row])))
     return ValueError(f"document {row} must have the key {name!r}, got {got}")
 
 
@@ -311,7 +323,7 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
         return found.reshape(len(values), width)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"column {name!r} must hold {width} number(s) per document: {error}"
+            f"column {name!r} must hold {width} number(s) per document: {str(error)[:200]}"
         ) from None
 
 
@@ -339,7 +351,9 @@ def _day_and_hour(name: str, value: Any, zone: str) -> tuple[int, float]:
         if zone == "utc":
             moment = moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"column {name!r} must hold dates, got {value!r}: {error}") from None
+        raise ValueError(
+            f"column {name!r} must hold dates, got {_shown(value)}: {str(error)[:200]}"
+        ) from None
     seconds = (moment.hour * 60 + moment.minute) * 60 + moment.second
     microseconds = seconds * 1_000_000 + moment.microsecond
     return moment.toordinal() - date(1970, 1, 1).toordinal(), microseconds / (MICROSECONDS / 24)

@@ -28,11 +28,12 @@ from ltr.losses import (
     PairwiseHinge,
     PairwiseMSE,
     RankNet,
+    SoftERR,
     SoftmaxLoss,
     SoftNDCG,
 )
 from ltr.metrics import ARP, MRR, NDCG
-from ltr.operators import SigmoidRank, SoftSort
+from ltr.operators import HardRank, SigmoidRank, SoftSort
 
 xgboost = pytest.importorskip("xgboost")
 
@@ -444,6 +445,13 @@ def test_no_gradient_at_the_first_tree_is_an_error():
     for loss in (SoftNDCG(SigmoidRank(1.0)), SoftNDCG(), LambdaLoss(NDCGLoss2()), PairwiseHinge()):
         assert objective(loss)(y, np.zeros(len(y)), None, lengths)[0].any()
     assert not objective(SoftmaxLoss())(np.ones(3), np.zeros(3), None, [3])[0].any()
+
+
+def test_a_loss_without_a_gradient_at_any_scores_is_an_error():
+    y, s, lengths = lists()
+    for loss in (SoftNDCG(HardRank()), SoftERR(HardRank())):
+        with pytest.raises(ValueError, match=r"^loss must have a gradient.*HardRank: use"):
+            objective(loss)(y, s, None, lengths)
 
 
 def test_missing_lists_are_errors_in_the_libraries():

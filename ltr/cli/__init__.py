@@ -46,7 +46,7 @@ from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.on_ray import take_workers
 from ltr.cli.recipes import LineParser, names_own_code
-from ltr.names import nearest
+from ltr.names import nearest, printable
 
 _COMMANDS = {
     "fit": ("ltr.cli.training", "train a model"),
@@ -142,7 +142,7 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
             told = as_user_error(error)
             if told is None or os.environ.get("LTR_TRACEBACK"):
                 raise
-            print(f"{name}: {told}", file=sys.stderr)
+            print(f"{name}: {printable(told)}", file=sys.stderr)
             return 2
 
 

@@ -26,7 +26,7 @@ from ltr.cli.help import ABOUT, MODEL
 from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
 from ltr.cli.options import check_yaml, given_options
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import hold, new_run, numbered
+from ltr.cli.runs import hold, new_run, numbered, removed_unless
 from ltr.config import check_trust
 
 # so that their names are enough: jsonargparse finds classes that are imported
@@ -236,6 +236,11 @@ class RankingCLI(LightningCLI):
             raise CommandError(f"{path}: {key} must have a seed, got {self.trained_on!r}")
         return str(path)
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether this process has made the folder of the run."""
+        return self.command == "fit" and self.run != self.root and not self.goes_on
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return the trainer, with ltr's callbacks for `fit` and a CSV log."""
         config = {**self.config_init.trainer.as_dict(), **kwargs, **self._trainer_options}
@@ -286,7 +291,7 @@ class RankingCLI(LightningCLI):
             option = "accelerator" if str(config["accelerator"]).lower() in said.lower() else ""
             option = "devices" if "devices" in said else option
             where = f"--trainer.{option} {config[option]}" if option else "trainer"
-            if self.run != self.root and not self.goes_on:
+            if self._is_new:
                 self.run.rmdir()
             raise CommandError(f"{where}: {one_line(error)}") from error
 
@@ -300,6 +305,9 @@ class RankingCLI(LightningCLI):
             self.model.trust = check_trust(self.config.trust)
         fit = self.command == "fit" and is_first_process()
         with ExitStack() as stack:
+            if self._is_new:
+                batches = self.trainer.fit_loop.epoch_loop.batch_progress
+                stack.enter_context(removed_unless(self.run, lambda: batches.total.ready > 0))
             stack.enter_context(self.memory.explained(self.datamodule))
             stack.enter_context(self.guard.errors())
             stack.enter_context(name_full_disk(self.run))

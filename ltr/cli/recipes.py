@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ltr.cli.errors import CommandError
-from ltr.names import close_matches, nearest
+from ltr.names import close_matches, nearest, printable
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
@@ -260,7 +260,7 @@ def _list_all(recipes: dict[str, Recipe], width: int) -> None:
 def _first_comment(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as lines:
         text = lines.readline().lstrip("# ").strip()
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable(text)
 
 
 def _copy(args: list[str]) -> int:
@@ -277,6 +277,6 @@ def _copy(args: list[str]) -> int:
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(paths[-1], dest)
     print(f"wrote {dest}")
-    layers = [] if len(paths) == 1 else ["--config", name.partition("-")[0]]
+    layers = [] if len(paths) == 1 else ["--config", options.name.partition("/")[0]]
     print("run it:", shlex.join(["ltr", "fit", *layers, "--config", str(dest)]))
     return 0

@@ -1,6 +1,7 @@
 """The folders of runs, `runs/NAME/1` and so on, each with its checkpoints and logs."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def new_run(root: Path) -> Path:
             return run
         except FileExistsError:
             continue
+
+
+@contextmanager
+def removed_unless(run: Path, trained: Callable[[], bool]) -> Iterator[None]:
+    """Remove the folder of a new run if an error comes before its first batch."""
+    try:
+        yield
+    except BaseException:
+        if not trained():
+            shutil.rmtree(run, ignore_errors=True)
+        raise
 
 
 @contextmanager

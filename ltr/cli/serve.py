@@ -34,6 +34,9 @@ def run(command: str, args: list[str]) -> int:
     parser.add_argument("--max-documents", type=int, default=1000, help="of a list")
     parser.add_argument("--max-lists", type=int, default=100, help="of a request")
     parser.add_argument("--max-bytes", type=int, default=16_000_000, help="of a request")
+    parser.add_argument(
+        "--max-seconds", type=int, default=10, help="in which the body of a request must arrive"
+    )
     given = parser.parse_args(args)
     try:
         import uvicorn
@@ -49,8 +52,15 @@ def run(command: str, args: list[str]) -> int:
             wanted = "model must be an ONNX file or a folder with a model.onnx; `ltr export`"
             raise ValueError(f"{wanted} writes one, got the folder {given.model!r}")
         path /= "model.onnx"
-    limits = Limits(given.max_documents, given.max_lists, given.max_bytes)
+    limits = Limits(given.max_documents, given.max_lists, given.max_bytes, given.max_seconds)
     app = make_app(OnnxRanker(path, given.threads), limits)
-    config = uvicorn.Config(app, given.host, given.port, log_level="info", access_log=False)
+    config = uvicorn.Config(
+        app,
+        given.host,
+        given.port,
+        log_level="info",
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
     uvicorn.Server(config).run()
     return 0

@@ -1,9 +1,10 @@
 """A model in a folder: `config.json` describes its parts, `model.safetensors` has their weights.
 
-`config.json` also holds the SHA-256 of each file that was written with it. `config.json` decides
-which model a folder holds. A save writes the new files under hidden names, then replaces
-`config.json` in one step, and then renames the files. So a reader always finds one complete model,
-even if the writer is killed: the old one before that step, the new one after it.
+`config.json` also holds the SHA-256 of each file that was written with it, and of its own content:
+one digest for the whole folder. `config.json` decides which model a folder holds. A save writes the
+new files under hidden names, then replaces `config.json` in one step, and then renames the files.
+So a reader always finds one complete model, even if the writer is killed: the old one before that
+step, the new one after it.
 """
 
 import json
@@ -96,7 +97,7 @@ def write_folder(
                 state[f"{name}.{key}"] = x.detach().cpu().contiguous()
     contents = {WEIGHTS: safetensors.torch.save(state), **(files or {})}
     digests = {name: sha256(data).hexdigest() for name, data in contents.items()}
-    config = {"ltr": ltr.__version__, _DIGESTS: digests, **content}
+    config = with_digest({"ltr": ltr.__version__, _DIGESTS: digests, **content})
     contents[CONFIG] = f"{json.dumps(config, indent=1, allow_nan=False)}\n".encode()
     with made_folder(folder), _one_writer(folder):
         _finish(folder)
@@ -106,6 +107,19 @@ def write_folder(
             os.replace(_new(folder / CONFIG), folder / CONFIG)
         finally:
             _finish(folder)
+
+
+def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a `config.json` with its own digest among the digests of the files.
+
+    The digest is that of the content as JSON, without the digest itself.
+
+    >>> [*with_digest({"sha256": {}, "schema": None})["sha256"]]
+    ['config.json']
+    """
+    digests = {name: digest for name, digest in content[_DIGESTS].items() if name != CONFIG}
+    text = json.dumps({**content, _DIGESTS: digests})
+    return {**content, _DIGESTS: {**digests, CONFIG: sha256(text.encode()).hexdigest()}}
 
 
 def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -122,16 +136,17 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         content, version = _read_config(config)
         digests, names = content.get(_DIGESTS), content.get("files", [])
         digests = digests if isinstance(digests, dict) else {}
+        _check_digest(config, digests, CONFIG)
         if not isinstance(names, list) or not all(map(_is_name, names)):
             raise ValueError(f"{config} must name files of its folder, got {names!r}")
         found: dict[str, bytes] = {}
         for name in (WEIGHTS, *names):
             path = Path(folder) / name
-            if name not in digests:
-                raise ValueError(f"{config} has no digest of {name}: save the model again")
+            _check_digest(config, digests, name)
             why = "there is no such file"
             for one in (_new(path), path):  # the first while, or after, a save is interrupted
                 with suppress(FileNotFoundError):
+                    _check_regular(one)
                     data = one.read_bytes()
                     if sha256(data).hexdigest() == digests[name]:
                         found[name] = data
@@ -232,10 +247,12 @@ def check_finite(module: nn.Module, name: str = "") -> None:
 
 def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     """Return the content of `config.json`, and the version of the file on disk."""
+    _check_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
             version = _version(os.fstat(file.fileno()))
-            content = json.load(file)
+            content = json.load(file, parse_constant=_refuse)
+        whole = not _has_digest(content) or content == with_digest(content)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ValueError(
             f"path must be a folder that `save` wrote, got one without {path}"
@@ -244,7 +261,31 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not the configuration of a model")
+    if not whole:
+        raise ValueError(f"{path} is damaged: its digest is not the one that it holds")
     return content, version
+
+
+def _has_digest(content: Any) -> bool:
+    digests = content.get(_DIGESTS) if isinstance(content, dict) else None
+    return isinstance(digests, dict) and CONFIG in digests
+
+
+def _check_digest(config: Path, digests: Mapping[str, str], name: str) -> None:
+    if name not in digests:
+        raise ValueError(f"{config} has no digest of {name}: save the model again")
+
+
+def _check_regular(path: Path) -> None:
+    """Raise a ValueError for a device or a pipe, which may have no end, and for a folder."""
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"path must be a folder of regular files, but {path} is a folder, a device or a pipe"
+        )
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"numbers must be finite, got {constant}")
 
 
 def _is_name(value: Any) -> bool:

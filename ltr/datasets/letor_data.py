@@ -80,6 +80,7 @@ class LetorDataModule(ListDataModule):
         self.declared_features = num_features
         self.sort_by_qid = sort_by_qid
         self.validation = validation
+        self._held_out = validation  # `setup` chooses it if validation is None
         self.predict_path = None
         if predict_path is not None:
             self.predict_path = check_path("predict_path", predict_path)
@@ -96,7 +97,7 @@ class LetorDataModule(ListDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Load the splits; hold out lists for validation if there is no validation file."""
         if self.validation is None and stage in ("fit", "validate") and not self.splits:
-            self.validation = None if "val" in self._files() else VALIDATION
+            self._held_out = None if "val" in self._files() else VALIDATION
         super().setup(stage)
 
     def load_splits(self) -> dict[str, ListDataset]:
@@ -106,14 +107,14 @@ class LetorDataModule(ListDataModule):
             split: self._prepared.pop(path, None) or self._load(path)
             for split, path in files.items()
         }
-        if "train" in splits and self.validation:
+        if "train" in splits and self._held_out:
             if "val" in splits:
                 raise ValueError(
                     "validation must be None if root has a validation file, got "
-                    f"{self.validation} (root {self.root} holds {files['val'].name})"
+                    f"{self._held_out} (root {self.root} holds {files['val'].name})"
                 )
             train = splits["train"]
-            held = self.hold_out(train.qids, self.validation)
+            held = self.hold_out(train.qids, self._held_out)
             splits["train"] = train.select(np.flatnonzero(~held))
             splits["val"] = train.select(np.flatnonzero(held))
         if "test" in splits:

@@ -139,5 +139,8 @@ class SplitDataModule(LightningDataModule):
 
 
 def trained_batches(trainer: Trainer | None) -> int:
-    """Return a function for `ListLoader`: how many batches of the epoch a trainer has trained."""
+    """Return how many batches of its epoch a trainer has trained; 0 without a trainer.
+
+    `ListLoader.batches_done` calls it, to continue inside an epoch.
+    """
     return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0

@@ -308,10 +308,11 @@ class Schema:
         there = {*names, *optional}
         for name in self.columns:
             if name not in there:
+                # the qid of an estimator's training had no name
+                of_qid = "the query of each row (qid, or --data.qid, names it)"
+                what = of_qid if name == self.qid else "as in training"
                 known = shown_names(names)
-                raise ValueError(
-                    f"the table must have the column {name!r}, as in training, got {known}"
-                )
+                raise ValueError(f"the table must have the column {name!r}, {what}, got {known}")
 
     def difference(self, other: "Schema") -> str | None:
         """Return the first column in which two schemas differ, with both descriptions, or None.

@@ -340,12 +340,15 @@ def _from_pandas(frame: Any) -> pa.Table:
             there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
             first = there[0][1]
             other, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
-            raise RowError(
-                other,
-                str(name),
-                f"values of mixed types, got {value!r} of type {type(value).__name__} after "
-                f"{first!r} of type {type(first).__name__} ({str(error).splitlines()[0]})",
-            ) from None
+            why = f"({str(error).splitlines()[0]})"
+            if type(value) is type(first):
+                problem = f"values of type {type(value).__name__} cannot be read, got {value!r}"
+            else:
+                problem = (
+                    f"values of mixed types, got {value!r} of type {type(value).__name__} after "
+                    f"{first!r} of type {type(first).__name__}"
+                )
+            raise RowError(other, str(name), f"{problem} {why}") from None
     return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
 
 

@@ -18,13 +18,19 @@ _UNIQUE = 0.8
 _FEW = 20  # tables of up to this many rows get no notice
 
 
-def warn_of_table(table: pa.Table, schema: Schema, max_levels: int, *, chosen: bool) -> None:
+def warn_of_table(
+    table: pa.Table,
+    schema: Schema,
+    max_levels: int,
+    *,
+    chosen: bool = False,
+    names_uses: bool = True,
+) -> None:
     """Warn about the columns of a table in memory; see `warn_of_columns`."""
     distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
     copies = copies_of_qid(table, schema.qid)
-    warn_of_columns(
-        table.schema, schema, table.num_rows, distinct, copies, max_levels, chosen=chosen
-    )
+    found = table.schema, schema, table.num_rows, distinct, copies, max_levels
+    warn_of_columns(*found, chosen=chosen, names_uses=names_uses)
 
 
 def warn_of_columns(
@@ -35,7 +41,8 @@ def warn_of_columns(
     copies: Sequence[str],
     max_levels: int,
     *,
-    chosen: bool,
+    chosen: bool = False,
+    names_uses: bool = True,
 ) -> None:
     """Warn about columns that are not used, and columns that should probably not be used.
 
@@ -53,9 +60,11 @@ def warn_of_columns(
         max_levels: see `Schema.fit_levels`.
         chosen: whether the user has named both the features and the categories, so that the other
             columns are left out on purpose.
+        names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
+            the advice is to change the table.
     """
     used, indexes = {*schema.columns}, index_columns(columns)
-    told = []
+    told, drop = [], "drop it from X"
     unused = [
         field
         for field in columns
@@ -65,15 +74,17 @@ def warn_of_columns(
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
     read = [name for name in schema.dates if not is_date(columns.field(name).type)]
     if read and not chosen:
+        name_them = "name them in categories, or " if names_uses else ""
         told.append(
-            f"dates, by their text: {', '.join(read)} (name them in categories, or make them "
-            "categorical, to keep the text)"
+            f"dates, by their text: {', '.join(read)} ({name_them}make them categorical, to keep "
+            "the text)"
         )
     for name, count in distinct.items():
         if schema.categories[name].kind == "string" and count > _UNIQUE * rows and rows > _FEW:
+            advice = "name it as doc_id, or name the others in categories" if names_uses else drop
             told.append(
-                f"{name} has {count} different texts in {rows} rows: a name, not a category (name "
-                "it as doc_id, or name the others in categories)"
+                f"{name} has {count} different texts in {rows} rows: a name, not a category "
+                f"({advice})"
             )
         elif count > max_levels:
             told.append(
@@ -82,7 +93,8 @@ def warn_of_columns(
             )
     for name in copies:
         if name in used - {schema.qid} and rows > _FEW:
-            told.append(f"{name} equals the qid (name the others in features or categories)")
+            advice = "name the others in features or categories" if names_uses else drop
+            told.append(f"{name} equals the qid ({advice})")
     if told:
         _warn_caller("columns of the table: " + "; ".join(told))
 

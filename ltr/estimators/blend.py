@@ -50,7 +50,9 @@ class Blend(RankingEstimator):
     `fit` names: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
     the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
     and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
-    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work.
+    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work. Rankers of
+    LightGBM, XGBoost and CatBoost that name no metric or cutoff of their own look at NDCG@10 on the
+    validation lists, so early stopping looks at the metric of the blend.
 
     Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
@@ -122,6 +124,8 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
 
+        If it fails, the blend stays as it was.
+
         A ranker that takes `qid` gets weights of lists unchanged; any other ranker gets them as
         weights of rows. Only rankers whose `fit` takes `position` and `groups` get them.
 
@@ -132,43 +136,10 @@ class Blend(RankingEstimator):
             ValueError: a parameter or an argument is out of range, or the arguments do not fit
                 together; also the errors of the rankers.
         """
-        self._check()
-        validate_data(self, X, y, skip_check_array=True)
-        X = tables.with_rows(X)
-        train = _Lists.read(X, y, qid, group)
-        weights = None
-        if sample_weight is not None:
-            by_row = np.empty_like(train.codes)
-            by_row[train.rows] = train.codes
-            weights = tables.row_weights(sample_weight, by_row, len(train.queries))
-        side = tables.row_numbers({"position": position, "groups": groups}, len(train.codes))
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        val, note = None, "equal weights, no query held out"
-        if evaluation is not None:
-            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
-            note = ""
-        elif self.validation:
-            held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
-            if held is not None:
-                val = train.some(held)
-                train = train.some(~held)
-                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_)
-        self.rankers_ = [
-            self._fitted(clone(one), train, val, weights, side) for one in self.rankers
-        ]
-        self.scales_ = self._fit_scales(train)
-        self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
-        self.validation_score_ = None
-        self.validation_queries_ = 0
-        if val is not None:
-            scores = self._scaled(val.X, val.codes)
-            self.weights_ = _best_weights(scores, val)
-            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
-            self.validation_queries_ = len(val.queries)
-        if self.verbose:
-            self._tell(note)
+        side = {"position": position, "groups": groups}
+        with self._fitting() as fitted:
+            fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
         return self
 
     def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
@@ -274,9 +245,10 @@ class Blend(RankingEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
         parameters = super().get_params(deep=False)
-        for name, one in zip(self._names(), self.rankers, strict=True) if deep else ():
+        for name, one in zip(self._names(), self._rankers(), strict=True) if deep else ():
             parameters[name] = one
-            inner = one.get_params() if hasattr(one, "get_params") else {}
+            own = hasattr(one, "get_params") and not isinstance(one, type)
+            inner = one.get_params() if own else {}
             parameters |= {f"{name}__{key}": value for key, value in inner.items()}
         return parameters
 
@@ -286,13 +258,17 @@ class Blend(RankingEstimator):
             self.rankers = params.pop("rankers")
         names = self._names()
         if any(name in params for name in names):
-            own = zip(names, self.rankers, strict=True)
+            own = zip(names, self._rankers(), strict=True)
             self.rankers = [params.pop(name, one) for name, one in own]
         super().set_params(**params)
         return self
 
+    def _rankers(self) -> Sequence[Any]:
+        """Return the rankers; none if they are not a list, which only `fit` refuses."""
+        return self.rankers if isinstance(self.rankers, list | tuple) else ()
+
     def _names(self) -> list[str]:
-        names = [type(one).__name__.lower() for one in self.rankers]
+        names = [type(one).__name__.lower() for one in self._rankers()]
         found, total = [], Counter(names)
         seen: Counter[str] = Counter()
         for name in names:
@@ -308,6 +284,53 @@ class Blend(RankingEstimator):
                 raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        sample_weight: Any,
+        given: dict[str, Any],
+        evaluation: tuple[Any, Any, Any, Any] | None,
+    ) -> None:
+        self._check()
+        X = tables.with_rows(X)
+        validate_data(self, X, y, skip_check_array=True)
+        train = _Lists.read(X, y, qid, group)
+        weights = None
+        if sample_weight is not None:
+            by_row = np.empty_like(train.codes)
+            by_row[train.rows] = train.codes
+            weights = tables.row_weights(sample_weight, by_row, len(train.queries))
+        side = tables.row_numbers(given, len(train.codes))
+        val, note = None, "equal weights, no query held out"
+        if evaluation is not None:
+            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
+            note = ""
+        elif self.validation:
+            held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
+            if held is not None:
+                val = train.some(held)
+                train = train.some(~held)
+                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        self.levels_ = levels_of(train.X)
+        self.schema_ = schema_of(train.X, self.levels_)
+        self.rankers_ = [
+            self._fitted(clone(one), train, val, weights, side) for one in self.rankers
+        ]
+        self.scales_ = self._fit_scales(train)
+        self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
+        self.validation_score_ = None
+        self.validation_queries_ = 0
+        if val is not None:
+            scores = self._scaled(val.X, val.codes)
+            self.weights_ = _best_weights(scores, val)
+            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
+            self.validation_queries_ = len(val.queries)
+        if self.verbose:
+            self._tell(note)
 
     def _columns(self, X: Any) -> Any:
         """Return the columns of the training, after checks."""
@@ -347,9 +370,8 @@ class Blend(RankingEstimator):
             given[name] = of_rows[train.rows[first] if by_list else train.rows]
         given |= {name: values[train.rows] for name, values in side.items() if name in takes}
         if val is not None:
-            given |= _evaluation(
-                takes, in_form(val.X, self.levels_, form, self.schema_), val, given
-            )
+            own = in_form(val.X, self.levels_, form, self.schema_)
+            given |= _evaluation(takes, own, val, given) | _stopping(ranker, takes)
         ranker.fit(in_form(train.X, self.levels_, form, self.schema_), train.labels, **given)
         return ranker
 
@@ -449,6 +471,23 @@ def _evaluation(
     elif "eval_group" in takes:
         found["eval_group"] = [val.sizes]
     return found
+
+
+def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
+    """Let a ranker without a metric of its own stop early on NDCG@10; return arguments of `fit`.
+
+    By default LightGBM stops as soon as one of NDCG@1 to NDCG@5 is at its best, XGBoost looks at
+    NDCG@32, and CatBoost at the NDCG of whole lists or at its loss.
+    """
+    if "eval_at" in takes:  # LightGBM's; a cutoff in its constructor has priority
+        return {"eval_at": (10,)}
+    own = ranker.get_params()
+    if own.get("eval_metric") is None:
+        if "group_id" in takes:
+            ranker.set_params(eval_metric="NDCG:top=10;type=Exp")
+        elif "eval_metric" in own and "eval_qid" in takes:
+            ranker.set_params(eval_metric="ndcg@10")
+    return {}
 
 
 def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:

@@ -1,8 +1,10 @@
 """Save a Blend, each of its rankers in the format of its own library; load it without pickle."""
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +21,7 @@ from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.saving import PARTS, content, make
 from ltr.export.blend import Saved
+from ltr.files import check_archive
 from ltr.names import one_line
 
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
@@ -120,9 +123,12 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
     """Return the Blend of these files; see `Blend.load`."""
     trusted = check_trust(trust)
     about, files = read_folder(path)
-    if not _fits(about):
-        raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
     with describing(path):
+        if not _fits(about):
+            raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
+        for name in ("scales", "weights"):
+            if bad := [one for one in about[name] if not 0 <= one < math.inf]:
+                raise ValueError(f"{Path(path) / CONFIG}: {name} must be >= 0, got {bad[0]}")
         unfitted, fitted = [], []
         for position, entry in enumerate(about["rankers"]):
             package = entry["format"]
@@ -220,7 +226,10 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
     """Return an unfitted ranker, and the fitted one from a file."""
     if package == "skops":
+        check_archive(BytesIO(data))
         fitted = _skops().loads(data, trusted=_HARMLESS)
+        if not isinstance(fitted, BaseEstimator) or not hasattr(fitted, "predict"):
+            raise ValueError(f"it must hold an estimator, got a {type(fitted).__name__}")
         return clone(fitted), fitted
     name = entry["class"]
     if name not in _FORMATS[package].classes or name == "Booster":
@@ -289,6 +298,7 @@ def _is_levels(one: Any) -> bool:
         isinstance(one, list)
         and len(one) == 3
         and type(one[0]) in (str, bool, int, float)
+        and isinstance(one[1], str)
         and one[1] in _DTYPES
         and _are(one[2], (str, bool, int, float))
     )

@@ -223,7 +223,8 @@ class NeuralRanker(RankingEstimator):
                 raises an exception, `fit` ends without a new model.
 
         Fits in one process wait for each other, because all threads share the generators of random
-        numbers. So `random_state` works in threads too, but only processes save time.
+        numbers. So `random_state` works in threads too, but only processes save time. If `fit` or
+        `partial_fit` fails, the ranker stays as it was.
 
         Returns:
             Itself.
@@ -238,7 +239,9 @@ class NeuralRanker(RankingEstimator):
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         side = {"position": position, "groups": groups}
         lists = X, y, qid, group, sample_weight, side
-        return self._train(*lists, evaluation, again, callbacks=callbacks)
+        with self._fitting() as fitted:
+            fitted._train(*lists, evaluation, again, callbacks=callbacks)
+        return self
 
     def partial_fit(
         self,
@@ -259,7 +262,9 @@ class NeuralRanker(RankingEstimator):
         again = hasattr(self, "scorer_")
         side = {"position": position, "groups": groups}
         lists = X, y, qid, group, sample_weight, side
-        return self._train(*lists, None, again, one_pass=True)
+        with self._fitting() as fitted:
+            fitted._train(*lists, None, again, one_pass=True)
+        return self
 
     def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
         """Return a score for each row, float32 (rows,); within a query, higher ranks first.
@@ -408,7 +413,7 @@ class NeuralRanker(RankingEstimator):
         again: bool,
         one_pass: bool = False,
         callbacks: Sequence[Callback] = (),
-    ) -> Self:
+    ) -> None:
         check_parameters(self)
         check_callbacks(callbacks)
         table = tables.as_table(self, X, y, reset=not again)
@@ -454,7 +459,7 @@ class NeuralRanker(RankingEstimator):
         elif not one_pass:
             note = "no query held out"
         if not again:
-            warn_of_table(table, schema, levels, chosen=False)
+            warn_of_table(table, schema, levels, names_uses=False)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
         chosen = settings(self, len(lists.features), len(column_names(schema)), len(lists))
@@ -491,7 +496,6 @@ class NeuralRanker(RankingEstimator):
         self.best_iterations_ = trained.best_epochs
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
-        return self
 
     def _select(
         self,

@@ -1,7 +1,9 @@
 """Score lists with a fitted transform and scorer; Lightning is not needed."""
 
 import copy
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -24,6 +26,13 @@ class RankingEstimator(BaseEstimator):
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
+
+    @contextmanager
+    def _fitting(self) -> Iterator[Self]:
+        """Yield a copy to fit; this estimator becomes it at the end, and stays after an error."""
+        fitted = copy.copy(self)
+        yield fitted
+        self.__dict__ = vars(fitted)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import sklearn
 from scipy import sparse
-from sklearn.utils.validation import check_array, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.datasets import ListDataset, Schema, load_table, read_table
@@ -70,16 +70,20 @@ def with_rows(X: Any) -> Any:
     """Return X as a table or an array.
 
     Raises:
-        ValueError: it is sparse.
+        ValueError: it is sparse, or does not have two dimensions.
     """
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    if len(X.shape) != 2:
+        raise ValueError(
+            f"X must have the shape (rows, columns), got {tuple(X.shape)}. Reshape your data, by "
+            "X.reshape(1, -1) if it is one row"
+        )
     kinds = [str(kind) for kind in getattr(X, "dtypes", ())]
     if sparse.issparse(X) or any(kind.startswith("Sparse[") for kind in kinds):
         raise ValueError(
             f"X must not be sparse, got a sparse {type(X).__name__}: make it a dense table or array"
         )
-    if isinstance(X, pa.RecordBatch):
-        return pa.table(X)
-    return X if hasattr(X, "shape") else np.asarray(X)
+    return pa.table(X) if isinstance(X, pa.RecordBatch) else X
 
 
 def by_name(estimator: Any, X: Any) -> Any:
@@ -112,17 +116,13 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
     Raises:
         ValueError: they are not finite numbers >= 0, one for each row.
     """
-    labels = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-    try:
-        labels = column_or_1d(labels, warn=True).astype(np.float64)
-    except OverflowError as error:
-        raise ValueError(f"y must be finite in float32, got {error}") from None
+    labels = column_or_1d(as_numbers("y", y), warn=True).astype(np.float64)
     if len(labels) != rows:
         raise ValueError(
             f"y must have one label for each of the {rows} rows of X, got {len(labels)}"
         )
-    if (bad := np.flatnonzero(labels < 0)).size:
-        raise ValueError(f"y must be >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
+    if (bad := np.flatnonzero(~((labels >= 0) & (labels < np.inf)))).size:
+        raise ValueError(f"y must be finite and >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
     return labels
 
 
@@ -132,7 +132,8 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     Args:
         rows: how many there are.
         qid: (rows,), the query of each row, in any order; or None.
-        group: (queries,), the sizes of lists that follow each other; or None.
+        group: (queries,), the sizes of lists that follow each other, whole numbers of any type; or
+            None.
         suffix: of the arguments' names in errors: "eval_" for `eval_qid`.
 
     Raises:
@@ -146,14 +147,17 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
             f"be given, got {'both' if qid is not None else 'neither'}{'' if routed else _ROUTING}"
         )
     if group is not None:
-        sizes = np.asarray(group)
-        if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 1).any():
+        sizes = as_numbers(name, group)
+        if sizes.ndim != 1:
+            raise ValueError(f"{name} must be the sizes of the lists, (queries,), got {group!r}")
+        good = (sizes >= 1) & (sizes == np.floor(sizes)) & (sizes.dtype.kind != "b")
+        if not good.all():
             raise ValueError(
-                f"{name} must be whole numbers >= 1, the sizes of lists, got {group!r}"
+                f"{name} must be whole numbers >= 1, the sizes of lists, got {sizes[~good][0]}"
             )
         if sizes.sum() != rows:
             raise ValueError(f"{name} must add up to the {rows} rows of X, got {sizes.sum()}")
-        return pa.array(np.repeat(np.arange(len(sizes)), sizes))
+        return pa.array(np.repeat(np.arange(len(sizes)), sizes.astype(np.int64)))
     names = as_names(name, qid)
     if names.shape != (rows,):
         raise ValueError(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ltr.datasets import Category, Schema
 from ltr.datasets.dates import as_dates, read_dates
+from ltr.datasets.schema import as_text, kind_of
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.serving import FIRST_DAY, LAST_DAY
@@ -101,8 +102,9 @@ class ExportedBlend:
         names, levels = trees.names, {trees.names[at]: x for at, x in trees.levels.items()}
         categories = {}
         for name, known in levels.items():
-            kind = "string" if all(isinstance(one, str) for one in known) else "number"
-            categories[name] = Category(kind, tuple(map(str, known)))
+            values = pa.array(known)
+            text = as_text(pa.chunked_array([values])).to_pylist()
+            categories[name] = Category(kind_of(values.type), tuple(text))  # pyright: ignore[reportArgumentType]
         features = {name: 1 for name in names if name not in levels}
         schema = Schema("qid", features=features, categories=categories)
 

@@ -16,6 +16,7 @@ _XGBOOST = {"reg:squarederror", "reg:absoluteerror", "reg:quantileerror", "reg:p
 _XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
 
 _ZERO = float(np.float32(1e-35))  # LightGBM takes a number up to this one for 0
+_INFINITE = 1e300  # LightGBM writes inf so: a split that separates missing values from all others
 _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
 
 
@@ -47,11 +48,10 @@ class Trees:
     levels: dict[int, list[Any]] = field(default_factory=dict)
 
     def splits(self, column: int) -> list[float]:
-        """Return the values that a column is compared with, in ascending order."""
+        """Return the finite values that a column is compared with, in ascending order."""
         compared = (_LESS_OR_EQUAL, _LESS)
-        return sorted(
-            {x for _, _, at, mode, x, *_ in self.nodes if at == column and mode in compared}
-        )
+        own = {x for _, _, at, mode, x, *_ in self.nodes if at == column and mode in compared}
+        return sorted(filter(math.isfinite, own))
 
     def attributes(self, factor: float, single: bool) -> dict[str, Any]:
         """Return the attributes of ONNX's `TreeEnsembleRegressor`, of the domain ai.onnx.ml, 3.
@@ -155,6 +155,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
         goes_left = node["default_left"] if kind == "NaN" else split >= 0
         if abs(split) <= _ZERO:
             split = _ZERO if split >= 0 else math.nextafter(-_ZERO, -math.inf)
+        split = math.inf if split >= _INFINITE else split
         found.nodes.append(
             (tree, number, column, _LESS_OR_EQUAL, split, left, right, int(goes_left))
         )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 try:
-    from optuna import TrialPruned
+    from optuna import Trial, TrialPruned
+    from optuna.study import StudyDirection
 except ModuleNotFoundError as error:
     raise ImportError(
         f"ltr.integrations.optuna needs pip install 'ltr-torch[tune]': {error}"
@@ -25,14 +26,16 @@ class Pruning:
     After each epoch it reports the mean of the members' best metrics so far on the validation
     lists, because members keep their best epoch. If the study's pruner then rejects the trial,
     `fit` ends with `optuna.TrialPruned`, which the study counts as a pruned trial. A higher metric
-    is better, so the study must have `direction="maximize"`.
+    is better, so the study must have `direction="maximize"`. Otherwise the pruner would end the
+    best trials.
 
     Args:
         trial: the argument of the study's objective. Call `fit` once for each trial: the epochs are
             its steps.
 
     Raises:
-        ValueError: if it is called without validation.
+        ValueError: the study minimizes, or has several values; or the callback is called without
+            validation.
 
     Reference: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD
     2019.
@@ -55,6 +58,12 @@ class Pruning:
     """
 
     def __init__(self, trial: "BaseTrial") -> None:
+        # a `FixedTrial` belongs to no study
+        if isinstance(trial, Trial) and trial.study.directions != [StudyDirection.MAXIMIZE]:
+            directions = ", ".join(each.name.lower() for each in trial.study.directions)
+            raise ValueError(
+                f'trial must be of a study with direction="maximize", got {directions}'
+            )
         self.trial = trial
 
     def __call__(self, history: Sequence[Sequence[float]]) -> None:

@@ -1,6 +1,6 @@
 """How well a reranker ranks: metrics with intervals, before and after training."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -64,8 +64,9 @@ def evaluate_reranker(
         name: a name for the scores, in tables and plots.
 
     Raises:
-        ValueError: data is none of these, a row lacks a column, labels do not match the documents,
-            or `ltr.reports.evaluate` refuses a label or an option.
+        ValueError: data is none of these, a row lacks a column or a sample lacks a key, a sample
+            has both "negative" and "documents" or an empty "documents", labels do not match the
+            documents, or `ltr.reports.evaluate` refuses a label or an option.
     """
     lists, (own_batch, own_prompt) = read(data)
     pairs = [
@@ -147,9 +148,10 @@ def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
     found = Lists([], [], [], [])
     for evaluator in evaluators:
         for number, sample in enumerate(evaluator.samples):
+            _check_sample(sample, number)
             positive = sample["positive"]
             positive = [positive] if isinstance(positive, str) else list(positive)
-            if sample.get("documents"):
+            if "documents" in sample:
                 retrieved = list(sample["documents"])
                 documents = retrieved
                 if evaluator.always_rerank_positives:
@@ -164,6 +166,20 @@ def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
             found.documents.append(documents)
             found.labels.append(labels)
     return found
+
+
+def _check_sample(sample: Mapping[str, Any], number: int) -> None:
+    """Check the keys of a sample, by the rules of the library's evaluator."""
+    for key in ("query", "positive"):
+        if key not in sample:
+            raise ValueError(f"sample {number} must have the key {key!r}, got {list(sample)}")
+    if ("negative" in sample) == ("documents" in sample):
+        raise ValueError(
+            f"sample {number} must have exactly one of the keys 'negative' and 'documents', "
+            f"got {list(sample)}"
+        )
+    if "documents" in sample and not len(sample["documents"]):
+        raise ValueError(f"sample {number} must have at least one of 'documents', got none")
 
 
 def rows(data: Iterable[dict[str, Any]]) -> Lists:

@@ -32,7 +32,8 @@ class RankingLoss(nn.Module):
     - All arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if the
       class sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN
       included, change neither the value nor the gradient.
-    - The loss is >= 0, and its minimum is 0. A list for which the loss is not defined (no relevant
+    - The loss is >= 0, and its minimum is 0. Soft ranks can give more than the ideal; the page of a
+      loss says where it is then below 0. A list for which the loss is not defined (no relevant
       item, no pair, all masked) gives 0 with a zero gradient. A NaN score makes only the loss of
       its own list NaN.
     - Half-precision scores are computed in float32. `torch.autocast` does not apply inside.
@@ -45,6 +46,9 @@ class RankingLoss(nn.Module):
         grades: whether labels are grades. If True, a negative label is an error, since it is most
             likely the padding of another library. False if any number is a valid target, as in
             regression.
+        every_item: whether the loss is a mean over all items of a list, relevant or not, as in
+            regression. False (default) for a loss of the relevant items. `Unbiased` weights all
+            items of the one, and the clicks of the other.
         side_inputs: the arguments, besides the weights, that training must pass, such as `groups`.
             A `Ranker` takes them from the batches. Default: none.
 
@@ -59,6 +63,7 @@ class RankingLoss(nn.Module):
     """
 
     grades: ClassVar[bool] = True
+    every_item: bool = False
     side_inputs: tuple[str, ...] = ()
 
     def __init__(self, reduction: Reduction = "mean"):

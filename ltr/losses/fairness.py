@@ -137,6 +137,7 @@ class Penalized(RankingLoss):
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.penalty = unreduced(ExposureParity() if penalty is None else penalty)
         self.strength = check_number("strength", strength, minimum=0.0)
+        self.every_item = self.loss.every_item
         self.side_inputs = tuple(dict.fromkeys((*self.loss.side_inputs, *self.penalty.side_inputs)))
 
     def per_list(

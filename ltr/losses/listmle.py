@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.soft import below_largest
 from ltr.shapes import check_top_k, masked_fill, positions
 
 Ties = Literal["mean", "random", "first"]
@@ -108,7 +109,7 @@ class ListMLE(RankingLoss):
         defined = _has_pair(labels, mask)
         # padding is sorted to the front: no sum from a position to the end contains any of it
         y, order = _sort(masked_fill(labels, mask, torch.inf), self.ties)
-        s = masked_fill(scores, mask).gather(-1, order)
+        s = below_largest(scores, mask).gather(-1, order)
         padded = scores.new_zeros(s.shape)
         if mask is not None:
             padded = (~mask).sum(-1, keepdim=True).to(s.dtype).expand_as(s)

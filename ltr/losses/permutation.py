@@ -56,6 +56,7 @@ class PermutationCrossEntropy(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(self, operator: SortOperator | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)

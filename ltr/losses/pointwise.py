@@ -25,6 +25,7 @@ class PointwiseMSE(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -44,8 +45,10 @@ class PointwiseSigmoid(RankingLoss):
     loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
-        threshold: > 0; t is 1 for labels >= threshold. Default: 1, as in rax. With None the labels
-            themselves are the targets, such as a teacher's probabilities. They must lie in [0, 1].
+        threshold: > 0; t is 1 for labels >= threshold. Default: 1. With None the labels themselves
+            are the targets, such as a teacher's probabilities. They must lie in [0, 1]. (rax has
+            the target min(label, 1): for whole labels that is the default here, for fractions it is
+            `threshold=None`.)
 
     Raises:
         ValueError: threshold is not a number > 0.
@@ -53,6 +56,8 @@ class PointwiseSigmoid(RankingLoss):
     >>> PointwiseSigmoid()(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
+
+    every_item = True
 
     def __init__(self, threshold: float | None = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -95,6 +100,8 @@ class PointwiseOrdinal(RankingLoss):
     >>> PointwiseOrdinal([0.0])(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
+
+    every_item = True
 
     def __init__(self, thresholds: Sequence[float] | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -160,6 +167,7 @@ class PointwiseHuber(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self, threshold: float = 1.35, adaptive: bool = True, reduction: Reduction = "mean"

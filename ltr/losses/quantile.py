@@ -100,11 +100,14 @@ class QuantileLoss(RankingLoss):
             P = P.top(math.ceil((1 - self.q) * (n - 1)) + 1)
         if self.expected:
             errors = (values - target).square().expand(P.scores.shape)
-            error = _entry_at_quantile(P.mv(errors), scores, mask, self.q)
+            ordered = P.mv(errors)
+            error = _entry_at_quantile(ordered, scores, mask, self.q)
         else:
-            chosen = _entry_at_quantile(P.mv(values.expand(P.scores.shape)), scores, mask, self.q)
+            ordered = P.mv(values.expand(P.scores.shape))
+            chosen = _entry_at_quantile(ordered, scores, mask, self.q)
             error = (chosen - target.squeeze(-1)).square()
-        return error * list_weight(scores, mask, weights)
+        # the gradient goes through all rows: if one of them is NaN, so is the loss
+        return (error + (0 * ordered).sum(-1)) * list_weight(scores, mask, weights)
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
@@ -159,6 +162,7 @@ class LeastQuantileRegression(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self,
@@ -213,6 +217,7 @@ class LeastTrimmedSquares(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self,

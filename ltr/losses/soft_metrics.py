@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ltr.gains import (
-    CUT_WIDTH,
     Discount,
     discount_function,
     ideal_dcg,
@@ -97,9 +96,9 @@ class SoftMAP(RankingLoss):
     The precision at item i is its soft rank among the relevant items, divided by its soft rank
     among all items. So the operator is called twice. With hard ranks this is exactly
     1 - `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
-    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, for cosine similarities. If the ranks
-    of an operator are not sums over pairs, the precision may be slightly above 1, and the loss
-    slightly below 0.
+    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, for cosine similarities. The loss may
+    be below 0: slightly if the ranks of an operator are not sums over pairs, by up to 0.5 for ties
+    with `SoftRank`, and by up to 0.4 for ties at a cutoff.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0. The operator decides the ranks of tied scores.
@@ -157,9 +156,10 @@ class SoftERR(RankingLoss):
     The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
     R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before i"
-    is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as wide
-    as the smooth cutoff at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR. By
-    default ERR is divided by its ideal, so the minimum of the loss is 0.
+    is the operator's `before`, a smooth step of the difference of their soft ranks: 1/2 if the
+    ranks are equal, and as wide as the smooth cutoff at k. With hard ranks, those of
+    `StraightThrough` included, and `normalize=False` the loss is exactly 1 - ERR. By default ERR is
+    divided by its ideal, so the minimum of the loss is 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0 if the item's soft rank is 1. If the scores of two items tie, each
@@ -221,7 +221,8 @@ class SoftERR(RankingLoss):
         stops = stop_probabilities(labels, mask, self.max_label, weights)
         ideal = ideal_err(stops, self.top_k)
         operator, scores, mask = one_draw(self.operator, scores, mask)
-        arrivals = _arrival_probabilities(stops, operator(scores, mask), operator.whole_ranks)
+        before = operator.before(scores, mask)
+        arrivals = log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
         discounts = operator.discounts(
             cutoff_discount(reciprocal_rank, self.top_k, operator), scores, mask
         )
@@ -242,15 +243,6 @@ def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
     arrivals = (left.cumsum(-1) - left).exp()
     discount = reciprocal_rank if top_k is None else truncated(reciprocal_rank, top_k, exact=True)
     return (stops * arrivals * discount(positions(stops))).sum(-1)
-
-
-def _arrival_probabilities(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
-    """Return the probability that a reader reaches each item: the product of 1 - R_j before it."""
-    gaps = ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
-    before = (gaps > 0).to(gaps.dtype) if whole else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
-    itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)
-    before = torch.where(itself, 0.0, before)
-    return log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
 
 
 class _SoftTopK(RankingLoss):
@@ -299,7 +291,9 @@ class SoftPrecision(_SoftTopK):
     Soft precision@k is the soft hits among the first k, divided by their maximum over all orders.
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
-    With `normalize=True` the precision@k and the recall@k of a list are the same.
+    With `normalize=True` the precision@k and the recall@k of a list are the same. If more than k
+    items are tied at the cutoff, all of them count softly, so the loss may be below 0. The top k of
+    `LapSum` is exact.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is about 0. The operator decides how tied scores share the positions.
@@ -337,7 +331,7 @@ class SoftRecall(_SoftTopK):
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
-    exactly 1 - recall@k.
+    exactly 1 - recall@k. As in `SoftPrecision`, ties at the cutoff may make the loss negative.
 
     The recall@k surrogate of Patel et al. is
     `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of differences, then
@@ -433,9 +427,10 @@ class SpearmanLoss(RankingLoss):
 
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
     the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 if all
-    scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
-    gradient even if all scores are tied. With hard ranks and no equal labels it is exactly 1 - rho.
-    For labels 0 and 1 the normalized correlation is 2 AUC - 1.
+    scores are equal, and 2 for the opposite order. With ranks that are not sums over pairs
+    (`NeuralSort`, `SoftSort`) it may be slightly below 0. It is linear in the soft ranks, so it has
+    a gradient even if all scores are tied. With hard ranks and no equal labels it is exactly
+    1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
 
     With `normalize=False` the covariance is divided by both standard deviations, of the label ranks
     and of 1, ..., m. With hard ranks the loss is then 1 - rho for equal labels too, but in that
@@ -541,6 +536,7 @@ class ADRMSE(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(
         self,

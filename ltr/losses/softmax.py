@@ -9,7 +9,7 @@ from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
 from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.listmle import log_sums_from, tie_groups
-from ltr.losses.soft import weighted_mean
+from ltr.losses.soft import below_largest, weighted_mean
 from ltr.shapes import check_number, check_whole, masked_fill
 
 Gamma = float | Literal["random"]
@@ -226,7 +226,8 @@ class CalibratedSoftmax(RankingLoss):
     Each list gets a virtual item of score 0 and label `anchor`. It gives the scores a scale: at the
     minimum exp(s_i) = y_i / anchor. The loss is the divergence of `SoftmaxLoss` over the n + 1
     items, and its minimum is 0. A list without a relevant item has a loss here, which lowers its
-    scores. The loss of a fully masked list is 0, with a zero gradient. Cost: O(n).
+    scores. The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
+    Cost: O(n).
 
     Args:
         anchor: the virtual item's label, > 0. Default: 1.
@@ -237,6 +238,8 @@ class CalibratedSoftmax(RankingLoss):
     >>> CalibratedSoftmax()(torch.tensor([0.0]), torch.tensor([0.0]))  # log(2)
     tensor(0.6931)
     """
+
+    every_item = True
 
     def __init__(self, anchor: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -253,8 +256,11 @@ class CalibratedSoftmax(RankingLoss):
         if not scores.shape[-1]:
             return scores.sum(-1)
         relevance = with_anchor(weighted(labels, mask, weights), self.anchor)
-        mask = None if mask is None else with_anchor(mask, True)
-        return softmax_divergence(with_anchor(scores, 0.0), relevance, mask)[0]
+        with_virtual = None if mask is None else with_anchor(mask, True)
+        each = softmax_divergence(with_anchor(scores, 0.0), relevance, with_virtual)[0]
+        if weights is None:
+            return each
+        return torch.where((masked_fill(weights, mask) > 0).any(-1), each, 0 * each)
 
 
 class UniqueSoftmax(RankingLoss):
@@ -263,15 +269,15 @@ class UniqueSoftmax(RankingLoss):
     With the gain g, the loss is sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) divided
     by the sum of g_i. Its minimum is 0, with any ties. Weights multiply the gains.
 
-    With `normalize=False` the sum is not divided, as in TF-Ranking ("exp2") and rax ("linear"). A
-    list with more relevance then counts more, and gains of 2^128 overflow in float32.
+    With `normalize=False` the sum is not divided, as in TF-Ranking and rax. A list with more
+    relevance then counts more, and gains of 2^128 overflow in float32.
 
     The loss is 0, with a zero gradient, for a list without a relevant item, with one item, without
     a pair, or fully masked. Cost: one sort of the labels.
 
     Args:
-        gain: "exp2" (2^label - 1, the default, as in TF-Ranking), "linear" (as in rax), or a
-            function. If `normalize` is True, labels of 128 and more do not overflow.
+        gain: "exp2" (2^label - 1, the default, as in TF-Ranking and rax), "linear", or a function.
+            If `normalize` is True, labels of 128 and more do not overflow.
         normalize: whether to divide by the sum of the gains. Default: True.
 
     Raises:
@@ -301,7 +307,7 @@ class UniqueSoftmax(RankingLoss):
         else:
             gains = item_gains(labels, mask, weights, gain_function(self.gain))
         y, order = masked_fill(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
-        s = masked_fill(scores, mask).gather(-1, order)
+        s = below_largest(scores, mask).gather(-1, order)
         g = gains.gather(-1, order)
         last = tie_groups(y)[1]
         low = log_sums_from(s).gather(-1, (last + 1).clamp(max=n - 1))
@@ -376,7 +382,7 @@ class SoftmaxLossAtK(RankingLoss):
             return scores.sum(-1)
         gains = ndcg_gains(labels, mask, weights, self.gain)
         real = None if mask is None else mask | ~mask.any(-1, keepdim=True)
-        s = masked_fill(scores, mask) / self.temperature
+        s = below_largest(scores, mask) / self.temperature
         each = masked_fill(s, real, -torch.inf).logsumexp(-1, keepdim=True) - s
         if self.top_k <= scores.shape[-1]:
             filled = masked_fill(scores.detach(), mask, -torch.inf)
@@ -419,6 +425,7 @@ class Distillation(RankingLoss):
     """
 
     grades = False
+    every_item = True
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -433,8 +440,8 @@ class Distillation(RankingLoss):
         w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
         real = w > 0
         log_w = torch.where(real, w, 1.0).log()
-        student = _log_softmax(scores / self.temperature, log_w, real)
-        teacher = _log_softmax(labels / self.temperature, log_w, real)
+        student = _log_softmax(scores, self.temperature, log_w, real)
+        teacher = _log_softmax(labels, self.temperature, log_w, real)
         terms = teacher.exp() * (teacher - student)
         divergence = torch.where(real, terms, 0.0).sum(-1)
         # a NaN score is a mistake even if its weight is 0, so it makes the loss NaN
@@ -445,8 +452,8 @@ class Distillation(RankingLoss):
         return ", ".join(filter(None, [f"temperature={self.temperature:g}", super().extra_repr()]))
 
 
-def _log_softmax(x: Tensor, log_w: Tensor, real: Tensor) -> Tensor:
-    """Return the log-softmax of x + log_w over the real items, and finite numbers elsewhere."""
+def _log_softmax(x: Tensor, temperature: float, log_w: Tensor, real: Tensor) -> Tensor:
+    """Return the log-softmax of x / temperature + log_w over the real items, finite elsewhere."""
     some = real | ~real.any(-1, keepdim=True)
-    x = torch.where(real, x, 0.0) + log_w
+    x = below_largest(x, real) / temperature + log_w
     return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)

@@ -1,10 +1,11 @@
 """Learning from clicks: inverse propensity weights for any loss."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
@@ -82,12 +83,36 @@ def inverse_propensity_weights(
 
 
 class Unbiased(RankingLoss):
-    """Corrects a loss on clicks for position bias: clicks on rarely seen positions count more.
+    r"""Corrects a loss on clicks for position bias: clicks on rarely seen positions count more.
 
-    Each item has the weight 1 / probability that a user looks at its position (propensity). So a
-    click at a position that few users look at also counts for the users who did not look. If the
-    weights of the loss multiply the gains, or the terms of relevant items, this is inverse
-    propensity weighting. If the loss divides by an ideal, the estimate is self-normalized.
+    A click has the weight v = 1 / probability that a user looks at its position (propensity). So a
+    click at a position that few users look at also counts for the users who did not look.
+
+    With clicks c_i and m = sum of v_i c_i / sum of c_i, the mean weight of the list's clicks, the
+    loss of a list is m L, where L is the given loss with the weights v_i / m of the clicks, and 1
+    of the other items. The weights within the list say which click counts more, and m says how
+    much the list counts. Most losses divide by the gains of the list or by an ideal. The weight of
+    a single click would cancel there without m. Losses that are linear in the weights of the
+    clicks, such as `SoftmaxLoss(normalize=False)`, have the same value as with the weights v_i.
+    Without position bias the loss is L.
+
+    What the expected value over the users' looks is:
+
+    - One click in a list: the loss is exactly L / propensity. So for lists with one relevant item,
+      the expected loss is exactly the loss on relevance, for any L. If a list has several clicks,
+      this holds if each of them is passed as a list of its own. The expected sum is then the sum
+      of L over the relevant items, each as the only one.
+    - Several clicks in a list: the loss is a mean over them. `SoftmaxLoss` has the gradient of the
+      sum over i of v_i c_i / (sum of c_j) * (-log softmax(s)_i). Multiplied by the number of
+      clicks, this is linear in them, so its expected value is exactly that on relevance. With
+      `normalize=False` it is linear as it is. (The values differ by an entropy, which does not
+      depend on the scores.)
+    - Otherwise the expected value for several relevant items is an approximation: an ideal, the
+      pairs of a pairwise loss, and the rivals in `UniqueSoftmax` depend on all clicks together. A
+      relevant item without a click counts there as irrelevant.
+
+    Losses over all items, relevant or not (`every_item`: pointwise losses and regression), do not
+    divide by the gains. They get the weights v_i of all items, and are not multiplied.
 
     Unusual lists are treated as in the loss. For a list without a click, a ranking loss is 0 with a
     zero gradient.
@@ -127,6 +152,7 @@ class Unbiased(RankingLoss):
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.bias = PositionBias() if bias is None else bias
         self.clip = _check_clip(clip)
+        self.every_item = self.loss.every_item
         self.side_inputs = tuple(dict.fromkeys(("shown", *self.loss.side_inputs)))
 
     def per_list(
@@ -144,10 +170,17 @@ class Unbiased(RankingLoss):
             shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
         shown = masked_fill(shown, mask, 1.0)
         inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
-        weights = inverse if weights is None else weights * inverse
         if "shown" in self.loss.side_inputs:
             extra["shown"] = shown
-        return self.loss(scores, labels, mask, weights, **extra)
+        if self.every_item:
+            weights = inverse if weights is None else weights * inverse
+            return self.loss(scores, labels, mask, weights, **extra)
+        clicks = masked_fill(labels, mask)
+        weights = None if weights is None else masked_fill(weights, mask)
+        mean, weights = _weights_of_clicks(
+            inverse, clicks, weights, lambda x: x.sum(-1), lambda x: x.unsqueeze(-1)
+        )
+        return mean * self.loss(scores, labels, mask, weights, **extra)
 
     def per_ragged_list(
         self,
@@ -164,10 +197,36 @@ class Unbiased(RankingLoss):
             before = before.repeat_interleave(lengths, output_size=len(scores))
             shown = positions(scores) - before.to(scores.dtype)
         inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
-        weights = inverse if weights is None else weights * inverse
         if "shown" in self.loss.side_inputs:
             extra["shown"] = shown
-        return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
+        if self.every_item:
+            weights = inverse if weights is None else weights * inverse
+            return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
+        ids = list_ids(scores, lengths)
+        mean, weights = _weights_of_clicks(
+            inverse, labels, weights, lambda x: sum_lists(x, lengths), lambda x: x[ids]
+        )
+        return mean * self.loss(scores, labels, None, weights, lengths=lengths, **extra)
+
+
+def _weights_of_clicks(
+    inverse: Tensor,
+    clicks: Tensor,
+    weights: Tensor | None,
+    total: Callable[[Tensor], Tensor],
+    to_items: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Return the mean inverse propensity of each list's clicks, and all weights relative to it.
+
+    `total` sums items over each list, `to_items` gives each item the value of its list. A list
+    without a click has the mean 1.
+    """
+    counted = clicks.clamp(min=0) if weights is None else clicks.clamp(min=0) * weights
+    number = total(counted)
+    some = number > 0
+    mean = torch.where(some, total(inverse * counted) / torch.where(some, number, 1.0), 1.0)
+    relative = torch.where(clicks > 0, inverse / to_items(mean), 1.0)
+    return mean, relative if weights is None else weights * relative
 
 
 def _check_clip(clip: float | None) -> float | None:

@@ -313,7 +313,12 @@ class RankingMetric(Metric):
             self.ids.append(self.sums.new_zeros(0, dtype=torch.int64))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot the value, or several computed values, as torchmetrics' metrics do."""
+        """Plot the value, or several computed values, as torchmetrics' metrics do.
+
+        Returns:
+            A pair: the figure (None if `ax` is given) and the axes, as torchmetrics' metrics do.
+            The other `plot` methods of the package return the axes alone.
+        """
         return self._plot(val, ax)
 
 

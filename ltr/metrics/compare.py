@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from ltr.files import atomic_write, remove_leftovers
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
 from ltr.shapes import check_at_least, check_choice, check_whole
 
@@ -393,7 +395,12 @@ def draw(
         for axes, (title, comparison) in zip(several, comparisons.items(), strict=True):
             comparison.plot(axes).set_title(title, fontsize="medium")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    # in memory first: on a full disk, matplotlib's writer of PDF raises an AttributeError
+    picture = BytesIO()
+    figure.savefig(picture, format=path.suffix[1:].lower())
+    remove_leftovers(path.parent)
+    with atomic_write(path) as part:
+        part.write_bytes(picture.getvalue())
 
 
 def _models(

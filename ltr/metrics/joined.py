@@ -85,7 +85,7 @@ def join(
         The lists. Memory: lists * (depth + the most judged documents that the run lacks).
 
     Raises:
-        ValueError: NaN scores; run and qrels have no query in common.
+        ValueError: NaN scores; run and qrels have no query in common; qrels have no query at all.
 
     >>> from ltr.metrics import NDCG
     >>> qrels = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"a": 1}}
@@ -99,6 +99,8 @@ def join(
     known = {qid: {d: r for d, r in found.items() if r >= 0} for qid, found in qrels.items()}
     if not allow_disjoint and not known.keys() & run.keys():
         raise ValueError("run and qrels must have a query in common, got none")
+    if not known:
+        raise ValueError("qrels must have at least one query, got none")
     relevant = [sum(label > 0 for label in labels.values()) for labels in known.values()]
     lengths = [len(run[qid]) for qid in known if qid in run]
     depth = max(depth, *relevant, *lengths)

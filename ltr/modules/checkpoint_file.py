@@ -1,8 +1,6 @@
 """Read a checkpoint file, which may be damaged or malicious."""
 
-import os
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import IO, Any
 
 import torch
 
+from ltr.files import check_archive
 from ltr.names import one_line
 
 
@@ -29,7 +28,7 @@ def read_checkpoint(path: str | Path | IO[bytes], map_location: Any = "cpu") -> 
     """
     with open(path, "rb") if isinstance(path, str | Path) else nullcontext(path) as file:
         try:
-            _compare_checksums(file)
+            check_archive(file)
             file.seek(0)
             content = torch.load(file, map_location=map_location, weights_only=True)
         except Exception as error:  # of any kind, if the file was made to do harm
@@ -41,19 +40,6 @@ def read_checkpoint(path: str | Path | IO[bytes], map_location: Any = "cpu") -> 
     if not _is_checkpoint(content):
         raise ValueError(f"{path} is not a checkpoint of ltr")
     return content
-
-
-def _compare_checksums(file: IO[bytes]) -> None:
-    """Raise an error if the bytes of a zip archive differ from those written."""
-    with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-        # torch compresses nothing; a small file must not grow to more than its size
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ValueError("its parts are compressed")
-        if sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):
-            raise ValueError("its parts overlap")
-        if (wrong := archive.testzip()) is not None:
-            raise ValueError(f"the checksum of {wrong} is wrong")
 
 
 def _is_checkpoint(content: Any) -> bool:

@@ -37,7 +37,7 @@ def seed_batch(
 
     Args:
         seed: seed of the training.
-        stage: "train" or "val"; they draw different numbers, so validation does not change
+        stage: "train" or "validate"; they draw different numbers, so validation does not change
             training.
         epoch: from 0.
         batch: within the epoch, from 0.

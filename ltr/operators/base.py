@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ltr.gains import truncated
+from ltr.gains import CUT_WIDTH, truncated
 from ltr.kernels.lists import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
 from ltr.shapes import check_lists, check_temperature, masked_fill
@@ -44,11 +44,11 @@ class RankOperator(nn.Module):
     """
 
     @property
-    def whole_ranks(self) -> bool:
-        """Return whether `discounts` uses only discounts of whole ranks, so cutoffs are exact.
+    def exact_cutoff(self) -> bool:
+        """Return whether a cutoff is exact, since `discounts` uses only discounts of whole ranks.
 
         True for hard ranks (temperature 0), and for an operator that averages over the
-        distribution of whole ranks.
+        distribution of whole ranks. The ranks of the second are not whole.
         """
         return False
 
@@ -72,12 +72,20 @@ class RankOperator(nn.Module):
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
         It is `(ranks <= k)` with the smooth cutoff of `truncated`, so items outside have a
-        gradient. The cutoff is exact if `whole_ranks` is True.
+        gradient. The cutoff is exact if `exact_cutoff` is True.
 
         Raises:
             ValueError: k is not a whole number >= 1.
         """
-        return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
+        return self.discounts(truncated(torch.ones_like, k, exact=self.exact_cutoff), scores, mask)
+
+    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return how far item j comes before item i, (..., n, n) in [0, 1]: row i, column j.
+
+        It is a step of the difference of their ranks, as wide as the smooth cutoff of `truncated`:
+        1/2 for equal ranks. For hard ranks it is 0 or 1. The diagonal is 0.
+        """
+        return rank_steps(self(scores, mask), exact=self.exact_cutoff)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Return soft ranks (N,) of ragged lists: flat scores with `lengths` instead of a mask.
@@ -108,6 +116,20 @@ class RankOperator(nn.Module):
         lengths = check_lengths(scores, lengths)
         mask, padded = pad_lists(lengths, scores)
         return self.discounts(discount, padded, mask)[..., mask]
+
+
+def rank_steps(ranks: Tensor, *, exact: bool) -> Tensor:
+    """Return the steps of the differences of ranks (..., n): `RankOperator.before`.
+
+    >>> rank_steps(torch.tensor([1.0, 2.0, 2.0]), exact=False)
+    tensor([[0.0000, 0.0317, 0.0317],
+            [0.9683, 0.0000, 0.5000],
+            [0.9683, 0.5000, 0.0000]])
+    """
+    gaps = ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
+    before = (gaps > 0).to(gaps.dtype) if exact else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
+    itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)
+    return torch.where(itself, 0.0, before)
 
 
 def check_operator(operator: RankOperator) -> RankOperator:
@@ -166,7 +188,7 @@ class TemperatureRank(RankOperator):
         self.temperature = check_temperature(temperature)
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return whether the temperature is 0."""
         return self.temperature == 0
 

@@ -47,7 +47,7 @@ class HardRank(RankOperator):
     """
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return True."""
         return True
 

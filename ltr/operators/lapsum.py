@@ -78,8 +78,12 @@ def _arguments(
     anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
     # b = anchor + temperature * log_p stays in two parts: their sum would lose digits
     from_anchor = _scaled(scores.unsqueeze(-2) - anchor.unsqueeze(-1), temperature)
-    log_p = _with_derivatives(log_p.unsqueeze(-1), from_anchor, middle.unsqueeze(-1), mask)
-    x = torch.where(inside.unsqueeze(-1), from_anchor - log_p, outside.unsqueeze(-1))
+    # where no threshold is needed, an infinite score must not make the gradient NaN
+    needed = inside.unsqueeze(-1)
+    from_anchor = torch.where(needed, from_anchor, 0.0)
+    log_p = torch.where(needed, log_p.unsqueeze(-1), 0.0)
+    log_p = _with_derivatives(log_p, from_anchor, middle.unsqueeze(-1), mask)
+    x = torch.where(needed, from_anchor - log_p, outside.unsqueeze(-1))
     log_p = log_p.squeeze(-1)
     width = -_scaled(anchor.diff(dim=-1), temperature) - log_p.diff(dim=-1)
     between = inside[..., 1:] & inside[..., :-1]

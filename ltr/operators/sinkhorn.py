@@ -224,7 +224,7 @@ class SinkhornSort(SortOperator):
         self.register_buffer("row_weights", weights, persistent=False)
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return whether epsilon is 0 and there is one milestone per item."""
         return self.epsilon == 0 and self.row_weights is None
 
@@ -232,7 +232,7 @@ class SinkhornSort(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n), item weights (..., n)."""
-        if self.whole_ranks and weights is None:
+        if self.exact_cutoff and weights is None:
             return hard_ranks(scores, mask)
         return self.permutation(scores, mask, weights).ranks()
 

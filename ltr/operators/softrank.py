@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.gains import Cut
-from ltr.operators.base import TemperatureRank
+from ltr.operators.base import TemperatureRank, rank_steps
 from ltr.operators.distributions import normal_cdf
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.hard import hard_ranks
@@ -170,7 +170,7 @@ class SoftRank(TemperatureRank):
         self.distribution: RankDistribution = distribution
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return True: `discounts` averages over whole ranks."""
         return True
 
@@ -180,6 +180,10 @@ class SoftRank(TemperatureRank):
         """Return expected ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return kernel_ranks(scores, mask, "normal", 2**0.5 * self.temperature)
+
+    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return smooth steps of the expected ranks, which are not whole, (..., n, n)."""
+        return rank_steps(self(scores, mask), exact=self.temperature == 0)
 
     def rank_distribution(
         self, scores: Tensor, mask: Tensor | None = None, top_k: int | None = None

@@ -66,9 +66,9 @@ class Standardized(SortOperator):
         self.operator = SoftSort(0.3) if operator is None else check_operator(operator)
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return whether the operator's ranks are whole."""
-        return self.operator.whole_ranks
+        return self.operator.exact_cutoff
 
     def standardize(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (s - mean) / sd of each list's real items, (..., n), 0 where masked."""
@@ -107,6 +107,10 @@ class Standardized(SortOperator):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the operator's soft membership, (..., n)."""
         return self.operator.top_k(k, self.standardize(scores, mask), mask)
+
+    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the operator's steps between ranks, (..., n, n)."""
+        return self.operator.before(self.standardize(scores, mask), mask)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Return soft ranks (N,) of ragged lists."""

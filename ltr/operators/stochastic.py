@@ -101,9 +101,9 @@ class Stochastic(SortOperator):
         self.generator = check_generator(generator)
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return whether the operator's ranks are whole."""
-        return self.operator.whole_ranks
+        return self.operator.exact_cutoff
 
     def draw(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -145,6 +145,11 @@ class Stochastic(SortOperator):
         """Return the operator's soft membership, (samples, ..., n); (..., n) in eval mode."""
         scores, mask, _ = self.draw(scores, mask)
         return self.operator.top_k(k, scores, mask)
+
+    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the operator's steps between ranks, (samples, ..., n, n)."""
+        scores, mask, _ = self.draw(scores, mask)
+        return self.operator.before(scores, mask)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr.operators.base import RankOperator, SortOperator, check_operator
+from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.operators.softsort import SoftSort
@@ -128,9 +128,9 @@ class StraightThrough(SortOperator):
         self.operator = SoftSort() if operator is None else check_operator(operator)
 
     @property
-    def whole_ranks(self) -> bool:
+    def exact_cutoff(self) -> bool:
         """Return whether the operator's ranks are whole, since a cutoff must keep its gradient."""
-        return self.operator.whole_ranks
+        return self.operator.exact_cutoff
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -179,3 +179,8 @@ class StraightThrough(SortOperator):
         ranks = hard_ranks(scores, mask)
         hard = masked_fill((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
         return _straight_through(hard, soft)
+
+    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the order of the hard ranks, 0 or 1, with the gradient of the soft steps."""
+        soft = self.operator.before(scores, mask)
+        return _straight_through(rank_steps(hard_ranks(scores, mask), exact=True), soft)

@@ -1,5 +1,6 @@
 """The HTTP service: FastAPI over `ltr.serving.OnnxRanker`."""
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,21 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
 from prometheus_client import generate_latest as metrics_text
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect
+from typing_extensions import TypedDict
 
 from ltr.serving import OnnxRanker
+
+_ROOM = 100_000
+"""Brackets of a body beyond those of the largest request: in text, and under ignored keys."""
+
+_IN_JSON = {
+    "model_type": "Input should be an object",
+    "dict_type": "Input should be an object",
+    "list_type": "Input should be an array",
+}
+"""What pydantic says of Python's types, in the words of JSON."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +39,7 @@ class Limits:
         documents: of a list, >= 1.
         lists: of a request, >= 1.
         bytes: of a request's body, >= 1.
+        seconds: in which the body must arrive, >= 1.
 
     Raises:
         ValueError: a limit is not a whole number >= 1.
@@ -33,6 +48,7 @@ class Limits:
     documents: int = 1000
     lists: int = 100
     bytes: int = 16_000_000
+    seconds: int = 10
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -87,7 +103,8 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
     """
     limits = limits or Limits()
     columns = _columns(ranker)
-    body_type = _body_type(limits)
+    body_type = _body_type(columns, limits)
+    most = _brackets(columns, limits)
     registry = CollectorRegistry()
     requests = Counter("ltr_requests", "Answers of /rank", ["status"], registry=registry)
     documents = Counter("ltr_documents", "Documents scored", registry=registry)
@@ -96,7 +113,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
 
     def rank(content: bytes) -> bytes:
         """Return the answer to the body of a request, as JSON."""
-        body = _read(body_type, content)
+        body = _read(body_type, content, most)
         lists = [body.documents] if body.lists is None else body.lists
         found = []
         for position, one in enumerate(lists):
@@ -128,10 +145,16 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
         """Score documents, and order them."""
         start, status = time.perf_counter(), 500
         try:
-            content = await _body(request, limits.bytes)
+            content = await _body(request, limits)
             answer = await run_in_threadpool(rank, content)
             status = 200
             return Response(answer, media_type="application/json")
+        except ClientDisconnect:
+            status = 499  # nginx's number for it; nobody reads the answer
+            return Response(status_code=status)
+        except asyncio.CancelledError:  # uvicorn stops, and has waited for its graceful limit
+            status = 503
+            return Response(status_code=status)
         except _Refused as error:
             status = error.status
             detail = [{"loc": ["body", *error.where], "msg": error.why}]
@@ -181,32 +204,77 @@ def _columns(ranker: OnnxRanker) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _body_type(limits: Limits) -> type[BaseModel]:
+def _value_type(column: Mapping[str, Any]) -> Any:
+    """Return the type of a column's values in JSON; null is a missing value."""
+    if column["type"] == "numbers":
+        size = column["size"]
+        vector: Any = Annotated[list[float | None], Field(min_length=size, max_length=size)]
+        return vector | None
+    if column["type"] == "date":
+        return str | None
+    if column["type"] == "number":  # a category keeps the digits of a large whole number
+        return int | float | None if "levels" in column else float | None
+    # pydantic's error is that of the first type
+    return (bool | str if column["type"] == "boolean" else str | bool) | int | float | None
+
+
+def _body_type(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> type[BaseModel]:
     """Return the form of a request's body."""
-    documents: Any = Annotated[list[dict[str, Any]], Field(max_length=limits.documents)]
-    lists: Any = Annotated[list[documents], Field(max_length=limits.lists)]
+    typed_dict: Any = TypedDict
+    document = typed_dict("Document", {name: _value_type(one) for name, one in columns.items()})
+    document.__pydantic_config__ = ConfigDict(extra="ignore", strict=True)
+    documents: Any = Annotated[list[document], Field(max_length=limits.documents, fail_fast=True)]
+    lists: Any = Annotated[list[documents], Field(max_length=limits.lists, fail_fast=True)]
     fields: Any = {"documents": (documents | None, None), "lists": (lists | None, None)}
     config = ConfigDict(extra="forbid", strict=True)
     return create_model("Request", __config__=config, **fields)
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """Return the body of a request, which is refused as soon as it exceeds the limit."""
+def _brackets(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> int:
+    """Return how many opening brackets a body may have."""
+    of_document = 1 + sum(one["type"] == "numbers" for one in columns.values())
+    return _ROOM + limits.lists * (1 + limits.documents * of_document)
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    """Return the body of a request, which is refused as soon as it exceeds a limit."""
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _Refused(413, [], f"the body must have at most {limit} bytes")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.bytes:
+                    raise _Refused(413, [], f"the body must have at most {limits.bytes} bytes")
+                parts.append(part)
+    except TimeoutError:
+        why = f"the body must arrive within {limits.seconds} seconds, got {size} bytes"
+        raise _Refused(408, [], why) from None
     return b"".join(parts)
 
 
-def _read(body_type: type[BaseModel], content: bytes) -> Any:
+def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
+    """Return the body of a request as an object of its type."""
+    # Brackets are counted first, because no other request is answered while parsing makes objects.
+    found = content.count(b"{") + content.count(b"[")
+    if found > most:
+        why = f"the body must have at most {most} objects and arrays, got {found} brackets"
+        raise _Refused(413, [], why)
     try:
-        body: Any = body_type.model_validate_json(content)
+        values = from_json(content)
+    except ValueError as error:
+        raise _Refused(422, [], f"Invalid JSON: {error}") from None
+    # pydantic would report each unknown key
+    for key in values if isinstance(values, dict) else ():
+        if key not in body_type.model_fields:
+            why = "keys other than documents and lists are not permitted"
+            raise _Refused(422, [key[:200]], why)
+    try:
+        body: Any = body_type.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise _Refused(422, list(first["loc"]), first["msg"]) from None
+        # the path of a column, without the types of a union
+        where = first["loc"][: 4 if first["loc"][:1] == ("lists",) else 3]
+        raise _Refused(422, where, _IN_JSON.get(first["type"], first["msg"])) from None
     if (body.documents is None) == (body.lists is None):
         got = "neither" if body.documents is None else "both"
         raise _Refused(422, ["documents"], f"documents or lists must be given, got {got}")

@@ -1,8 +1,11 @@
 """`ltr evaluate`: its numbers, its tables, its file, and what it says of mistakes."""
 
 import csv
+import errno
 import json
+import os
 import random
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -318,6 +321,21 @@ def test_plots(ltr, files, args):
     assert "<svg" in picture
     for text in ("ndcg@10", "map", "mrr", "99.5% interval"):
         assert f"<!-- {text}" in picture or f"{text} -->" in picture
+
+
+@pytest.mark.parametrize("name", ["p.png", "p.svg", "p.pdf"])
+def test_a_full_disk_keeps_the_earlier_plot(ltr, files, name):
+    Path(name).write_text("earlier")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        answer = ltr("evaluate", "t.csv", "--plot", name, *FAST)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert answer.code == 2
+    assert answer.err == f"ltr evaluate: {name}: {os.strerror(errno.EFBIG)}\n"
+    assert Path(name).read_text() == "earlier"
+    assert not list(Path().glob(".*.ltr-partial"))
 
 
 def test_a_plot_that_cannot_be_drawn(ltr, files, monkeypatch):

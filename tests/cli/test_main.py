@@ -40,6 +40,14 @@ def test_help_names_every_command(ltr):
         assert f"\n  {command}" in answer.out
 
 
+@pytest.mark.parametrize("odd", ["\x1b[2J", "\x07", "\u202e", "\udcff"])
+def test_control_characters_of_a_name_do_not_reach_the_terminal(ltr, odd):
+    answer = ltr("evaluate", f"no{odd}such.csv")
+    assert answer.code == 2
+    escaped = odd.encode("unicode_escape").decode()
+    assert answer.err == f"ltr evaluate: no{escaped}such.csv: no such file\n"
+
+
 def test_version(ltr):
     assert ltr("--version").out == f"ltr {package.__version__}\n"
 

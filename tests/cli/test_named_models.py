@@ -80,6 +80,11 @@ def test_a_saved_estimator(ltr, write_table, scorer):
     for name in ("saved", "saved.onnx"):
         found = predict(ltr, name, "p.csv", "--data.qid", "query")
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    options = "--ckpt_path", "saved", "--output", "p.csv", "--data.path", "new.csv"
+    answer = ltr("predict", *options)  # the queries of the training had no name
+    assert answer.code == 2
+    assert "the column 'qid', the query of each row (qid, or --data.qid, names it)" in answer.err
+    assert "as in training" not in answer.err
 
 
 @pytest.mark.parametrize("scorer", [MLPScorer(hidden=(4,)), AttentionScorer(hidden=(8,), heads=2)])

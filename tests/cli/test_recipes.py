@@ -111,8 +111,8 @@ def hits() -> list[Path]:
 def test_a_project_has_recipes_of_its_own(own):
     answer = own("recipes")
     assert (
-        "\nIn recipes:\nmine    Mine.\n        mine/odd: Odd?[31m.\n        mine/small: Small.\n"
-        in answer.out
+        "\nIn recipes:\nmine    Mine.\n        mine/odd: Odd\\x1b[31m.\n"
+        "        mine/small: Small.\n" in answer.out
     )
     answer = own("fit", "--config", "mine/small")
     assert answer.code == 0, answer.err
@@ -221,6 +221,14 @@ def test_copy(ltr, name, dest, written, command):
     _, (*_, source) = resolve(name)
     assert Path(written).read_text() == source.read_text()
     assert answer.out == f"wrote {written}\nrun it: {command}\n"
+
+
+def test_copy_of_an_overlay_names_its_recipe(ltr):
+    Path("recipes/my-sort").mkdir(parents=True)
+    Path("recipes/my-sort/config.yaml").write_text("# mine\n")
+    Path("recipes/my-sort/smoke.yaml").write_text("# small\n")
+    answer = ltr("copy", "my-sort/smoke", "there.yaml")
+    assert answer.out.endswith("run it: ltr fit --config my-sort --config there.yaml\n")
 
 
 def test_copy_overwrites_nothing(ltr):

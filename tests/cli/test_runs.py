@@ -89,6 +89,42 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch):
         pass
 
 
+LATE = """
+import lightning.pytorch as pl
+
+
+class Late(pl.Callback):
+    def __init__(self, hook):
+        def fail(*args, **named):
+            raise ValueError("too late")
+        setattr(self, hook, fail)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "LetorDataModule", "--data.root", "no_such_folder"], "no_such_folder"),
+        (["--trainer.callbacks", "late.Late", "--trainer.callbacks.hook", "setup"], "too late"),
+        (["--ckpt_path", "none.ckpt"], "none.ckpt"),
+    ],
+)
+def test_a_fit_that_fails_before_its_first_batch_leaves_no_folder(ltr, options, message):
+    Path("late.py").write_text(LATE)
+    answer = ltr(*FIT, *options)
+    assert answer.code == 2
+    assert message in answer.err
+    assert not list(Path("runs").glob("tiny/*"))
+
+
+def test_a_fit_that_fails_later_keeps_its_folder(ltr):
+    Path("late.py").write_text(LATE)
+    late = ["--trainer.callbacks", "late.Late", "--trainer.callbacks.hook"]
+    answer = ltr(*FIT, *late, "on_train_epoch_end")
+    assert (answer.code, "too late" in answer.err) == (2, True)
+    assert [path.name for path in Path("runs/tiny").iterdir()] == ["1"]
+
+
 def test_a_trainer_that_cannot_be_made_takes_no_number(ltr):
     assert ltr(*FIT, "--trainer.accelerator", "abacus").code == 2
     assert not list(Path("runs/tiny").iterdir())

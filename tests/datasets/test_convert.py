@@ -328,7 +328,7 @@ def test_stopped_at_every_step_of_the_writing(tmp_path: Path, monkeypatch, kind:
     assert step >= 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # starts twenty processes
 @pytest.mark.parametrize("kind", ["letor", "ungrouped"])
 def test_killed_at_twenty_random_moments(tmp_path: Path, kind: str):
     source = tmp_path / ("train.txt" if kind == "letor" else "train.parquet")
@@ -362,6 +362,7 @@ def test_killed_at_twenty_random_moments(tmp_path: Path, kind: str):
     assert_whole(folder, want)
 
 
+@pytest.mark.slow  # two processes import everything; four threads do the same below
 def test_two_processes_convert_the_same(tmp_path: Path):
     source = tmp_path / "train.txt"
     write_letor(source, 2000)

@@ -155,6 +155,14 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
         split(validation=0.2)
 
 
+def test_setup_keeps_the_argument(tmp_path: Path):
+    (tmp_path / "rank.train").write_text("".join(f"1 qid:{i} 1:{i}\n" for i in range(40)))
+    data = LetorDataModule(tmp_path)
+    data.setup("fit")
+    assert len(data.splits["val"]) > 0
+    assert data.validation is None
+
+
 def test_nothing_is_held_out_to_test(tmp_path: Path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.txt").write_text("1 qid:1 1:1\n")

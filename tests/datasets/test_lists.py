@@ -156,7 +156,7 @@ def test_a_split_list():
         ({"doc_ids": ["x"]}, "doc_ids.*1"),
         ({"doc_ids": ["x", None, "y", "z"]}, "doc_ids.*None at row 1"),
         ({"doc_ids": ["x", "y", "z", np.nan]}, "doc_ids.*nan at row 3"),
-        ({"labels": ["low", 0, 1, 0]}, "labels.*could not"),
+        ({"labels": ["low", 0, 1, 0]}, "labels.*'low' in row 0"),
         ({"features": [[1, 2], [3], [4, 5], [6, 7]]}, "features must"),
         ({"features": np.array(FEATURES) * 1j}, "features.*complex numbers"),
     ],

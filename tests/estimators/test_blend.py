@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
+from pairwise import covering, named
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
@@ -245,6 +246,16 @@ def test_parameters_by_the_names_of_the_classes():
         blend.set_params(lasso__alpha=1.0)
 
 
+@pytest.mark.parametrize("rankers", [1, None, Ridge(), [Ridge], "ridge"])
+def test_parameters_are_checked_in_fit_alone(rankers: Any):
+    X, y, qid = lists()
+    for blend in (Blend(rankers), Blend([Ridge()]).set_params(rankers=rankers)):
+        assert blend.get_params()["rankers"] is rankers
+        with pytest.raises(ValueError, match="rankers must"):
+            blend.fit(X, y, qid=qid)
+    assert blend.set_params(rankers=[Ridge()], ridge__alpha=2.0).rankers[0].alpha == 2.0
+
+
 def test_clone_and_pickle():
     X, y, qid = lists()
     blend = fitted([Ridge(), Column(2)])
@@ -336,6 +347,39 @@ def test_networks_beside_boosted_trees():
     assert clone(blend).rankers[1].num_leaves == 7
 
 
+def test_trees_stop_early_on_the_metric_of_the_blend():
+    """LightGBM alone would stop as soon as one of NDCG@1 to NDCG@5 is at its best."""
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    y = np.clip(X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=600), 0, 3).round()
+    qid, new, codes = np.arange(400) // 20, X[400:], np.arange(200) // 20
+    trees = lightgbm.LGBMRanker(n_estimators=60, early_stopping_round=5, verbose=-1, n_jobs=1)
+    given = {"eval_set": [(new, y[400:])], "eval_qid": [codes]}
+    blend = Blend([trees], verbose=0).fit(X[:400], y[:400], qid=qid, **given)
+    found = blend.rankers_[0]
+    sizes = {"group": [20] * 20, "eval_group": [[20] * 10]}
+    sizes |= {"eval_X": (new,), "eval_y": (y[400:],)}
+    alone = clone(trees).fit(X[:400], y[:400], eval_at=(10,), **sizes)
+    early = clone(trees).fit(X[:400], y[:400], **sizes)
+    assert found.best_iteration_ == alone.best_iteration_ > early.best_iteration_
+    assert [*found.evals_result_["valid_0"]] == ["ndcg@10"]
+    assert max(alone.evals_result_["valid_0"]["ndcg@10"]) == pytest.approx(blend.validation_score_)
+    own = Blend([clone(trees).set_params(eval_at=[3])], verbose=0)
+    with pytest.warns(UserWarning, match="Found 'eval_at' in params"):
+        own.fit(X[:400], y[:400], qid=qid, **given)
+    assert [*own.rankers_[0].evals_result_["valid_0"]] == ["ndcg@3"]
+
+
+def test_xgboost_stops_early_on_the_metric_of_the_blend():
+    xgboost = pytest.importorskip("xgboost")
+    X, y, qid = lists()
+    for metric, expected in ((None, "ndcg@10"), ("ndcg@3", "ndcg@3")):
+        trees = xgboost.XGBRanker(n_estimators=2, eval_metric=metric)
+        blend = Blend([trees], verbose=0).fit(X, y, qid=qid)
+        assert [*blend.rankers_[0].evals_result()["validation_0"]] == [expected]
+
+
 def shops(rows: int, seed: int, *more: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Text with missing values, categories, booleans and numbers; the text and a number decide."""
     rng = np.random.default_rng(seed)
@@ -372,8 +416,7 @@ def made(library: str) -> Any:
 LIBRARIES = ["lightgbm", "xgboost", "catboost", "ltr", "Ridge", "trees", "histograms"]
 
 
-@pytest.mark.parametrize("convert", [lambda x: x, pl.from_pandas], ids=["pandas", "polars"])
-@pytest.mark.parametrize("library", LIBRARIES)
+@covering("library, convert", named(*LIBRARIES), {"pandas": lambda x: x, "polars": pl.from_pandas})
 def test_text_and_categories_need_no_conversion(library: str, convert):
     X, y, qid = shops(800, 0)
     X_new, y_new, qid_new = shops(240, 1, "unseen")
@@ -395,6 +438,9 @@ def test_text_and_categories_need_no_conversion(library: str, convert):
 
 class Keeps(RegressorMixin, BaseEstimator):
     """Keeps what its `fit` gets; its class may say that it is of another library."""
+
+    def __init__(self, eval_metric=None):
+        self.eval_metric = eval_metric
 
     def fit(
         self,
@@ -430,6 +476,7 @@ def test_catboost_gets_text_names_and_lists(monkeypatch):
     assert len(got["eval_set"]["X"]) == len(got["eval_set"]["group_id"])
     assert got["sample_weight"] is None
     assert len(got["group_weight"]) == len(got["X"])
+    assert blend.rankers_[0].eval_metric == "NDCG:top=10;type=Exp"
     # a class of one's own gets the table as it is
     assert plain["X"]["shop"].isna().any()
     assert plain["X"].dtypes.equals(X.dtypes)

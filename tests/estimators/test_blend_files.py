@@ -1,10 +1,12 @@
 """A Blend in a folder: its scores are equal bit for bit, and no file runs code."""
 
+import io
 import json
 import os
 import random
 import subprocess
 import sys
+import zipfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from ltr.config.folder import with_digest
 from ltr.estimators import Blend, NeuralRanker
 from ltr.losses import SoftNDCG
 from ltr.models import MLPScorer
@@ -206,6 +209,36 @@ def test_levels_that_cannot_be_saved(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+def test_damage_in_the_configuration_is_found(blend, tmp_path):
+    blend.save(tmp_path)
+    path = tmp_path / "config.json"
+    whole = path.read_text()
+    assert '"true"' in whole
+    path.write_text(whole.replace('"true"', '"trug"'))
+    with pytest.raises(ValueError, match=r"config\.json is damaged: its digest"):
+        Blend.load(tmp_path)
+    path.write_text(json.dumps(json.loads(whole)))  # the same content, on one line
+    np.testing.assert_array_equal(
+        Blend.load(tmp_path).predict(new_rows()), blend.predict(new_rows())
+    )
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "ranker-1.txt"])
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_a_file_without_an_end(blend, tmp_path, name, kind):
+    blend.save(tmp_path)
+    path = tmp_path / name
+    path.unlink()
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(ValueError, match=rf"regular files, but .*{name} is a folder, a device"):
+        Blend.load(tmp_path)
+
+
 def test_damage_in_any_file_is_found(blend, tmp_path):
     blend.save(tmp_path)
     draw = random.Random(0)
@@ -236,7 +269,7 @@ def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | Non
         for name in parents:
             here = here[name]
         here[last] = value
-    (folder / "config.json").write_text(json.dumps(content))
+    (folder / "config.json").write_text(json.dumps(with_digest(content)))
 
 
 @pytest.mark.parametrize(
@@ -257,6 +290,11 @@ def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | Non
         ("files", ["ranker-7.txt"], "no digest of ranker-7.txt"),
         ("scales", [1.0], "not the configuration of a Blend"),
         ("weights", ["a", "b", "c"], "not the configuration of a Blend"),
+        ("weights", [float("nan"), 0.5, 0.5], "damaged: numbers must be finite, got NaN"),
+        ("weights", [0.5, -0.5, 1.0], "weights must be >= 0, got -0.5"),
+        ("scales", [1.0, -1.0, 1.0], "scales must be >= 0, got -1.0"),
+        ("levels", [["shop", []]], "not the configuration of a Blend"),
+        ("levels", [["shop", [], ["a"]]], "not the configuration of a Blend"),
         ("levels", [["shop", "datetime64[ns]", ["a"]]], "not the configuration of a Blend"),
         ("levels", [["shop", "int64", ["a"]]], "invalid literal"),
         ("schema", {}, "a schema must"),
@@ -281,6 +319,15 @@ def test_hostile_files(blend, tmp_path):
     rewrite(tmp_path / "linear", {}, {"ranker-0.skops": bad})
     with pytest.raises(ValueError, match=r"ranker-0\.skops cannot be read: .*posix\.system"):
         Blend.load(tmp_path / "linear")
+    big = io.BytesIO()
+    with zipfile.ZipFile(big, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", bytes(2**20))
+    others = {b"": "zip", big.getvalue(): "compressed"}
+    others |= {skops.io.dumps(one): f"an estimator, got a {type(one).__name__}" for one in ({}, [])}
+    for data, message in others.items():
+        rewrite(tmp_path / "linear", {}, {"ranker-0.skops": data})
+        with pytest.raises(ValueError, match=rf"ranker-0\.skops cannot be read: .*{message}"):
+            Blend.load(tmp_path / "linear")
     # the parsers of LightGBM and XGBoost end the process at most other damage: see docs/saving.md
     rewrite(tmp_path, {}, {"ranker-1.txt": b"\x80\x04\x95"})
     with pytest.raises(ValueError, match=r"ranker-1\.txt cannot be read"):

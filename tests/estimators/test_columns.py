@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from ltr.config.folder import with_digest
 from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform
 from ltr.estimators import Blend, NeuralRanker
 from ltr.estimators.columns import choose_columns
@@ -91,7 +92,7 @@ def test_a_damaged_choice_is_refused(fitted: NeuralRanker, tmp_path: Any):
     fitted.save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["selected"]["left"] = {"kept": True}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(with_digest(config)))
     with pytest.raises(
         ValueError, match=r"config\.json is not the configuration of a NeuralRanker"
     ):

@@ -48,6 +48,13 @@ def trained():
     return ranker
 
 
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("exported") / "model.onnx"
+    assert trained.export(path).difference < 1e-5
+    return path
+
+
 def test_a_table_of_dates_alone_trains(trained):
     X, y, qid = frame()
     assert trained.schema_.feature_names == ["day", "at", "at (hour)", "text", "text (hour)"]
@@ -106,11 +113,10 @@ def documents(X):
     return rows, json.loads(json.dumps(rows, default=lambda x: x.isoformat()))
 
 
-def test_exports_score_raw_dates(trained, tmp_path: Path):
+def test_exports_score_raw_dates(trained, exported: Path, tmp_path: Path):
     X, _, _ = frame()
     expected = trained.predict(X)
-    assert trained.export(tmp_path / "model.onnx").difference < 1e-5
-    served = OnnxRanker(tmp_path / "model.onnx")
+    served = OnnxRanker(exported)
     assert served.about["dates"] == {"day": "naive", "at": "utc", "text": "naive"}
     for given in (X, pl.from_pandas(X), *documents(X)):
         np.testing.assert_allclose(served.score(given), expected, atol=2e-6)
@@ -145,27 +151,24 @@ def test_exports_score_raw_dates(trained, tmp_path: Path):
         ("0001-01-01T00:00+05:00", "out of range"),
     ],
 )
-def test_documents_without_a_date_are_refused(trained, tmp_path: Path, value, message):
-    trained.export(tmp_path / "model.onnx")
-    served = OnnxRanker(tmp_path / "model.onnx")
+def test_documents_without_a_date_are_refused(exported: Path, value, message):
+    served = OnnxRanker(exported)
     with pytest.raises(ValueError, match=f"column 'at' must hold dates, got .*{message}"):
         served.score([{"day": None, "at": value, "text": None}])
 
 
-def test_commands_score_raw_dates(trained, tmp_path: Path):
+def test_commands_score_raw_dates(trained, exported: Path, tmp_path: Path):
     X, _, qid = frame()
     table = X.assign(query=qid)
     table.to_csv(tmp_path / "new.csv", index=False)
     table.to_parquet(tmp_path / "new.parquet")
     trained.save(tmp_path / "saved")
-    trained.export(tmp_path / "model.onnx")
-    for file in ("new.csv", "new.parquet"):
-        for model in ("saved", "model.onnx"):
-            out = tmp_path / "scores.parquet"
-            command = ["predict", "--data.path", tmp_path / file, "--data.qid", "query"]
-            command += ["--ckpt_path", tmp_path / model, "--output", out]
-            assert main([str(one) for one in command]) in (0, None)
-            np.testing.assert_allclose(pd.read_parquet(out)["score"], trained.predict(X), atol=2e-6)
+    for file, model in (("new.csv", exported), ("new.parquet", tmp_path / "saved")):
+        out = tmp_path / "scores.parquet"
+        command = ["predict", "--data.path", tmp_path / file, "--data.qid", "query"]
+        command += ["--ckpt_path", model, "--output", out]
+        assert main([str(one) for one in command]) in (0, None)
+        np.testing.assert_allclose(pd.read_parquet(out)["score"], trained.predict(X), atol=2e-6)
 
 
 def test_forms_have_numbers_and_back():

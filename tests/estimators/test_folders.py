@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from lightgbm import LGBMRanker
 
-from ltr.config.folder import write_folder
+from ltr.config.folder import with_digest, write_folder
 from ltr.estimators import Blend, NeuralRanker
 from ltr.export import load_model
 from ltr.models import MLPScorer
@@ -118,8 +118,12 @@ def test_a_folder_without_a_digest_is_refused(first, tmp_path, digests):
     content["sha256"] = digests
     (tmp_path / "config.json").write_text(json.dumps(content))
     for load in (NeuralRanker.load, load_model):
-        with pytest.raises(ValueError, match=r"no digest of model\.safetensors: save the model"):
+        with pytest.raises(ValueError, match=r"no digest of config\.json: save the model"):
             load(tmp_path)
+    if isinstance(digests, dict):
+        (tmp_path / "config.json").write_text(json.dumps(with_digest(content)))
+        with pytest.raises(ValueError, match=r"no digest of model\.safetensors: save the model"):
+            NeuralRanker.load(tmp_path)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
@@ -151,7 +155,7 @@ def test_a_weight_that_is_not_finite_is_not_loaded(first, tmp_path, name, bad):
     (tmp_path / "model.safetensors").write_bytes(weights)
     content = json.loads((tmp_path / "config.json").read_text())
     content["sha256"]["model.safetensors"] = sha256(weights).hexdigest()
-    (tmp_path / "config.json").write_text(json.dumps(content))
+    (tmp_path / "config.json").write_text(json.dumps(with_digest(content)))
     for load in (NeuralRanker.load, load_model):
         with pytest.raises(ValueError, match=rf"{name}.*{bad}"):
             load(tmp_path)
@@ -365,7 +369,7 @@ while True:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # starts six processes
 def test_kills_at_random_moments(first, second, tmp_path):
     first.save(tmp_path / "first")
     second.save(tmp_path / "second")

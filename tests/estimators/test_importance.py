@@ -208,7 +208,7 @@ def test_words_and_plot():
         ({"y": np.zeros(4)}, r"y.*4"),
         ({"y": np.zeros((150, 2))}, r"y.*\(150, 2\)"),
         ({"y": np.full(150, -1.0)}, r"y.*-1"),
-        ({"y": np.full(150, np.nan)}, r"y.*NaN"),
+        ({"y": np.full(150, np.nan)}, r"y.*nan in row 0"),
         ({"qid": None}, r"qid.*neither"),
         ({"qid": np.zeros(4)}, r"qid.*\(4,\)"),
         ({"metric": "ndgc"}, r"metric.*'ndgc'.*did you mean ndcg"),

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import sparse
+from sklearn.base import BaseEstimator, RegressorMixin
 
 from ltr.datasets import NoTransform
 from ltr.estimators import Blend, NeuralRanker
@@ -29,6 +30,18 @@ LABELS = (table()["a"] > 0.3).astype(int).to_numpy()
 def quick(**parameters: Any) -> NeuralRanker:
     small: dict[str, Any] = {"scorer": LinearScorer(), "members": 1, "max_epochs": 2, "verbose": 0}
     return NeuralRanker(**{**small, "random_state": 0, **parameters})
+
+
+class Refuses(RegressorMixin, BaseEstimator):
+    """A ranker that fails on a later fit, after others were fitted."""
+
+    def fit(self, X: Any, y: Any) -> "Refuses":
+        if max(y) > 1:
+            raise ValueError("labels of 2 are refused")
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.arange(len(X)) % 7.0
 
 
 @pytest.mark.parametrize(
@@ -103,8 +116,14 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
             {"y": LABELS[1:]},
             "inconsistent numbers of samples|y must have one label for each of the 60",
         ),
-        ({"y": np.where(LABELS, np.nan, 0.0)}, "Input y contains NaN"),
-        ({"y": ["good"] * ROWS}, "could not convert string to float|numeric"),
+        ({"y": np.where(LABELS, np.nan, 0.0)}, "y must be finite and >= 0, got nan in row"),
+        ({"y": np.where(np.arange(ROWS) == 7, np.inf, LABELS)}, "y must .* got inf in row 7"),
+        ({"y": [0] * 59 + ["good"]}, "y must be an array of numbers, got 'good' in row 59"),
+        ({"y": pd.Series(["good"] * ROWS)}, "y must be an array of numbers, got 'good' in row 0"),
+        ({"y": LABELS * 1j}, "y must be an array of numbers, got complex numbers"),
+        ({"y": pd.Series(LABELS, dtype="Int64").mask(QID == 1)}, "y must .* nan in row 5"),
+        ({"X": table(c=1j)}, "row 0, column 'c': values of type complex cannot be read, got 1j"),
+        ({"X": table()["a"]}, r"X must have the shape \(rows, columns\), got \(60,\)\. Reshape"),
         ({"y": None}, "requires y to be passed"),
         ({"X": INFINITE}, "row 3, column 'b': must be finite in float32, got inf"),
         ({"X": INFINITE.to_numpy()}, "contains infinity|row 3, column 'x1'"),
@@ -146,7 +165,10 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"group": [5] * 12}, "qid .* or group .* must be given, got both"),
         ({"qid": None, "group": [5] * 11}, "group.*55"),
         ({"qid": None, "group": [70, -10]}, "group must"),
-        ({"qid": None, "group": [30.0, 30.0]}, "group must"),
+        ({"qid": None, "group": [30.5, 29.5]}, "group must be whole numbers >= 1.* got 30.5"),
+        ({"qid": None, "group": [30.0, np.nan]}, "group must be whole numbers >= 1.* got nan"),
+        ({"qid": None, "group": [30.0, np.inf]}, "group must"),
+        ({"qid": None, "group": [True] * ROWS}, "group must"),
         ({"qid": None, "group": 60}, "group must"),
         ({"sample_weight": [1, 2]}, r"shape \(60,\), a weight for each row, or \(12,\)"),
         ({"sample_weight": -np.ones(ROWS)}, "sample_weight must"),
@@ -173,6 +195,53 @@ def test_one_clear_error(change, message):
     with pytest.raises(ValueError, match=message) as caught:
         quick().fit(arguments.pop("X"), arguments.pop("y"), **arguments)
     assert len(str(caught.value)) < 400
+
+
+def test_sizes_of_lists_as_numpy_reads_them_from_text():
+    by_size = quick().fit(table(), LABELS, group=[5.0] * 12)
+    assert np.array_equal(
+        by_size.predict(table()), quick().fit(table(), LABELS, qid=QID).predict(table())
+    )
+
+
+def test_advice_names_nothing_that_a_ranker_does_not_have():
+    X = table(name=[f"item {i}" for i in range(ROWS)], day=["2024-01-01"] * ROWS, again=QID)
+    with pytest.warns(UserWarning, match="columns of the table") as caught:
+        quick().fit(X, LABELS, qid=QID)
+    assert str(caught[0].message) == (
+        "columns of the table: dates, by their text: day (make them categorical, to keep the "
+        "text); name has 60 different texts in 60 rows: a name, not a category (drop it from X); "
+        "again equals the qid (drop it from X)"
+    )
+
+
+@pytest.mark.parametrize("blended", [False, True])
+def test_one_row_without_its_dimension(blended: bool):
+    X = table().to_numpy()
+    ranker: Any = Blend([quick()], verbose=0) if blended else quick()
+    ranker.fit(X, LABELS, qid=QID)
+    for row, shape in ((X[0], r"\(2,\)"), (X[None], r"\(1, 60, 2\)"), (1.0, r"\(\)")):
+        with pytest.raises(ValueError, match=f"X must have the shape .* got {shape}"):
+            ranker.predict(row)
+
+
+@pytest.mark.parametrize("kind", ["network", "warm", "partial", "blend"])
+def test_a_fit_that_fails_changes_nothing(kind: str):
+    X, y = table(c=["x", "y"] * 30), LABELS
+    ranker: Any = quick(warm_start=kind == "warm")
+    if kind == "blend":
+        ranker = Blend([quick(), Refuses()], verbose=0)
+    ranker.fit(X, y, qid=QID)
+    before, attributes = ranker.predict(X), {**vars(ranker)}
+    others = [X.assign(more=1.0)[["more", "c", "b", "a"]]]
+    if kind in ("network", "blend"):  # which start from scratch, with other columns
+        others += [table().to_numpy(), X.assign(c=1.0)]
+    for rows in others:
+        fit = getattr(ranker, "partial_fit" if kind == "partial" else "fit")
+        with pytest.raises(ValueError, match=r"two different labels|labels of 2"):
+            fit(rows, y + 2 if kind == "blend" else y * 0, qid=QID)
+        assert {**vars(ranker)} == attributes
+        assert np.array_equal(ranker.predict(X), before)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ltr.config.folder import with_digest
 from ltr.estimators import NeuralRanker
 from ltr.losses import ListNet, SoftNDCG
 from ltr.models import LinearScorer, MLPScorer
@@ -93,7 +94,7 @@ def test_other_packages_must_be_trusted(tmp_path, monkeypatch):
     quick(scorer=LinearScorer()).fit(X, y, qid=qid).save(tmp_path)
     path = tmp_path / "config.json"
     text = path.read_text().replace("ltr.models.LinearScorer", "elsewhere.Own")
-    path.write_text(text)
+    path.write_text(json.dumps(with_digest(json.loads(text))))
     with pytest.raises(ValueError, match=r"elsewhere.Own is in the package elsewhere, which"):
         NeuralRanker.load(tmp_path)
 
@@ -134,7 +135,7 @@ def test_hostile_configurations(saved, monkeypatch, path, value, message):
     _, folder = saved
     monkeypatch.chdir(folder)
     content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(hostile(content, path, value)))
+    (folder / "config.json").write_text(json.dumps(with_digest(hostile(content, path, value))))
     if path == "scorer" and value is None:  # the parameters say how to make it
         assert NeuralRanker.load(folder).members == 2
         return

@@ -158,6 +158,17 @@ def test_whole_numbers_as_categories(tmp_path):
     np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("levels", [[False, True], [1.0, 2.5]])
+def test_levels_that_are_not_text(levels, tmp_path):
+    rng = np.random.default_rng(0)
+    found = rng.choice([0, 1], 300)
+    X = pd.DataFrame({"new": pd.Categorical.from_codes(found, levels), "x": rng.normal(size=300)})
+    ranker = LGBMRegressor(n_estimators=10, verbose=-1).fit(X, found + 0.1 * X["x"])
+    served = OnnxRanker(export_model(ranker, tmp_path / "m.onnx").model)
+    rows = [{"new": new, "x": x} for new, x in zip(X["new"], X["x"], strict=True)]
+    np.testing.assert_allclose(served.score(rows), ranker.predict(X), rtol=1e-4, atol=1e-6)
+
+
 def test_a_number_that_counts_as_missing(tmp_path):
     X, y, _ = lists()
     values = X[["price", "stock"]].fillna(-999).to_numpy()
@@ -177,6 +188,33 @@ def test_missing_values_only_in_production(tmp_path):
     X[::2, 0] = X[::3, 1] = np.nan
     found = OnnxRanker(written.model).score_arrays(X)
     np.testing.assert_allclose(found, ranker.predict(X), rtol=1e-5, atol=1e-6)
+
+
+def few_values() -> tuple[np.ndarray, np.ndarray]:
+    """Columns of three values and missing ones; LightGBM separates the latter by a split at inf."""
+    X = np.random.default_rng(0).choice([0.0, 1.0, 2.0, np.nan], (600, 2))
+    return X, np.isnan(X[:, 0]) + (X[:, 1] == 1)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_missing_values_against_few_others(single, tmp_path):
+    X, y = few_values()
+    ranker = LGBMRanker(n_estimators=10, verbose=-1).fit(X, y, group=[10] * 60)
+    written = export_model(ranker, tmp_path / "m.onnx", single=single)
+    assert single or (written.difference < 1e-6 and not written.differing)
+    rows = np.stack(np.meshgrid([-3e38, 0, 1, 2, 3e38, np.nan], [0, 1, np.nan]), -1).reshape(-1, 2)
+    found = OnnxRanker(written.model).score_arrays(rows)
+    np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
+
+
+def test_missing_values_against_few_others_in_a_blend(tmp_path):
+    X, y = few_values()
+    trees = LGBMRanker(n_estimators=10, verbose=-1)
+    blend = Blend([network(), trees], verbose=0).fit(X, y, group=[10] * 60)
+    blend.weights_ = np.array([0.5, 0.5])
+    written = blend.export(tmp_path / "m.onnx")
+    found = OnnxRanker(written.model).score_arrays(X)
+    np.testing.assert_allclose(found, blend.predict(X), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("parameters", [{"boosting_type": "rf"}, {"boosting_type": "dart"}])

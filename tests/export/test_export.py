@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ltr.config.folder import with_digest
 from ltr.datasets import (
     Join,
     ListDataset,
@@ -108,7 +109,7 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
     content = json.loads(path.read_text())
     for changed, message in (
         ([], "is not the configuration of a model"),
-        ({}, "has no digest of model.safetensors"),
+        ({}, "has no digest of config.json"),
         ({"sha256": content["sha256"]}, "is not the configuration of a model"),
         ({**content, "scorer": None}, "scorer must be a Scorer, got None"),
         (
@@ -118,6 +119,7 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
         ({**content, "num_features": 2}, "the weights do not fit the configuration"),
         ({**content, "transform": {"class_path": "os.system"}}, "os.system"),
     ):
+        changed = with_digest(changed) if "sha256" in changed else changed
         path.write_text(json.dumps(changed))
         with pytest.raises(ValueError, match=message):
             load_model(tmp_path / "m")

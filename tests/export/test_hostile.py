@@ -7,10 +7,20 @@ from collections import Counter
 
 import pytest
 
+from ltr.config.folder import with_digest
 from ltr.estimators import NeuralRanker
 from ltr.export import load_model
 
 LOADERS = {"NeuralRanker.load": NeuralRanker.load, "load_model": load_model}
+
+
+def signed(text: str) -> str:
+    """Return a configuration with its digest, as whoever wrote it would."""
+    try:
+        content = json.loads(text)
+        return json.dumps(with_digest(content)).replace("Infinity", "1e999")
+    except (ValueError, RecursionError, LookupError, AttributeError, TypeError):
+        return text
 
 
 def load_all(load, texts, folder, tmp_path) -> Counter:
@@ -19,7 +29,7 @@ def load_all(load, texts, folder, tmp_path) -> Counter:
     path = tmp_path / "model" / "config.json"
     came = Counter()
     for text in texts:
-        path.write_text(text)
+        path.write_text(signed(text))
         try:
             load(path.parent)
             came["model"] += 1

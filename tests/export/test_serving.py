@@ -75,7 +75,8 @@ def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
     (tmp_path / "text.onnx").write_text("no model")
     shutil.copy(folder / "model.onnx", tmp_path / "other.onnx")
     write_signed(tmp_path / "other.onnx", None)
-    for path in ("none.onnx", "text.onnx", "other.onnx"):
+    (tmp_path / "zero.onnx").symlink_to("/dev/zero")  # which has no end
+    for path in ("none.onnx", "text.onnx", "other.onnx", "zero.onnx"):
         with pytest.raises(ValueError, match=f"path.*.*{path}"):
             OnnxRanker(tmp_path / path)
     for threads in (0, -1, 1.5, True, "1"):

@@ -75,6 +75,14 @@ def test_without_validation_nothing_can_be_pruned():
         ranker.fit(X, y, qid=qid, callbacks=[Pruning(trial)])
 
 
+@pytest.mark.parametrize("directions", [["minimize"], ["maximize", "minimize"]])
+def test_a_study_must_maximize_one_value(directions: list[str]):
+    trial = optuna.create_study(directions=directions).ask()
+    with pytest.raises(ValueError, match=f'direction="maximize", got {", ".join(directions)}$'):
+        Pruning(trial)
+    Pruning(optuna.trial.FixedTrial({}))([[0.5]])  # it has no study, and is never pruned
+
+
 def test_without_optuna_the_extra_is_named():
     code = "import sys; sys.modules['optuna'] = None; import ltr.integrations.optuna"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -163,6 +163,33 @@ def test_wrong_data(model, data, message):
         evaluate_reranker(model, data)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query": None}, r"^sample 1 must have the key 'query', got \['positive', 'negative'\]"),
+        ({"positive": None}, r"^sample 1 must have the key 'positive'"),
+        ({"negative": None}, r"^sample 1 must have exactly one of the keys 'negative' and 'docu"),
+        ({"documents": ["c"]}, r"^sample 1 must have exactly one .*'negative', 'documents'\]$"),
+        ({"documents": []}, r"^sample 1 must have exactly one"),
+    ],
+)
+def test_samples_without_the_keys(model, change, message):
+    good = {"query": "a", "positive": ["b"], "negative": ["c"]}
+    bad = {key: value for key, value in {**good, **change}.items() if value is not None}
+    data = CrossEncoderRerankingEvaluator([good, bad], write_csv=False)
+    with pytest.raises(ValueError, match=message):
+        evaluate_reranker(model, data)
+    with pytest.raises(ValueError, match=r"key|exactly one"):  # as the library itself
+        data(model)
+
+
+def test_a_sample_of_no_documents(model):
+    sample = {"query": "a", "positive": ["b"], "documents": []}
+    data = CrossEncoderRerankingEvaluator([sample], write_csv=False)
+    with pytest.raises(ValueError, match=r"^sample 0 must have at least one of 'documents'"):
+        evaluate_reranker(model, data)
+
+
 def test_one_call_trains_and_compares(model, tmp_path):
     data = Dataset.from_dict(corpus(16))
     loss = SoftmaxLoss()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -53,19 +54,18 @@ print(json.dumps({
 Run = Callable[..., subprocess.Popen]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
+def starter(folder: Path) -> Run:
     """Start Python code in a process that finds `module`; without HOME but with what is given."""
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "module.py").write_text(MODULE)
+    (folder / "code").mkdir()
+    (folder / "code" / "module.py").write_text(MODULE)
 
     def start(code: str, **environment: str) -> subprocess.Popen:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
         kept |= {"HOME": os.devnull, "PYTHONDONTWRITEBYTECODE": "1", **environment}
-        kept["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "code"), str(ROOT)])
+        kept["PYTHONPATH"] = os.pathsep.join([str(folder / "code"), str(ROOT)])
         return subprocess.Popen(
             [sys.executable, "-c", code],
-            cwd=tmp_path,  # which Python would search for modules first
+            cwd=folder,  # which Python would search for modules first
             env=kept,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -73,6 +73,31 @@ def run(tmp_path: Path) -> Run:
         )
 
     return start
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return starter(tmp_path)
+
+
+class Warm(NamedTuple):
+    """A folder with `code` and a `cache`, which several processes at once have filled."""
+
+    folder: Path
+    run: Run
+    answers: list[dict]
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Warm:
+    folder = tmp_path_factory.mktemp("warm")
+    run = starter(folder)
+    at_once = [run(CALL, NUMBA_CACHE_DIR=str(folder / "cache")) for _ in range(2)]
+    return Warm(folder, run, [answer(process) for process in at_once])
 
 
 def answer(process: subprocess.Popen) -> dict:
@@ -91,14 +116,15 @@ def test_no_writable_folder_is_one_warning_and_compiles(run: Run, tmp_path: Path
     assert "NUMBA_CACHE_DIR" in found["warnings"][0]
 
 
-def test_a_writable_folder_is_used_without_a_warning(run: Run, tmp_path: Path):
-    cache = tmp_path / "cache"
-    first = answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
-    again = answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
-    assert first["warnings"] == again["warnings"] == []
-    assert (first["hits"], first["misses"]) == (0, 1)
-    assert (again["hits"], again["misses"]) == (1, 0)
-    assert Path(again["path"]).parent == cache
+def test_one_process_compiles_and_the_others_load(warm: Warm):
+    assert [x["out"] for x in warm.answers] == [[2.0, 4.0]] * 2
+    assert sorted((x["hits"], x["misses"]) for x in warm.answers) == [(0, 1), (1, 0)]
+
+
+def test_a_writable_folder_is_used_without_a_warning(warm: Warm):
+    for found in warm.answers:
+        assert found["warnings"] == []
+        assert Path(found["path"]).parent == warm.cache
 
 
 READ_ONLY = """
@@ -112,11 +138,10 @@ tempfile.TemporaryFile = refuse
 """
 
 
-def test_a_read_only_cache_is_read_through_links(run: Run, tmp_path: Path):
-    cache = tmp_path / "cache"
-    answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
+def test_a_read_only_cache_is_read_through_links(warm: Warm):
+    cache = warm.cache
     before = sorted(p.relative_to(cache) for p in cache.rglob("*"))
-    found = answer(run(READ_ONLY + CALL, NUMBA_CACHE_DIR=str(cache)))
+    found = answer(warm.run(READ_ONLY + CALL, NUMBA_CACHE_DIR=str(cache)))
     assert (found["hits"], found["misses"]) == (1, 0)
     assert found["warnings"] == []
     assert cache not in Path(found["path"]).parents
@@ -134,14 +159,17 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="cannot mount a read-only file system here")
-@pytest.mark.parametrize("ahead", [True, False])
-def test_a_read_only_mount(run: Run, tmp_path: Path, ahead: bool):
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    if ahead:
-        answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
+@pytest.mark.parametrize(
+    "ahead",
+    # compiles in a process of its own, as where no folder can be written
+    [True, pytest.param(False, marks=pytest.mark.slow)],
+)
+def test_a_read_only_mount(warm: Warm, tmp_path: Path, ahead: bool):
+    folder, run = (warm.folder, warm.run) if ahead else (tmp_path, starter(tmp_path))
+    cache = folder / "cache"
+    cache.mkdir(exist_ok=ahead)
     bind = 'mount --bind -o ro "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
-    child = ["unshare", "--mount", "sh", "-c", bind, "sh", str(tmp_path), sys.executable, "-c"]
+    child = ["unshare", "--mount", "sh", "-c", bind, "sh", str(folder), sys.executable, "-c"]
     code = (
         f"import os, subprocess, sys\nos.environ['NUMBA_CACHE_DIR'] = {str(cache)!r}\n"
         f"sys.exit(subprocess.run({child!r} + [{CALL!r}]).returncode)"
@@ -150,13 +178,6 @@ def test_a_read_only_mount(run: Run, tmp_path: Path, ahead: bool):
     assert found["out"] == [2.0, 4.0]
     assert (found["hits"] == 1) is ahead
     assert found["warnings"] == []
-
-
-def test_one_process_compiles_and_the_others_load(run: Run, tmp_path: Path):
-    cache = str(tmp_path / "cache")
-    found = [answer(p) for p in [run(CALL, NUMBA_CACHE_DIR=cache) for _ in range(4)]]
-    assert [x["out"] for x in found] == [[2.0, 4.0]] * 4
-    assert sorted(x["misses"] for x in found) == [0, 0, 0, 1]
 
 
 HOLD = """
@@ -168,37 +189,28 @@ with cache.locked({folder!r}):
 """
 
 
-def held(run: Run, folder: Path) -> subprocess.Popen:
-    folder.mkdir(exist_ok=True)
-    holder = run(HOLD.format(folder=str(folder)))
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    return holder
-
-
-def test_a_dead_holder_gives_up_its_lock(run: Run, tmp_path: Path):
-    holder = held(run, tmp_path / "cache")
-    holder.send_signal(signal.SIGKILL)
-    holder.communicate()
-    begin = time.monotonic()
-    with cache.locked(str(tmp_path / "cache")):
-        pass
-    assert time.monotonic() - begin < cache.WAIT / 2  # not the limit but the lock
-
-
-def test_waiting_for_a_hanging_holder_ends(
+def test_waiting_for_a_holder_ends_and_a_dead_one_gives_up_its_lock(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    holder = held(run, tmp_path / "cache")
-    monkeypatch.setattr(cache, "WAIT", 0.2)
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    holder = run(HOLD.format(folder=str(folder)))
     try:
-        entered = False
-        with cache.locked(str(tmp_path / "cache")):
-            entered = True
-        assert entered
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with monkeypatch.context() as patch:
+            patch.setattr(cache, "WAIT", 0.2)
+            entered = False
+            with cache.locked(str(folder)):
+                entered = True
+            assert entered
     finally:
-        holder.kill()
+        holder.send_signal(signal.SIGKILL)
         holder.communicate()
+    begin = time.monotonic()
+    with cache.locked(str(folder)):
+        pass
+    assert time.monotonic() - begin < cache.WAIT / 2  # not the limit but the lock
 
 
 def test_a_folder_that_cannot_be_locked_is_no_error(tmp_path: Path):
@@ -221,7 +233,7 @@ def test_an_error_within_a_turn_is_raised_and_ends_it(tmp_path: Path):
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # compiles everything, for minutes
 def test_after_precompile_nothing_is_compiled(run: Run, tmp_path: Path):
     cache = str(tmp_path / "cache")
     first = run("from ltr.precompile import main\nraise SystemExit(main())", NUMBA_CACHE_DIR=cache)
@@ -248,7 +260,7 @@ print(json.dumps([str(e.data["dispatcher"]) for _, e in recorder.buffer]))
     assert answer(run(use, NUMBA_CACHE_DIR=cache)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # compiles what a loss needs, without a cache
 def test_losses_in_an_installation_that_cannot_cache(run: Run, tmp_path: Path):
     shutil.copytree(ROOT / "ltr", tmp_path / "code" / "ltr", ignore=lambda *_: ["__pycache__"])
     (tmp_path / "code" / "ltr" / "kernels" / "cpu" / "__pycache__").touch()

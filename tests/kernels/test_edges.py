@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import covering, named
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -61,6 +63,12 @@ def implementation(request):
 both = pytest.mark.usefixtures("implementation")
 
 
+def by_both(arguments: str, *axes: Mapping[str, object]) -> pytest.MarkDecorator:
+    """`covering` of both implementations and further axes."""
+    arguments, every = f"implementation, {arguments}", (IMPLEMENTATIONS, *axes)
+    return covering(arguments, *every, indirect=["implementation"])
+
+
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).double()
 
@@ -98,9 +106,9 @@ def dense_ranks(make, scores: torch.Tensor, tau: float) -> torch.Tensor:
 
 
 @both
-@operators
-@pytest.mark.parametrize("tau", [1e-6, 0.1, 1e6])
-@pytest.mark.parametrize("kind", ["random", "tied", "equal", "far apart"])
+@by_both(
+    "make, tau, kind", ENGINE, named(1e-6, 0.1, 1e6), named("random", "tied", "equal", "far apart")
+)
 def test_values_are_the_dense_ones(make, tau, kind):
     scores = {
         "random": draw(700),
@@ -137,7 +145,6 @@ LENGTHS = {
     "long": [520, 600, 513],
     "very different": [1, 1100, 2, 0, 520, 1],
 }
-ragged = pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 
 
 def one_by_one(operator, scores, lengths):
@@ -145,9 +152,7 @@ def one_by_one(operator, scores, lengths):
 
 
 @both
-@operators
-@ragged
-@pytest.mark.parametrize("bad", NOT_FINITE)
+@by_both("make, lengths, bad", ENGINE, LENGTHS, named(*NOT_FINITE))
 def test_non_finite_numbers_make_only_their_list_nan(make, lengths, bad):
     operator, scores = make(0.1), draw(sum(lengths))
     sizes = torch.tensor(lengths)
@@ -170,9 +175,7 @@ def test_non_finite_numbers_make_only_their_list_nan(make, lengths, bad):
 
 
 @both
-@operators
-@ragged
-@pytest.mark.parametrize("tau", [1e-30, 0.1, 1e6])
+@by_both("make, lengths, tau", ENGINE, LENGTHS, named(1e-30, 0.1, 1e6))
 def test_lists_far_from_each_other_do_not_meet(make, lengths, tau):
     # the gap between a list's last item and the next one's first is of any size and sign
     operator, sizes = make(tau), torch.tensor(lengths)
@@ -207,11 +210,10 @@ def test_masks_of_very_different_length_and_all_masked(make):
 
 
 @both
-@operators
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@by_both("make, dtype", ENGINE, named(torch.float16, torch.bfloat16))
 def test_long_lists_in_half_precision(make, dtype):
     # float16 has steps of 2 beyond 2048, bfloat16 of 16: ranks are in float32
-    n = 3000
+    n = 2200
     scores = draw(n).to(dtype)
     ranks = make(0.2)(scores)
     assert ranks.dtype == torch.float32
@@ -568,13 +570,13 @@ def test_float32_against_float64_at_length(tau):
     check_rounding(100_000, tau)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # sums over a million items
 @pytest.mark.parametrize("tau", [1e-3, 0.1, 10.0])
 def test_float32_against_float64_at_a_million(tau):
     check_rounding(1_000_000, tau)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a loop over a million long doubles
 @both
 @pytest.mark.parametrize("tau", [0.01, 1.0, 100.0])
 def test_a_million_items_against_long_doubles(tau):

@@ -416,7 +416,7 @@ def test_the_page_shows_the_table():
     assert all(f"<!-- table {name} -->" in page for name in module.KINDS)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # fits the whole table, for minutes
 def test_the_whole_table_fitted_again():
     found = fit.fit()
     for name, levels in found["sums"].items():

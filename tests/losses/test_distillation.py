@@ -1,5 +1,7 @@
 """Distillation compared with torch's divergence."""
 
+import math
+
 import pytest
 import torch
 
@@ -67,3 +69,9 @@ def test_one_item_and_weights_of_0_count_0():
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"temperature.*0"):
         Distillation(0)
+
+
+def test_labels_of_any_size_keep_their_ties():
+    labels = torch.tensor([1e30, 1e30, 0.0, 5e29])  # the softmax is 1/2, 1/2, 0, 0
+    assert Distillation()(torch.zeros(4), labels).item() == pytest.approx(math.log(2))
+    assert Distillation()(labels, labels) == 0

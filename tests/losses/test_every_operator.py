@@ -7,10 +7,11 @@ import torch
 import yaml
 from jsonargparse import ArgumentParser
 from loss_table import LOSSES
+from pairwise import covering
 
 import ltr.losses
 import ltr.operators
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SoftNDCG
 from ltr.operators import HardRank, RankOperator, SortOperator, Stochastic
 
 
@@ -61,11 +62,26 @@ def operators_of(loss):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_builds_from_yaml_and_takes_a_step_with_every_operator(name):
+def test_every_loss_builds_from_yaml_and_takes_a_step(name):
     grad = step(build({"class_path": f"ltr.losses.{name}"}))
     assert (grad != 0).any() or name in ("SoftPrecision", "SoftRecall")
-    for operator in operators_of(LOSSES[name]):
-        step(LOSSES[name](operator=operator()))
+
+
+def with_each(base):
+    """The losses that take the operators of a base class, and these operators, by name."""
+    operators = classes(ltr.operators, base)
+    losses = {name: loss for name, loss in LOSSES.items() if operators_of(loss) == operators}
+    return losses, {operator.__name__: operator for operator in operators}
+
+
+@covering("loss, operator", *with_each(RankOperator))
+def test_every_loss_takes_a_step_with_every_operator(loss, operator):
+    step(loss(operator=operator()))
+
+
+@covering("loss, operator", *with_each(SortOperator))
+def test_every_loss_of_a_matrix_takes_a_step_with_every_operator(loss, operator):
+    step(loss(operator=operator()))
 
 
 # how YAML is read depends on the annotation alone: one loss for each
@@ -79,6 +95,31 @@ def test_every_operator_of_a_loss_builds_from_yaml(name):
         chosen = {"class_path": f"ltr.operators.{operator.__name__}", "init_args": arguments}
         loss = build({"class_path": f"ltr.losses.{name}", "init_args": {"operator": chosen}})
         assert type(loss.operator) is operator
+
+
+# docs/losses/soft-metrics.md and neural-ndcg.md say when and by how much
+BELOW_0 = {"NeuralNDCG", "PiRank", "SoftMAP", "SoftNDCG", "SoftPrecision", "SoftRecall"}
+BELOW_0 |= {"SpearmanLoss"}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_below_0_only_where_its_page_says_so(name):
+    generator = torch.Generator().manual_seed(0)
+    lists = []
+    for n in (4, 8):
+        scores = torch.randn(100, n, generator=generator, dtype=torch.float64)
+        labels = torch.randint(0, 4, (100, n), generator=generator).double()
+        tied, few = (2 * scores).round() / 2, (labels > 2).double()
+        lists += [(0 * scores, labels), (0 * scores, few), (tied, labels), (scores, few)]
+    kind, least = LOSSES[name], 0.0
+    cutoffs = [{}, {"top_k": 2}] if "top_k" in inspect.signature(kind).parameters else [{}]
+    operators = [{"operator": operator()} for operator in operators_of(kind)]
+    for options in ({**k, **operator} for k in cutoffs for operator in [{}, *operators]):
+        if kind is SoftNDCG and "top_k" in options:
+            options["mean"] = "arithmetic"
+        loss = kind(reduction="none", **options).eval()
+        least = min(least, *(loss(*each).min().item() for each in lists))
+    assert (least < -1e-6) == (name in BELOW_0)
 
 
 @pytest.mark.parametrize("name", [n for n, c in LOSSES.items() if operators_of(c)])

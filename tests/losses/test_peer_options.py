@@ -23,7 +23,7 @@ def rax_softmax(scores, labels, weights):
 
 
 def unique_softmax(scores, labels, weights, gain):
-    """Return the loss of rax (linear gain) and TF-Ranking (2^y - 1): a sum over the items."""
+    """Return the loss of rax and TF-Ranking, by default with 2^y - 1: a sum over the items."""
     value = 0.0
     for s, y, w in zip(scores, labels, weights, strict=True):
         rivals = sum(exp(other) for other, z in zip(scores, labels, strict=True) if z < y)

@@ -4,6 +4,7 @@ A new loss is found by its name. If a property fails by the mathematics, the nam
 """
 
 import itertools
+from collections.abc import Collection
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_table import LOSSES as BY_NAME
 from loss_table import draw
+from pairwise import covering, named
 
 from ltr.losses import (
     ADRMSE,
@@ -43,7 +45,7 @@ from ltr.losses import (
     TopKLoss,
     UniqueSoftmax,
 )
-from ltr.operators import SigmoidRank, SoftSort, Standardized
+from ltr.operators import LapSum, SigmoidRank, SoftSort, Standardized
 
 # other arguments than the defaults, where they choose other code
 VARIANTS = {
@@ -118,6 +120,14 @@ OF_ALL_ITEMS = {
     "Distillation",
     "Distillation-3",
 }
+# the targets of these are values of the scores, so a constant on all scores matters
+OF_VALUES = OF_ALL_ITEMS - {"Distillation", "Distillation-3"}
+# the first 10 of a list of four are all of them, without a threshold
+OVER_LAPSUM = {
+    f"{kind.__name__}@{k}-LapSum": lambda kind=kind, k=k: kind(LapSum(), k)
+    for kind in (SoftPrecision, SoftRecall)
+    for k in (2, 10)
+}
 # the least value of these is above 0 if more items are relevant than positions count, or their
 # first value is near the least already
 NOT_TO_0 = {
@@ -175,8 +185,7 @@ def test_any_batch_shape(make):
     assert make()(scores[0, 0, 0], labels[0, 0, 0]).shape == ()
 
 
-@every
-@pytest.mark.parametrize("hidden", [0.0, 1e30, torch.nan, -torch.inf])
+@covering("make, hidden", LOSSES, named(0.0, 1e30, torch.nan, -torch.inf))
 def test_padding_changes_neither_value_nor_gradient(make, hidden):
     real, labels = draw(4, 6)
     weights = draw(4, 6, seed=9)[0].abs()
@@ -197,8 +206,7 @@ def test_padding_changes_neither_value_nor_gradient(make, hidden):
     torch.testing.assert_close(padded.grad[mask].view(4, 6), real.grad, rtol=0, atol=1e-12)
 
 
-@every
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@covering("make, dtype", LOSSES, named(torch.float16, torch.bfloat16, torch.float32))
 def test_dtypes(make, dtype):
     scores, labels = draw(3, 5)
     scores = scores.to(dtype)
@@ -293,6 +301,18 @@ def test_vmap(make):
 COMPILED = ["SoftNDCG@2", "NeuralNDCG-scaled", "KNNLoss-log", "LambdaRank@3"]
 COMPILED_WITHOUT = ["QuantileLoss-0.3", "Penalized", "Unbiased", "SpearmanLoss", "ListMLE"]
 COMPILED_WITHOUT += ["SoftmaxLoss", "RankNet", "PairwiseMSE", "LambdaLoss"]
+# a product, sums over pairs, sums over items: the other losses share their code for ids and checks
+COMPILED_FULLY = {"SoftNDCG@2", "RankNet", "SoftmaxLoss"}
+
+
+def some_compiled(fast: Collection[str]) -> pytest.MarkDecorator:
+    """Parametrize a test over the losses that are compiled; all but some are slow."""
+    names = COMPILED + COMPILED_WITHOUT
+    # a loss is traced again for each form of its arguments, up to a second each
+    marks = [[] if name in fast else [pytest.mark.slow] for name in names]
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=m) for name, m in zip(names, marks, strict=True)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -321,13 +341,13 @@ def test_weights_of_one_change_nothing(make):
 
 @every
 @pytest.mark.parametrize("n", [1, 4])
-def test_weights_of_0_are_finite(make, n):
+def test_a_list_whose_weights_are_all_0_counts_0(make, n):
     scores, labels = draw(3, n)
     scores.requires_grad_()
     loss = make()(scores, labels, weights=torch.zeros(3, n))
     loss.backward()
-    assert loss.isfinite()
-    assert scores.grad.isfinite().all()
+    assert loss == 0
+    assert (scores.grad == 0).all()
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -343,8 +363,7 @@ def test_gradient_steps_lower_the_loss(name):
     assert loss(scores, labels).item() < (before if name in NOT_TO_0 else before / 2)
 
 
-@every
-@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@covering("make, size", LOSSES, named(1e-4, 1.0, 1e4))
 def test_extreme_scores(make, size):
     scores, labels = draw(3, 6)
     scores = (scores * size).float().requires_grad_()
@@ -352,6 +371,32 @@ def test_extreme_scores(make, size):
     loss.backward()
     assert loss.isfinite()
     assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_VALUES])
+def test_a_constant_on_all_scores_changes_nothing_in_float32(name):
+    scores, labels = (x.float() for x in draw(3, 8))
+    scores = (8 * scores).round() / 8  # exact in float32 after the addition too
+    mask = torch.ones(3, 8, dtype=torch.bool)
+    mask[1, 3:6] = False
+    found = []
+    for constant in (0.0, 2.0**20, -(2.0**20)):
+        shifted = (scores + constant).requires_grad_()
+        loss = LOSSES[name](reduction="none")(shifted, labels, mask)
+        found.append((loss, torch.autograd.grad(loss.sum(), shifted)[0]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *OVER_LAPSUM])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
+def test_an_infinite_score_does_not_hide_in_the_gradient(name, value):
+    for index in range(4):
+        scores, labels = draw(1, 4, seed=3)
+        scores[0, index] = value
+        loss = {**LOSSES, **OVER_LAPSUM}[name]()(scores.requires_grad_(), labels)
+        loss.backward()
+        assert scores.grad.isfinite().all() or not loss.isfinite()
 
 
 @every
@@ -367,8 +412,7 @@ def test_large_and_float_labels(make, least):
     torch.testing.assert_close(loss.double(), exact, rtol=1e-4, atol=1e-5)
 
 
-@every
-@pytest.mark.parametrize("shape", [(3, 0), (0, 5), (0, 0), (0,)])
+@covering("make, shape", LOSSES, named((3, 0), (0, 5), (0, 0), (0,)))
 def test_no_items_and_no_lists_give_0(make, shape):
     for weights in (None, torch.ones(shape)):
         scores = torch.zeros(shape, requires_grad=True)
@@ -470,7 +514,7 @@ def test_a_bad_label_or_weight_makes_its_list_nan_where_values_cannot_be_read(ma
             assert s.grad[[0, 2, 3]].isfinite().all()
 
 
-@pytest.mark.parametrize("name", COMPILED + COMPILED_WITHOUT)
+@some_compiled(COMPILED_FULLY)
 def test_a_bad_label_or_weight_makes_its_list_nan_in_compiled_code(name):
     torch.compiler.reset()
     scores, labels = (x.float() for x in draw(3, 5))
@@ -479,7 +523,7 @@ def test_a_bad_label_or_weight_makes_its_list_nan_in_compiled_code(name):
     lengths, weights = torch.tensor([5, 4, 6]), torch.ones(3, 5)
     labels[1, 2] = torch.nan
     expected = [False, True, False]
-    assert compiled(scores, labels).isnan().tolist() == expected
+    assert compiled(scores, labels, None, weights).isnan().tolist() == expected
     flat = scores.view(-1), labels.view(-1)
     assert compiled(*flat, lengths=lengths).isnan().tolist() == expected
     labels[1, 2], weights[1, 3] = 1.0, -1.0
@@ -490,7 +534,8 @@ LENGTHS = torch.tensor([3, 0, 5, 1, 4])
 # Ragged lists take the sums over sorted scores and a short list the array, which differ by the 18
 # exponentials instead of a sigmoid: 6e-14 in its derivative (docs/kernels/table.md). Standardized
 # ranks bring that times the discounts' slope over 0.3 times the list's spread.
-BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized"], 3e-12)
+# `Unbiased` multiplies that by the mean weight of the clicks, here up to 4.
+BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized", "Unbiased"], 3e-12)
 by_name = pytest.mark.parametrize("name", LOSSES)
 IDS = torch.tensor([-3, -1, 0, 7, 9])  # of these lists; the second one has no rows
 
@@ -546,8 +591,11 @@ def test_ragged_lists_may_all_be_empty(make):
         assert make(reduction="none")(scores, scores, lengths=lengths).shape == lengths.shape
 
 
-@by_name
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+@covering(
+    "name, dtype",
+    dict(zip(LOSSES, LOSSES, strict=True)),
+    named(torch.int64, torch.int32, torch.uint8),
+)
 def test_rows_by_qid_are_the_padded_lists_in_any_order(name, dtype):
     make = LOSSES[name]
     scores, labels, weights = ragged()
@@ -598,12 +646,12 @@ def compiled_rows(make):
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", COMPILED + COMPILED_WITHOUT)
+@some_compiled(COMPILED_FULLY | {"KNNLoss-log", "QuantileLoss-0.3", "ListMLE"})
 def test_rows_by_qid_compile_in_one_graph_for_any_ids(name):
     compiled_rows(LOSSES[name])
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # each of 88 losses is traced, half a second to seconds
 @every
 def test_every_loss_of_rows_by_qid_compiles_in_one_graph_for_any_ids(make):
     compiled_rows(make)

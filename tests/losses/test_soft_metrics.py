@@ -24,7 +24,15 @@ from ltr.losses import (
 from ltr.losses.soft import list_weight, weighted_mean
 from ltr.losses.soft_metrics import average_ranks, ideal_err, weighted_ranks
 from ltr.metrics.functional import average_precision, mrr
-from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough
+from ltr.operators import (
+    HardRank,
+    SigmoidRank,
+    SoftRank,
+    SoftSort,
+    Standardized,
+    Stochastic,
+    StraightThrough,
+)
 
 HARD = pytest.mark.parametrize(
     "operator", [HardRank(), SoftSort(0), SigmoidRank(0), StraightThrough(SigmoidRank())], ids=repr
@@ -84,7 +92,7 @@ def err(labels, max_label, weights=None, k=None):
     return value
 
 
-@pytest.mark.parametrize("operator", [HardRank(), SoftSort(0), SigmoidRank(0)], ids=repr)
+@HARD
 @CUTS
 def test_hard_ranks_make_err_the_metric(operator, top_k):
     scores, labels, mask = lists()
@@ -113,6 +121,43 @@ def test_soft_err_tends_to_the_metric_as_far_as_its_steps_are_sharp():
     scores, labels = draw(20, 8)
     expected = SoftERR(HardRank())(scores, labels).item()
     assert SoftERR(SigmoidRank(1e-6))(scores, labels).item() == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_soft_err_over_a_straight_through_operator_is_the_metric_with_a_gradient(top_k):
+    scores, labels = draw(20, 8)
+    scores[0] = 0  # ties in list order
+    mask = torch.ones(20, 8, dtype=torch.bool)
+    mask[1, 2:5] = False
+    exact = SoftERR(HardRank(), top_k, normalize=False)(scores, labels, mask)
+    for inner in (SigmoidRank(), SoftSort(), SoftRank(), Standardized()):
+        for operator in (StraightThrough(inner), Standardized(StraightThrough(inner))):
+            s = scores.clone().requires_grad_()
+            loss = SoftERR(operator, top_k, normalize=False)(s, labels, mask)
+            torch.testing.assert_close(loss, exact)
+            loss.backward()
+            assert s.grad.isfinite().all()
+            assert s.grad[2].any()
+
+
+def test_soft_err_over_softrank_has_smooth_steps_between_its_ranks():
+    ties, labels = torch.zeros(4), torch.tensor([2.0, 1.0, 1.0, 0.0])
+    stops = [3 / 4, 1 / 4, 1 / 4, 0.0]
+    best = err([2.0, 1.0, 1.0, 0.0], 2)
+    for distribution in ("paper", "exact"):
+        # each of the others is half before; "paper": 1 + a binomial number of others is the rank
+        chance = [1 / 8, 3 / 8, 3 / 8, 1 / 8] if distribution == "paper" else [1 / 4] * 4
+        discount = sum(p / rank for rank, p in enumerate(chance, 1))
+        half = [math.prod(1 - r / 2 for j, r in enumerate(stops) if j != i) for i in range(4)]
+        soft = sum(r * discount * arrival for r, arrival in zip(stops, half, strict=True))
+        found = SoftERR(SoftRank(0.1, distribution))(ties, labels)
+        assert found.item() == pytest.approx(1 - soft / best, abs=1e-6)
+    # whether a reader arrives at an item depends smoothly on the scores
+    scores = torch.tensor([0.2, 0.1], requires_grad=True)
+    SoftRank(0.5).before(scores)[1, 0].backward()
+    assert scores.grad[0] > 0 > scores.grad[1]
+    s, y = draw(5, 6)
+    torch.testing.assert_close(SoftERR(SoftRank(0.0))(s, y), SoftERR(HardRank())(s, y))
 
 
 def test_err_of_labels_without_overflow():

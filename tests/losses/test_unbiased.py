@@ -1,19 +1,28 @@
-"""Inverse propensities: over all patterns of looks, the mean loss is that on relevance."""
+"""Inverse propensities: over all patterns of looks, the mean loss is that on relevance.
+
+What is exact for which loss is in the docstring of `Unbiased`.
+"""
 
 import itertools
 
 import pytest
 import torch
+from loss_table import LOSSES
 
 from ltr.losses import (
     ExposureParity,
+    LambdaRank,
     Penalized,
     PointwiseMSE,
     PositionBias,
     RankingLoss,
+    RankNet,
+    SoftERR,
+    SoftmaxLoss,
     SoftMRR,
     SoftNDCG,
     Unbiased,
+    UniqueSoftmax,
     inverse_propensity_weights,
 )
 from ltr.operators import HardRank
@@ -40,6 +49,103 @@ def test_the_expected_loss_on_clicks_is_the_loss_on_relevance(bias):
         loss = Unbiased(RanksOfRelevant(), bias)(scores, relevant * pattern, shown=shown)
         expected += chance * loss
     torch.testing.assert_close(expected, RanksOfRelevant()(scores, relevant))
+
+
+# with the sums instead of the means over a list, and 1 - ERR itself
+SUMS = {
+    "SoftmaxLoss-raw": lambda: SoftmaxLoss(normalize=False),
+    "UniqueSoftmax-raw": lambda: UniqueSoftmax("linear", normalize=False),
+    "RankNet-raw": lambda: RankNet(normalize=False),
+    "LambdaRank-raw": lambda: LambdaRank(normalize=False),
+    "SoftERR-raw": lambda: SoftERR(max_label=2, normalize=False),
+}
+# a mean over all items is no loss of the clicks, see the test of these below; and `Unbiased` would
+# need positions too
+OF_CLICKS = {n: make for n, make in (LOSSES | SUMS).items() if not make().every_item}
+del OF_CLICKS["Unbiased"]
+of_clicks = pytest.mark.parametrize("name", OF_CLICKS)
+SCORES = torch.tensor([0.3, 0.1, 0.9], dtype=torch.float64)
+SHOWN = torch.tensor([3, 1, 2])
+EXAMINED = PositionBias(examination=[0.9, 0.5, 0.2])
+
+
+def looks_at_three_items():
+    """Yield each pattern of looks at the items (3,), and its probability."""
+    looks = EXAMINED(SHOWN).double()
+    for seen in itertools.product([0.0, 1.0], repeat=3):
+        pattern = torch.tensor(seen, dtype=torch.float64)
+        yield pattern, torch.where(pattern > 0, looks, 1 - looks).prod()
+
+
+@of_clicks
+def test_a_click_weighs_the_inverse_of_its_propensity(name):
+    loss, clicks = OF_CLICKS[name](), torch.tensor([0.0, 1.0, 0.0])
+    for shown in ([1, 1, 1], [2, 2, 2], [10, 10, 10], [7, 10, 4]):
+        expected, positions = shown[1] * loss(SCORES, clicks), torch.tensor(shown)
+        torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, shown=positions), expected)
+        flat = Unbiased(loss)(SCORES, clicks, shown=positions, lengths=[3])
+        torch.testing.assert_close(flat, expected)
+
+
+@of_clicks
+def test_with_one_relevant_item_the_expected_loss_is_the_loss_on_relevance(name):
+    loss = OF_CLICKS[name]()
+    for relevant in torch.eye(3, dtype=torch.float64):
+        expected = sum(
+            chance * Unbiased(loss, EXAMINED)(SCORES, relevant * seen, shown=SHOWN)
+            for seen, chance in looks_at_three_items()
+        )
+        torch.testing.assert_close(expected, loss(SCORES, relevant))
+
+
+@of_clicks
+def test_the_expected_sum_over_clicks_is_the_sum_over_relevant_items(name):
+    loss = OF_CLICKS[name]()
+    for relevant in ([1.0, 1.0, 0.0], [1.0, 1.0, 1.0]):
+        alone = torch.tensor(relevant, dtype=torch.float64).diag()  # one relevant item each
+        total = Unbiased(loss, EXAMINED, reduction="sum")
+        lists = SCORES.expand(3, 3), SHOWN.expand(3, 3)
+        expected = sum(
+            chance * total(lists[0], alone * seen, shown=lists[1])
+            for seen, chance in looks_at_three_items()
+        )
+        torch.testing.assert_close(expected, sum(loss(SCORES, each) for each in alone))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("relevant", [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+def test_the_softmax_loss_of_several_clicks_has_the_gradient_on_relevance(normalize, relevant):
+    def gradient(loss: RankingLoss, clicks: torch.Tensor, **shown: torch.Tensor) -> torch.Tensor:
+        scores = SCORES.clone().requires_grad_()
+        return torch.autograd.grad(loss(scores, clicks, **shown), scores)[0]
+
+    labels, loss = torch.tensor(relevant).double(), Unbiased(SoftmaxLoss(normalize), EXAMINED)
+    expected = torch.zeros(3).double()
+    for seen, chance in looks_at_three_items():
+        clicks = labels * seen
+        number = clicks.sum() if normalize else 1  # with `normalize` it is the mean over the clicks
+        expected += chance * number * gradient(loss, clicks, shown=SHOWN)
+    torch.testing.assert_close(expected, gradient(SoftmaxLoss(normalize=False), labels))
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name]().every_item])
+def test_a_mean_over_all_items_has_the_weights_of_all_of_them_once(name):
+    loss, clicks = LOSSES[name](), torch.tensor([0.0, 1.0, 0.0])
+    expected = loss(SCORES, clicks, weights=SHOWN)
+    torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, shown=SHOWN), expected)
+    flat = Unbiased(loss)(SCORES, clicks, shown=SHOWN, lengths=[3])
+    torch.testing.assert_close(flat, expected)
+
+
+@of_clicks
+def test_without_bias_nothing_changes(name):
+    loss = OF_CLICKS[name]()
+    scores = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).double()
+    clicks = torch.randint(0, 2, (4, 5), generator=torch.Generator().manual_seed(1)).double()
+    clicks[0] = 0
+    weights = torch.rand(4, 5, generator=torch.Generator().manual_seed(2)).double()
+    found = Unbiased(loss, PositionBias(0.0))(scores, clicks, weights=weights)
+    torch.testing.assert_close(found, loss(scores, clicks, weights=weights))
 
 
 def test_by_default_lists_are_in_the_order_in_which_they_were_shown():
@@ -91,11 +197,17 @@ def test_a_table_of_examination_probabilities():
 
 def test_reductions_are_of_the_whole_and_not_of_the_part():
     scores, clicks = torch.randn(4, 5), torch.randint(0, 2, (4, 5)).float()
+    clicks[0] = 0
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[1] = False
+    weights = torch.arange(1.0, 6.0).expand(4, 5)
+    mean = (weights * clicks).sum(-1) / clicks.sum(-1).clamp(min=1)
+    each = mean * SoftNDCG(reduction="none")(scores, clicks, mask, weights)
+    assert each[:2].tolist() == [0, 0]  # no click, and no item
     for reduction in ("mean", "sum", "none"):
         inner = SoftNDCG(reduction="sum")
-        found = Unbiased(inner, reduction=reduction)(scores, clicks)
-        weights = torch.arange(1.0, 6.0).expand(4, 5)
-        expected = SoftNDCG(reduction=reduction)(scores, clicks, weights=weights)
+        found = Unbiased(inner, reduction=reduction)(scores, clicks, mask)
+        expected = {"mean": each.sum() / 3, "sum": each.sum(), "none": each}[reduction]
         torch.testing.assert_close(found, expected)
 
 

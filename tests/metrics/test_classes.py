@@ -456,7 +456,7 @@ def test_a_metric_is_drawn():
 
     metric, axes = MRR(), Figure().subplots()
     metric.update(S, Y, IDS)
-    metric.plot(ax=axes)
+    assert metric.plot(ax=axes) == (None, axes)
     metric.plot([metric.compute(), torch.tensor(0.25)], axes)
     assert axes.get_lines()[-1].get_ydata().tolist() == [0.75, 0.25]
 

@@ -309,6 +309,10 @@ def test_where_we_differ_from_trec_eval():
         (lambda: join({"1": {"a": 1.0}}, {"2": {"a": 1}}), "have a query in common, got none"),
         (lambda: join({"1": {"a": float("nan")}}, {"1": {"a": 1}}), "not be NaN, got NaN for 'a'"),
         (lambda: join({}, {}, depth=0), "depth.*0"),
+        (
+            lambda: join({"1": {"a": 1.0}}, {}, allow_disjoint=True),
+            "^qrels must have at least one query, got none$",
+        ),
         (lambda: JOINED.values(MRR(top_k=11)), "top_k must be <= depth 10 of the join, got 11"),
         (lambda: JOINED.values(Precision()), "top_k must be given for Precision"),
         (lambda: JOINED.values(F1()), "top_k must be given for F1"),

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from operator_table import OPERATORS, draw, every
+from pairwise import covering, named
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import use
@@ -68,16 +69,15 @@ class NoFloat64(TorchDispatchMode):
         return found
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_devices_without_float64(name, monkeypatch):
+@covering("operator, form", TABLE, named("dense", "sums"))
+def test_devices_without_float64(operator, form, monkeypatch):
     monkeypatch.setattr("ltr.shapes.NO_FLOAT64", ["mps", "meta"])
     monkeypatch.setattr("ltr.kernels.reference.sums.NO_FLOAT64", ["mps", "meta"])
     scores = torch.empty(3, 5, device="meta")
-    moved = copy.deepcopy(TABLE[name]).to("meta")
-    for form in ("dense", "sums"):
-        with NoFloat64(), use(form):
-            for found in results(moved, scores, MASK.to("meta"), scores):
-                assert found.dtype in (torch.float32, torch.int64)
+    moved = copy.deepcopy(operator).to("meta")
+    with NoFloat64(), use(form):
+        for found in results(moved, scores, MASK.to("meta"), scores):
+            assert found.dtype in (torch.float32, torch.int64)
 
 
 def test_float64_is_refused():

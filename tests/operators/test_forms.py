@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
+from pairwise import covering, named
 from torch.func import jacfwd, jacrev, vmap
 
 from ltr.kernels import use
@@ -24,9 +25,7 @@ def in_both_forms(compute):
         return dense, compute()
 
 
-@both
-@pytest.mark.parametrize("masked", [False, True], ids=["full", "masked"])
-@pytest.mark.parametrize("case", LISTS)
+@covering("name, case, masked", named(*sorted(TWO_FORMS)), named(*LISTS), named(False, True))
 def test_ranks_and_derivatives_agree(name, case, masked):
     operator, x = OPERATORS[name], LISTS[case].clone().requires_grad_()
     mask = draw(*x.shape, seed=3) < 0.8 if masked else None
@@ -138,6 +137,10 @@ def test_the_choice_can_be_pinned():
             assert prefers_dense("logistic", (100_000,))
         assert not prefers_dense("logistic", (4,))
     assert prefers_dense("logistic", (4,))
+    with use("dense"), use("sums"):
+        with use("dense"):
+            pass
+        assert not prefers_dense("logistic", (4,))  # the pin of "sums" holds again
     with pytest.raises(ValueError, match=r"form.*'fast'"), use("fast"):  # type: ignore[arg-type]
         pass
 

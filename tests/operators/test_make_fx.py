@@ -1,15 +1,14 @@
 """A trace of an operator's gradient, by `make_fx`, computes the gradient of other scores."""
 
-import pytest
 import torch
-from operator_table import draw, every
+from operator_table import OPERATORS, draw
+from pairwise import covering, named
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ltr.kernels import use
 
 
-@every
-@pytest.mark.parametrize("form", ["dense", "sums"])
+@covering("operator, form", OPERATORS, named("dense", "sums"))
 def test_a_trace_of_the_gradient_is_no_record_of_numbers(operator, form):
     def gradient(x):
         return torch.func.grad(lambda x: operator(x).square().sum())(x)

@@ -25,7 +25,7 @@ def test_ranks_of_each_list(operator):
 
 @every
 def test_discounts_of_each_list(operator):
-    discount = truncated(lambda ranks: 1 / (1 + ranks), 3, exact=operator.whole_ranks)
+    discount = truncated(lambda ranks: 1 / (1 + ranks), 3, exact=operator.exact_cutoff)
     found = operator.ragged_discounts(discount, SCORES, LENGTHS)
     expected = alone(lambda scores: operator.discounts(discount, scores))
     torch.testing.assert_close(found, expected)

@@ -267,8 +267,8 @@ def test_few_milestones():
         P.top(1).ranks()
     with pytest.raises(ValueError, match=r"k.*0"):
         P.top(0)
-    assert not SinkhornSort(0, milestones=2).whole_ranks
-    assert SinkhornSort(0).whole_ranks
+    assert not SinkhornSort(0, milestones=2).exact_cutoff
+    assert SinkhornSort(0).exact_cutoff
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1])

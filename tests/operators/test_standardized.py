@@ -134,7 +134,7 @@ def test_derivatives(operator):
 def test_hard_ranks_stay():
     scores = draw(5, 7)
     operator = Standardized(HardRank())
-    assert operator.whole_ranks
+    assert operator.exact_cutoff
     torch.testing.assert_close(operator(scores), hard_ranks(scores))
 
 

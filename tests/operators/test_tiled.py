@@ -3,6 +3,7 @@
 import pytest
 import torch
 from operator_table import draw
+from pairwise import covering, named
 
 from ltr.kernels import use
 from ltr.operators import (
@@ -68,9 +69,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("power", POWERS)
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("k", [None, 2])
+@covering("case, power, k", dict(zip(CASES, CASES, strict=True)), named(*POWERS), named(None, 2))
 def test_products_and_their_derivatives_are_those_of_the_matrix(case, power, k):
     scores, mask, temperature = CASES[case]
     n = scores.shape[-1]

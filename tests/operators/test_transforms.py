@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from operator_table import OPERATORS, SOFT_OPERATORS, SORT_OPERATORS, draw, over
+from pairwise import chosen
 from torch.func import grad, jvp, vmap
 
 from ltr.operators import SoftSort, Stochastic, soft_median, soft_rank, soft_topk, sort_with
@@ -42,7 +43,7 @@ def known_error(name: str, transform: str) -> str | None:
 
 def is_soft(operator) -> bool:
     # whole ranks may have gradients all the same: SoftRank's discounts are means over them
-    return operator in SOFT_OPERATORS.values() or not operator.whole_ranks
+    return operator in SOFT_OPERATORS.values() or not operator.exact_cutoff
 
 
 class Reset(torch.nn.Module):
@@ -170,21 +171,21 @@ CHECKS = {
 }
 
 
-# torch takes most of a minute to trace a bitonic network of any n
-SLOW = {
-    (name, "compile, several n")
-    for name in (
-        "SortingNetwork-bitonic",
-        "SortingNetwork-optimal",
-        "StraightThrough-network",
-    )
-}
+# Without a trace a check takes milliseconds. torch traces for up to seconds, and a bitonic network
+# of any n for most of a minute: the fast tests trace each operator in one of the ways.
+EAGER = ["vmap", "jvp", "double backward"]
+BITONIC = {"SortingNetwork-bitonic", "SortingNetwork-optimal", "StraightThrough-network"}
+FAST = set(itertools.product(TABLE, EAGER)) | set(itertools.product(BITONIC, ["compile"]))
+FAST |= chosen(
+    {name: operator for name, operator in TABLE.items() if name not in BITONIC},
+    {transform: check for transform, check in CHECKS.items() if transform not in EAGER},
+)
 
 
 @pytest.mark.parametrize(
     ("name", "transform"),
     [
-        pytest.param(*case, marks=[pytest.mark.slow] if case in SLOW else [])
+        pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
         for case in itertools.product(TABLE, CHECKS)
     ],
 )
@@ -220,7 +221,7 @@ def test_products_compile(operator):
     torch.testing.assert_close(P.dense(), Q.dense())
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # inductor compiles C++ for every operator
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @over(OPERATORS)
 def test_compile_to_code(operator, backend):
