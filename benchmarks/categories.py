@@ -35,9 +35,9 @@ from torch import Tensor, nn
 
 from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
 from ltr.estimators import NeuralRanker
-from ltr.metrics import evaluate
 from ltr.models import MLPScorer
 from ltr.models.scorer import FeatureScorer
+from ltr.reports import evaluate
 
 LENGTH, NUMBERS = 25, 20
 QUERIES = {"train": 800, "validation": 200, "test": 500}

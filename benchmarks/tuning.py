@@ -32,9 +32,9 @@ from ltr.datasets import PiecewiseLinearBins, TableTransform
 from ltr.estimators import NeuralRanker
 from ltr.integrations.optuna import Pruning
 from ltr.losses import XENDCG, SoftNDCG
-from ltr.metrics import evaluate
 from ltr.metrics.compare import compare
 from ltr.models import MLPScorer
+from ltr.reports import evaluate
 
 
 def made(trial: optuna.trial.BaseTrial, **options: Any) -> NeuralRanker:

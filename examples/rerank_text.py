@@ -21,7 +21,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 
 from ltr.integrations import CollapseAlarm
 from ltr.losses import SoftmaxLoss
-from ltr.metrics import Comparison, Evaluation, evaluate
+from ltr.metrics import Comparison
+from ltr.reports import Evaluation, evaluate
 
 
 class Collator:

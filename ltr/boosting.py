@@ -247,7 +247,7 @@ class Metric:
             raise ValueError(f"metric must be a metric of ltr.metrics, got {metric!r}")
         self.metric = copy.deepcopy(metric)
         self.metric.deduplicate = False  # each call has all lists, once
-        cutoff = metric.arguments.get("top_k")
+        cutoff = getattr(metric, "top_k", None)
         plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
         self.name = plain if name is None else name
 

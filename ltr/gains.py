@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.lists import list_ids, positions_in_lists, sort_ragged, sum_lists
-from ltr.kernels.sorting import SELECTED, falling_values
+from ltr.kernels.sorting import falling_values
 from ltr.shapes import check_whole, largest, masked_fill, positions
 
 Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
@@ -241,21 +241,13 @@ def ideal_dcg(
 ) -> Tensor:
     """Return the largest DCG that any order of the items has: gains (..., n) -> (...).
 
-    Cost: one sort, or for a small k one selection of the k largest.
+    Cost: one sort.
 
     >>> ideal_dcg(torch.tensor([1.0, 3.0]), log2_discount)
     tensor(3.6309)
     """
-    best = _largest(gains, top_k)
+    best = falling_values(gains)[..., :top_k]
     return (best * discount(positions(best))).sum(-1)
-
-
-def _largest(gains: Tensor, top_k: int | None) -> Tensor:
-    # the k largest gains, descending; a gradient needs the order of tied ones, which topk leaves
-    # open
-    if top_k is not None and SELECTED * top_k <= gains.shape[-1] and not gains.requires_grad:
-        return gains.topk(top_k).values
-    return falling_values(gains)[..., :top_k]
 
 
 def ragged_ideal_dcg(

@@ -100,16 +100,6 @@ def test_sinkhorn_in_strips(tmp_path):
 
 
 @slow
-def test_selection(tmp_path):
-    result = run("selection.py", tmp_path / "result.json", "--quick")
-    saved = committed("selection.json")
-    assert shape(result) == shape(saved)
-    for row in saved["rows"]:
-        if row["n"] >= 1000:
-            assert row["metric"]["ndcg_sorted"] > 1.3 * row["metric"]["ndcg"]
-
-
-@slow
 def test_tied_scores(tmp_path):
     arguments = ["--shrink", "500", "--rounds", "1"]
     result = run("tied.py", tmp_path / "result.json", *arguments)

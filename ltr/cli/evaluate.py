@@ -16,7 +16,7 @@ from ltr.files import atomic_write, remove_leftovers
 if TYPE_CHECKING:
     from ltr.metrics.compare import Comparison, Interval
     from ltr.metrics.named import Measure
-    from ltr.metrics.ranked_files import Columns, Evaluated
+    from ltr.reports.ranked_files import Columns, Evaluated
 
 _EPILOG = """\
 A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
@@ -62,7 +62,7 @@ def run(command: str, args: list[str]) -> int:
         draw(results, models[0].name, options.confidence, plot)
         print(f"wrote {plot}")
     if html is not None:
-        from ltr.metrics.report import write_report
+        from ltr.reports.report import write_report
 
         sources = {"Files": ", ".join(options.files)}
         if options.qrels is not None:
@@ -123,13 +123,13 @@ def _parser() -> LineParser:
 
 def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     """Return the values of each model."""
-    from ltr.metrics import ranked_files as files
     from ltr.metrics.compare import check_draws
     from ltr.metrics.trec import read_qrels
+    from ltr.reports import ranked_files as files
 
     check_draws(options.confidence, options.resamples, options.seed)
     if options.html is not None:
-        from ltr.metrics.report import load_template
+        from ltr.reports.report import load_template
 
         load_template()  # what is missing for it is said before the work
     doc_id = options.doc_id or "doc_id"

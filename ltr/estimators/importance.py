@@ -141,7 +141,7 @@ def importance(
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
         group: instead of `qid`, the sizes of lists that follow each other.
-        metric: a metric's name, such as "mrr@10"; see `ltr.metrics.evaluate`.
+        metric: a metric's name, such as "mrr@10"; see `ltr.reports.evaluate`.
         columns: the names of the columns to shuffle; those of an array are x0, x1 and so on.
             Default: the columns that the ranker was trained on, if it knows their names
             (`feature_names_in_`), or all.

@@ -78,7 +78,7 @@ class NeuralRanker(RankingEstimator):
             make 2,000 steps, but at least 5 and at most 15, or as many as make 300 steps. "fast": 2
             to 40, by the rows and columns, and 5 from 60,000 rows.
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
-            default), "mrr@10" or "map"; see `ltr.metrics.evaluate`.
+            default), "mrr@10" or "map"; see `ltr.reports.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or as many as make 40
             steps if an epoch has fewer than 14; with a cycle, `max_epochs`.

@@ -93,10 +93,10 @@ def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation
     mask = real_places(lengths)
     padded, labels = pad_documents(scores, mask), pad_documents(labels, mask)
     values: dict[str, Any] = {
-        name: metric(padded, labels, mask, top_k=k, empty=0.0, reduction="none")
+        name: metric(padded, labels, mask=mask, top_k=k, empty=0.0, reduction="none")
         for name, (metric, k) in _METRICS.items()
     }
-    values["MRR"] = F.mrr(padded, labels, mask, empty=0.0, reduction="none")
+    values["MRR"] = F.mrr(padded, labels, mask=mask, empty=0.0, reduction="none")
     intervals = {name: mean_interval(value) for name, value in values.items()}
     return Evaluation(len(lengths), len(scores), intervals)
 

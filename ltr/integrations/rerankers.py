@@ -10,7 +10,8 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from torch import nn
 
 from ltr.gains import Gain
-from ltr.metrics import Comparison, Evaluation, evaluate
+from ltr.metrics import Comparison
+from ltr.reports import Evaluation, evaluate
 
 LABELS = ("label", "labels", "score", "scores")
 """The columns in which the library looks for labels."""
@@ -52,9 +53,9 @@ def evaluate_reranker(
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
             (or rows as dicts) in the form of training, with graded labels: a query, its
             documents, and their labels in a column "label", "labels", "score" or "scores".
-        metrics: names with or without a cutoff, as in `ltr.metrics.evaluate`.
+        metrics: names with or without a cutoff, as in `ltr.reports.evaluate`.
         gain: "exp2" (default) or "linear", of labels beyond 0 and 1.
-        ties: order of equal scores, as in `ltr.metrics.evaluate`. Default: "expected".
+        ties: order of equal scores, as in `ltr.reports.evaluate`. Default: "expected".
         confidence: level of the intervals, in (0, 1).
         resamples: the number of bootstrap samples.
         seed: seed of the draws.
@@ -65,7 +66,7 @@ def evaluate_reranker(
     Raises:
         ValueError: data is none of these, a row lacks a column or a sample lacks a key, a sample
             has both "negative" and "documents" or an empty "documents", labels do not match the
-            documents, or `ltr.metrics.evaluate` refuses a label or an option.
+            documents, or `ltr.reports.evaluate` refuses a label or an option.
     """
     lists, (own_batch, own_prompt) = read(data)
     pairs = [

@@ -7,20 +7,15 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
-from ltr.shapes import HALF, check_whole
+from ltr.shapes import HALF
 
 FEW = 1024
 """For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""
 
-SELECTED = 64
-"""With this many items for each of the first k, a selection takes less time than a sort."""
-
 LARGEST = 2**31 - 1
 
 
-def descending_order(
-    scores: Tensor, mask: Tensor | None = None, first: int | None = None
-) -> Tensor:
+def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the items in order of descending score: `order[..., 0]` is the index of the best.
 
     Ties stay in the order of the list. -0.0 ties with 0.0. NaN comes first. Masked items come last,
@@ -29,17 +24,14 @@ def descending_order(
     Args:
         scores: (..., n).
         mask: (..., n) bool, True = a real item. Default: all are real.
-        first: how many positions must be in this order; the positions after them hold the other
-            items in any order, masked ones too. Default: all.
 
     Returns:
         (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. For float32 on the CPU
         it is numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
-        (benchmarks/operators.py), or its selection of few first positions
-        (benchmarks/selection.py).
+        (benchmarks/operators.py).
 
     Raises:
-        ValueError: the mask is not bool or of another shape; `first` is no whole number >= 1.
+        ValueError: the mask is not bool or of another shape.
 
     >>> descending_order(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([1, 2, 3, 0])
@@ -49,9 +41,7 @@ def descending_order(
             f"mask must be bool, of the shape of scores {tuple(scores.shape)}, "
             f"got {mask.dtype} {tuple(mask.shape)}"
         )
-    if first is not None:
-        check_whole("first", first)
-    return torch.ops.ltr.descending_order.default(scores.detach(), mask, first)
+    return torch.ops.ltr.descending_order.default(scores.detach(), mask)
 
 
 def falling_values(values: Tensor) -> Tensor:
@@ -84,13 +74,13 @@ class _FallingValues(Rule):
         return (change.gather(-1, descending_order(saved[0])),)
 
 
-def on_cpu(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
+def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Sort on the CPU, as `descending_order`: few numbers by torch, others by numpy."""
     few = mask is None and scores.numel() <= FEW
-    return (by_torch if few else by_numpy)(scores, mask, first)
+    return (by_torch if few else by_numpy)(scores, mask)
 
 
-def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
+def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Sort all by `torch.argsort`: the plain definition, for any device."""
     if mask is None:
         return torch.argsort(scores, dim=-1, descending=True, stable=True)
@@ -100,7 +90,7 @@ def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
     return torch.argsort(keys, dim=-1, descending=True, stable=True)
 
 
-def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
+def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Sort float32 on the CPU: numpy sorts one number per score, its bits and its position."""
     import numpy as np
 
@@ -124,11 +114,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
     if mask is not None:
         keys[~mask.numpy()] = LARGEST
     order = pairs.view(np.int64)[..., 0]
-    if first is not None and SELECTED * first <= order.shape[-1]:
-        order.partition(first - 1, axis=-1)
-        order[..., :first].sort(axis=-1)
-    else:
-        order.sort(axis=-1)
+    order.sort(axis=-1)
     order &= 0xFFFFFFFF
     return torch.from_numpy(order)
 
@@ -151,9 +137,7 @@ def group_order(order: Tensor, ids: Tensor) -> Tensor:
     return order[torch.from_numpy(pairs).bitwise_and_(0xFFFFFFFF)]
 
 
-torch.library.define(
-    "ltr::descending_order", "(Tensor scores, Tensor? mask, int? first=None) -> Tensor"
-)
+torch.library.define("ltr::descending_order", "(Tensor scores, Tensor? mask) -> Tensor")
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
 
 
@@ -161,16 +145,14 @@ torch.library.impl("ltr::descending_order", "CPU", on_cpu)
 
 
 @torch.library.register_fake("ltr::descending_order")
-def _fake(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
+def _fake(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.empty_like(scores, dtype=torch.int64, memory_format=torch.contiguous_format)
 
 
-def _vmap(
-    info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None, first: int | None = None
-) -> tuple[Tensor, int]:
+def _vmap(info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     pairs = zip((scores, mask), in_dims[:2], strict=True)
     batched = (batch_first(x, dim, info.batch_size) for x, dim in pairs)
-    return torch.ops.ltr.descending_order(*batched, first), 0
+    return torch.ops.ltr.descending_order(*batched), 0
 
 
 torch.library.register_vmap("ltr::descending_order", _vmap)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ltr.metrics.compare import Comparison, Interval, ModelResult, holm, mean_interval
     from ltr.metrics.elementwise_accuracy import ElementwiseAccuracy
     from ltr.metrics.err import ERR
-    from ltr.metrics.evaluation import Evaluation, evaluate
     from ltr.metrics.exact_match import ExactMatch
     from ltr.metrics.hits import F1, HitRate, Precision, Recall, RPrecision, TopKAccuracy
     from ltr.metrics.kendall import KendallTau
@@ -46,7 +45,6 @@ __all__ = [
     "BPref",
     "Comparison",
     "ElementwiseAccuracy",
-    "Evaluation",
     "ExactMatch",
     "HitRate",
     "Interval",
@@ -60,7 +58,6 @@ __all__ = [
     "Recall",
     "Spearman",
     "TopKAccuracy",
-    "evaluate",
     "holm",
     "join",
     "mean_interval",
@@ -71,14 +68,13 @@ __all__ = [
 ]
 
 _COMPARE = ("Comparison", "Interval", "ModelResult", "holm", "mean_interval")
-_EVALUATION = ("Evaluation", "evaluate")
 _TREC = ("JoinedRun", "join", "read_qrels", "read_run", "write_qrels", "write_run")
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    others = {"compare": _COMPARE, "evaluation": _EVALUATION, "trec": _TREC}
+    others = {"compare": _COMPARE, "trec": _TREC}
     if home := next((module for module, names in others.items() if name in names), None):
         homes = [import_module(f"ltr.metrics.{home}")]
     else:

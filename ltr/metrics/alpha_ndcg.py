@@ -6,27 +6,64 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import ListArguments, Options, RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import within
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import check_top_k, positions
+
+
+class AlphaNDCG(RankingMetric):
+    """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
+
+    The arguments are those of `functional.alpha_ndcg`.
+
+    >>> import torch
+    >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))
+    tensor(0.9652)
+    """
+
+    takes_topics = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        alpha: float = 0.5,
+        discount: Discount = "log2",
+        empty: Empty = 0,
+        **options: Unpack[Options],
+    ):
+        self.top_k = check_top_k(top_k)
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+            raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
+        self.alpha = alpha
+        discount_function(discount)  # raises ValueError for an unknown one
+        self.discount: Discount = discount
+        self.empty: Empty = check_empty(empty)
+        super().__init__(**options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        topics = lists.labels.unsqueeze(-1) if lists.topics is None else lists.topics
+        has = (topics > 0).to(lists.scores.dtype)
+        discounts = discount_function(self.discount)(positions(lists.scores))
+        discounts = discounts * within(lists.scores, self.top_k)
+        gains = (has * torch.pow(1.0 - self.alpha, has.cumsum(-2) - has)).sum(-1)
+        # equal gains are taken in the order of the list as it was given: the scores must not matter
+        ideal = (_greedy(lists.in_list_order(has), self.alpha, self.top_k) * discounts).sum(-1)
+        values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
+        return list_values(values, ideal > 0, lists, self.empty)
 
 
 def alpha_ndcg(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     top_k: int | None = None,
     alpha: float = 0.5,
     discount: Discount = "log2",
     empty: Empty = 0,
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Alpha-NDCG@k: NDCG in which a topic counts less each time it has been seen before.
 
@@ -57,49 +94,8 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    batch = Batch(scores, labels, mask, topics=True, lengths=lengths, qid=qid)
-    return batch.measure(lambda lists: _alpha_ndcg(lists, top_k, alpha, discount, empty), reduction)
-
-
-def _alpha_ndcg(
-    lists: Ranked, top_k: int | None, alpha: float, discount: Discount, empty: Empty
-) -> ListValues:
-    check_top_k(top_k)
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
-    topics = lists.labels.unsqueeze(-1) if lists.topics is None else lists.topics
-    has = (topics > 0).to(lists.scores.dtype)
-    discounts = discount_function(discount)(positions(lists.scores)) * within(lists.scores, top_k)
-    gains = (has * torch.pow(1.0 - alpha, has.cumsum(-2) - has)).sum(-1)
-    # equal gains are taken in the order of the list as it was given: the scores must not matter
-    ideal = (_greedy(lists.in_list_order(has), alpha, top_k) * discounts).sum(-1)
-    values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
-    return list_values(values, ideal > 0, lists, empty)
-
-
-class AlphaNDCG(RankingMetric):
-    """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
-
-    The arguments are those of `functional.alpha_ndcg`.
-
-    >>> import torch
-    >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))
-    tensor(0.9652)
-    """
-
-    function = staticmethod(alpha_ndcg)
-    core = staticmethod(_alpha_ndcg)
-    takes_topics = True
-
-    def __init__(
-        self,
-        top_k: int | None = None,
-        alpha: float = 0.5,
-        discount: Discount = "log2",
-        empty: Empty = 0,
-        **options: Unpack[Options],
-    ):
-        super().__init__(top_k=top_k, alpha=alpha, discount=discount, empty=empty, **options)
+    metric = AlphaNDCG(top_k, alpha, discount, empty, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:

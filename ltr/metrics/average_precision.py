@@ -4,38 +4,59 @@ from typing import Literal, Unpack
 
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import CutoffMetric, ListArguments, Options
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import (
-    Ties,
-    before,
-    check_ties,
-    first_in_order,
-    positions_of,
-    run_sums,
-    tied_runs,
-    within,
-)
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
-from ltr.shapes import check_top_k, positions
+from ltr.metrics.ties import Ties, before, positions_of, run_sums, tied_runs, within
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import check_choice, positions
 
 Divisor = Literal["attainable", "relevant"]
+
+
+class MAP(CutoffMetric):
+    """Mean average precision: the mean precision at the ranks of the relevant items.
+
+    The arguments are those of `functional.average_precision`.
+
+    >>> import torch
+    >>> MAP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]]))
+    tensor(0.8333)
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        divisor: Divisor = "attainable",
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        check_choice("divisor", divisor, "attainable", "relevant")
+        self.divisor: Divisor = divisor
+        super().__init__(top_k, empty, ties, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        if self.ties == "worst":
+            lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
+        hits = (lists.labels > 0).to(lists.scores.dtype)
+        total = hits.sum(-1)
+        if self.top_k is not None and self.divisor == "attainable":
+            total = total.clamp(max=self.top_k)
+        found = _expected(hits, lists) if self.ties == "expected" else hits * hits.cumsum(-1)
+        values = found @ (within(hits, self.top_k) / positions(hits)) / total.clamp(min=1)
+        return list_values(values, total > 0, lists, self.empty)
 
 
 def average_precision(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     top_k: int | None = None,
     divisor: Divisor = "attainable",
     empty: Empty = 0,
     ties: Ties = "stable",
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Average precision: the mean over the relevant items of the precision at their ranks.
 
@@ -60,54 +81,8 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    first = first_in_order(top_k, ties)
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
-    return batch.measure(
-        lambda lists: _average_precision(lists, top_k, divisor, empty, ties), reduction
-    )
-
-
-def _average_precision(
-    lists: Ranked, top_k: int | None, divisor: Divisor, empty: Empty, ties: Ties
-) -> ListValues:
-    check_ties(ties)
-    check_top_k(top_k)
-    if divisor not in ("attainable", "relevant"):
-        raise ValueError(f"divisor must be 'attainable' or 'relevant', got {divisor!r}")
-    if ties == "worst":
-        lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
-    hits = (lists.labels > 0).to(lists.scores.dtype)
-    total = hits.sum(-1)
-    if top_k is not None and divisor == "attainable":
-        total = total.clamp(max=top_k)
-    found = _expected(hits, lists) if ties == "expected" else hits * hits.cumsum(-1)
-    values = found @ (within(hits, top_k) / positions(hits)) / total.clamp(min=1)
-    return list_values(values, total > 0, lists, empty)
-
-
-class MAP(RankingMetric):
-    """Mean average precision: the mean precision at the ranks of the relevant items.
-
-    The arguments are those of `functional.average_precision`.
-
-    >>> import torch
-    >>> MAP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]]))
-    tensor(0.8333)
-    """
-
-    function = staticmethod(average_precision)
-    core = staticmethod(_average_precision)
-    first_only = True
-
-    def __init__(
-        self,
-        top_k: int | None = None,
-        divisor: Divisor = "attainable",
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(top_k=top_k, divisor=divisor, empty=empty, ties=ties, **options)
+    metric = MAP(top_k, divisor, empty, ties, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:

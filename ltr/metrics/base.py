@@ -1,25 +1,45 @@
-"""The base of the metric classes: running sums over lists."""
+"""The base classes of the metrics: a value for each list, and running sums over lists."""
 
-import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
-from inspect import signature
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
+from zlib import crc32
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from ltr.config import parameters
 from ltr.kernels.lists import Lengths
 from ltr.metrics.batches import Batch
-from ltr.metrics.ranked import rank
-from ltr.metrics.ties import first_in_order
-from ltr.metrics.values import ListValues
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import Ties, check_ties
+from ltr.metrics.values import Empty, ListValues, Reduction, check_empty, reduce_lists
+from ltr.shapes import check_top_k
+
+
+class ListArguments(TypedDict, total=False):
+    """The arguments that all functions share: `ltr.metrics.functional` describes them."""
+
+    mask: Tensor | None
+    weights: Tensor | None
+    lengths: Lengths | None
+    qid: Tensor | None
+    reduction: Reduction
+
+
+class Columns(TypedDict, total=False):
+    """The further arguments of `RankingMetric.update`, which describes them."""
+
+    weights: Tensor | None
+    judged: Tensor | None
+    lengths: Lengths | None
 
 
 class Options(TypedDict, total=False):
     """The options of every metric class: `RankingMetric` describes them."""
 
+    running: bool
     keep_values: bool
     deduplicate: bool
     compute_on_cpu: bool
@@ -52,18 +72,19 @@ class RankingMetric(Metric):
 
     The mean is over all lists that have a value; the state is a few sums.
 
-    A new metric is a subclass such as `MRR`. Its `core` takes a `Ranked` and the metric's own
-    arguments and returns `ListValues`. Its constructor passes these arguments and the options below
-    to this constructor. The object keeps each of them under its name.
+    A new metric is a subclass such as `MRR`. It defines `per_list`, which takes lists in ranked
+    order. Its constructor keeps the metric's own arguments as attributes of the same names, and
+    then passes the options below to this constructor.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
     flat values (items,) with `indexes`, one list id per item in any order. torchmetrics' name
     `indexes` means the `qid` of the functions. One `update` must contain a list completely. A list
     without a real item does not count, so padding a shard with such lists changes nothing.
-    `RankingMetrics` sorts each list only once for several metrics.
+    `RankingMetrics` sorts each list only once for several metrics. `measure` returns the value of
+    some lists without adding them.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have one
-    class and equal arguments, because the name of the state contains both.
+    class and equal arguments, because the name of the state depends on both.
 
     Args:
         keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
@@ -72,12 +93,12 @@ class RankingMetric(Metric):
             repeat lists; needs `indexes`, and keeps values and ids. By default, the same id in
             another update or process is another list.
         compute_on_cpu: as in `torchmetrics.Metric`, like the next three.
-        arguments: the metric's own arguments, which `core` takes, and the other arguments of
-            `torchmetrics.Metric`.
+        others: the other arguments of `torchmetrics.Metric`; and `running`, which the functions set
+            to False: the metric then has no running sums, is no module, and can only `measure`.
 
     Raises:
-        ValueError: `core` refuses the value of an argument, or the metric does not have an
-            argument.
+        ValueError: the metric does not have an argument.
+        TypeError: a subclass has not set an argument as an attribute.
 
     >>> from ltr.metrics import NDCG
     >>> metric = NDCG(top_k=10)
@@ -91,32 +112,17 @@ class RankingMetric(Metric):
     higher_is_better = True
     full_state_update = False
 
-    core: ClassVar[Callable[..., ListValues]]
-    """The metric of a `Ranked`; it takes the metric's own arguments by name."""
-
-    function: ClassVar[Callable[..., Tensor] | None] = None
-    """The function of `ltr.metrics.functional` over the same core; None if there is none."""
-
-    first_only: ClassVar[bool] = False
-    """Whether a metric at `top_k`, with stable `ties`, needs only the first k items in order.
-
-    The positions after them then hold the other items in any order. A subclass with its own `core`
-    must set it itself.
-    """
-
     takes_weights: ClassVar[bool] = False
     """Whether the metric has item weights."""
 
     takes_topics: ClassVar[bool] = False
     """Whether labels may be (..., n, topics)."""
 
+    divides_by_k: ClassVar[bool] = False
+    """Whether the metric divides by `top_k`, or without it by the length of the list."""
+
     values: Any
     ids: Any
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "core" in vars(cls) and "first_only" not in vars(cls):
-            cls.first_only = False
 
     def __init__(
         self,
@@ -127,32 +133,24 @@ class RankingMetric(Metric):
         dist_sync_on_step: bool = False,
         sync_on_compute: bool = True,
         compute_with_cache: bool = True,
-        **arguments: Any,
+        **others: Any,
     ):
-        if not hasattr(self, "core"):
-            raise TypeError(f"{type(self).__name__} must define core")
-        self._names = tuple(signature(self.core).parameters)[1:]
-        lacking = [name for name in self._names if name not in arguments]
-        if lacking:
-            raise TypeError(f"{type(self).__name__}.__init__ must pass {lacking} to its base class")
-        own = {name: arguments.pop(name) for name in self._names}
+        self.keep_values, self.deduplicate = keep_values, deduplicate
+        self.running = others.pop("running", True)
+        if not self.running:  # torchmetrics takes long to make a module, and `torch.compile` cannot
+            return
         super().__init__(
             compute_on_cpu=compute_on_cpu,
             dist_sync_on_step=dist_sync_on_step,
             sync_on_compute=sync_on_compute,
             compute_with_cache=compute_with_cache,
-            **arguments,
+            **others,
         )
-        self.keep_values, self.deduplicate = keep_values, deduplicate
-        for name, value in own.items():
-            setattr(self, name, value)
-        nothing = torch.zeros(0, 1)
-        self.core(rank(nothing, nothing), **own)  # checks the values of the arguments
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        self._state = f"sums_{crc32(f'{kind} {self.arguments}'.encode()):08x}"
         # the sums of values and of lists: those that count, are left out and are empty
-        own |= {"keep_values": keep_values, "deduplicate": deduplicate}
-        self._sums = f"sums of {_described(type(self))}({_described(own)})"
         zeros = torch.zeros(4, dtype=torch.float64)
-        self.add_state(self._sums, default=zeros, dist_reduce_fx="sum")
+        self.add_state(self._state, default=zeros, dist_reduce_fx="sum")
         if keep_values or deduplicate:
             self.add_state("values", default=[], dist_reduce_fx="cat")
         if deduplicate:
@@ -161,14 +159,52 @@ class RankingMetric(Metric):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `core`, by name."""
-        return {name: getattr(self, name) for name in self._names}
+        """The metric's own arguments, by name."""
+        names = [x for x in parameters(type(self)) if x not in Options.__annotations__]
+        if lacking := [name for name in names if not hasattr(self, name)]:
+            raise TypeError(f"{type(self).__name__} must set {lacking} before super().__init__")
+        return {name: getattr(self, name) for name in names}
 
-    @property
-    def first_positions(self) -> int | None:
-        """The number of first positions that must be in order; None for all."""
-        given = self.arguments
-        return first_in_order(given["top_k"], given["ties"]) if self.first_only else None
+    @abstractmethod
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list, by `list_values`."""
+
+    def measure(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        judged: Tensor | None = None,
+        lengths: Lengths | None = None,
+        qid: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> Tensor:
+        """Return the mean over these lists, or the values of all, without adding the lists.
+
+        `ltr.metrics.functional` describes the arguments; `judged` is that of `bpref`.
+
+        >>> from ltr.metrics import MRR
+        >>> MRR().measure(torch.tensor([0.1, 0.3]), torch.tensor([1, 0]))
+        tensor(0.5000)
+        """
+        self._check_weights(weights)
+        topics = self.takes_topics
+        batch = Batch(scores, labels, mask, weights, judged, lengths, qid, topics=topics)
+        return reduce_lists(batch.values([self.per_list])[0], reduction)
+
+    def _check_weights(self, weights: Tensor | None) -> None:
+        if weights is not None and not self.takes_weights:
+            raise ValueError(f"weights must be None: {type(self).__name__} has no item weights")
+
+    def of_run(self, depth: int) -> Self:
+        """Return the metric for retrieved lists, of which only `depth` positions are known.
+
+        Raises:
+            ValueError: the metric needs whole lists.
+        """
+        raise ValueError(f"metric must not need whole lists, got {type(self).__name__}")
 
     def update(
         self,
@@ -176,9 +212,7 @@ class RankingMetric(Metric):
         target: Tensor | None = None,
         indexes: Tensor | None = None,
         mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        judged: Tensor | None = None,
-        lengths: Lengths | None = None,
+        **columns: Unpack[Columns],
     ) -> None:
         """Add lists.
 
@@ -190,21 +224,23 @@ class RankingMetric(Metric):
                 list, (...) for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is
                 the list.
             mask: bool, in the shape of `preds`, True for a real item; with `indexes` too.
-            weights: item weights of the shape of `preds`, for a metric that has them.
-            judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
-                ignore it.
-            lengths: (R,) whole numbers, instead of a mask. The lists are then ragged and follow
-                each other: `preds` is (N,), and so are all other columns except `indexes`.
+            columns: `weights`: item weights of the shape of `preds`, for a metric that has them.
+                `judged`: bool, of the shape of `preds`, True = a judged item, for `BPref`; other
+                metrics ignore it. `lengths`: (R,) whole numbers, instead of a mask. The lists are
+                then ragged and follow each other: `preds` is (N,), and so are all other columns
+                except `indexes`.
         """
+        if not self.running:
+            raise ValueError("running must be True for update, got False")
         if not isinstance(preds, BatchValues):
-            [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)
+            [preds] = measure_lists([self], preds, target, indexes, mask, **columns)
         self._add(preds)
 
-    @torch.compiler.disable()  # it knows no attribute with a name such as that of the sums
+    @torch.compiler.disable()
     def _add(self, found: BatchValues) -> None:
         counted = (~found.values.isnan()).sum()
         more = [found.values.nansum(), counted, found.lists - counted, found.empty]
-        setattr(self, self._sums, self.sums + torch.stack(more))
+        setattr(self, self._state, self.sums + torch.stack(more))
         if self.keep_values or self.deduplicate:
             self.values.append(found.values)
         if self.deduplicate:
@@ -214,7 +250,7 @@ class RankingMetric(Metric):
     @property
     def sums(self) -> Tensor:
         """The sums (4,) float64 of the values and of lists: counted, left out, empty."""
-        return getattr(self, self._sums)
+        return getattr(self, self._state)
 
     @property
     def total(self) -> Tensor:
@@ -286,6 +322,44 @@ class RankingMetric(Metric):
         return self._plot(val, ax)
 
 
+class CutoffMetric(RankingMetric):
+    """Base class of the metrics that count the items of the first `top_k` positions.
+
+    Args:
+        top_k: k. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
+        ties: what tied items count: "stable", "worst" or "expected".
+        options: those of `RankingMetric`.
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        self.top_k = check_top_k(top_k)
+        self.empty: Empty = check_empty(empty)
+        self.ties: Ties = check_ties(ties)
+        super().__init__(**options)
+
+    def of_run(self, depth: int) -> Self:
+        """Return the metric for retrieved lists: without a cutoff, with that at `depth`.
+
+        Raises:
+            ValueError: `top_k` is beyond `depth`, or the metric divides by it and has none.
+        """
+        name = type(self).__name__
+        if self.top_k is None and self.divides_by_k:
+            raise ValueError(f"top_k must be given for {name}, which divides by it, got None")
+        if self.top_k is not None and self.top_k > depth:
+            raise ValueError(f"top_k must be <= depth {depth} of the join, got {self.top_k}")
+        arguments = self.arguments
+        arguments["top_k"] = depth if self.top_k is None else self.top_k
+        return type(self)(**arguments, running=False)
+
+
 @torch.compiler.disable()  # how many lists the metrics count depends on the values
 def measure_lists(
     metrics: Sequence[RankingMetric],
@@ -293,9 +367,7 @@ def measure_lists(
     target: Tensor | None,
     indexes: Tensor | None = None,
     mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    judged: Tensor | None = None,
-    lengths: Lengths | None = None,
+    **columns: Unpack[Columns],
 ) -> list[BatchValues]:
     """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
 
@@ -308,6 +380,7 @@ def measure_lists(
     tensor([1., 1.], dtype=torch.float64)
     tensor([1., 1.], dtype=torch.float64)
     """
+    weights, judged = columns.get("weights"), columns.get("judged")
     given = {"indexes": indexes, "mask": mask, "weights": weights, "judged": judged}
     given = {name: x for name, x in given.items() if x is not None}
     for name, x in {"preds": preds, "target": target, **given}.items():
@@ -319,30 +392,19 @@ def measure_lists(
     if not metrics:
         return []
     for metric in metrics:
-        name = type(metric).__name__
-        if weights is not None and not metric.takes_weights:
-            raise ValueError(f"weights must be None: {name} has no item weights")
+        metric._check_weights(weights)
         if indexes is None and metric.deduplicate:
+            name = type(metric).__name__
             raise ValueError(f"indexes must be given: {name} has deduplicate=True, got None")
-    first = [metric.first_positions for metric in metrics]
-    batch = Batch(
-        preds,
-        target,
-        mask,
-        weights,
-        judged,
-        lengths,
-        topics=all(metric.takes_topics for metric in metrics),
-        first=None if None in first else max(k for k in first if k is not None),
-    )
+    topics = all(metric.takes_topics for metric in metrics)
+    batch = Batch(preds, target, mask, **columns, topics=topics)
     ids = None
     if indexes is not None:
         batch = _by_ids(batch, indexes)
         if any(metric.deduplicate for metric in metrics):
             ids = (indexes if batch.qid is None else batch.qid.unique()).reshape(-1).long()
-    cores = [partial(metric.core, **metric.arguments) for metric in metrics]
     measured, real = [], None
-    for metric, found in zip(metrics, batch.values(cores), strict=True):
+    for metric, found in zip(metrics, batch.values([m.per_list for m in metrics]), strict=True):
         real = batch.real_lists(found.values).reshape(-1) if real is None else real
         values, own = found.values.double().reshape(-1), None
         if metric.deduplicate and ids is not None:  # a list without a real item may have any id
@@ -369,21 +431,6 @@ def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
             f"got {tuple(indexes.shape)}"
         )
     return batch.by_qid(indexes)
-
-
-def _described(value: Any) -> str:
-    """Return a text that is equal only for equal arguments."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={_described(x)}" for name, x in value.items())
-    if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    if callable(value):
-        name = getattr(value, "__qualname__", type(value).__qualname__)
-        home = sys.modules.get(getattr(value, "__module__", None) or "")
-        if getattr(home, name, None) is value:
-            return f"{value.__module__}.{name}"
-        return f"{name} at {id(value)}"  # two lambdas have one name
-    return repr(value)
 
 
 def _joined(parts: Any) -> Tensor:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ltr.kernels.lists import Lengths, check_lengths, group_by_qid, length_tiles
 from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import ListValues, Reduction, reduce_lists
+from ltr.metrics.values import ListValues
 from ltr.shapes import check_lists
 
-Core = Callable[[Ranked], ListValues]
-"""A metric of ranked lists, with its arguments."""
+PerList = Callable[[Ranked], ListValues]
+"""The `per_list` of a metric."""
 
 POSITIONS = 1 << 20
 """Positions in a chunk. Apart from the order of the items, this bounds the memory."""
@@ -37,7 +37,6 @@ class Batch:
         lengths: (R,) whole numbers; the lists are ragged, one after the other.
         qid: (N,) integers, the list of each item.
         topics: whether labels may have an axis of topics.
-        first: how many first positions must be in order, as for `rank`.
     """
 
     scores: Tensor
@@ -48,22 +47,16 @@ class Batch:
     lengths: Lengths | None = None
     qid: Tensor | None = None
     topics: bool = False
-    first: int | None = None
 
-    def measure(self, core: Core, reduction: Reduction) -> Tensor:
-        """Return the mean or the sum of a metric over the lists, or its values.
-
-        >>> from ltr.metrics.values import list_values
-        >>> batch = Batch(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
-        >>> batch.measure(lambda x: list_values(x.labels.sum(-1), x.lengths > 0, x, 0), "mean")
-        tensor(1.)
-        """
-        return reduce_lists(self.values([core])[0], reduction)
-
-    def values(self, cores: Sequence[Core]) -> list[ListValues]:
+    def values(self, metrics: Sequence[PerList]) -> list[ListValues]:
         """Return the values of each metric, (...) or (R,). Each list is ranked once for all.
 
         The value of a list without a real item is NaN. Lists by `qid` are in ascending order of id.
+
+        >>> from ltr.metrics import MRR
+        >>> batch = Batch(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
+        >>> batch.values([MRR().per_list])[0].values
+        tensor([1.0000, 0.5000])
 
         Raises:
             ValueError: two of mask, lengths and qid are given; shapes differ; a value is wrong.
@@ -73,17 +66,10 @@ class Batch:
         if len(given) > 1:
             raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(given)}")
         if self.lengths is None and self.qid is None:
-            ranked = rank(
-                self.scores,
-                self.labels,
-                self.mask,
-                self.weights,
-                judged=self.judged,
-                topics=self.topics,
-                first=self.first,
-            )
-            return [core(ranked) for core in cores]
-        return _of_ragged(self, cores)
+            given = self.labels, self.mask, self.weights
+            ranked = rank(self.scores, *given, judged=self.judged, topics=self.topics)
+            return [per_list(ranked) for per_list in metrics]
+        return _of_ragged(self, metrics)
 
     def real_lists(self, values: Tensor) -> Tensor:
         """Return which lists have a real item, bool in the shape of their values."""
@@ -101,7 +87,7 @@ class Batch:
             columns = {name: x.flatten(0, dims - 1) for name, x in columns.items()}
         else:
             columns = {name: x[self.mask] for name, x in columns.items()}
-        return Batch(**columns, topics=self.topics, first=self.first)
+        return Batch(**columns, topics=self.topics)
 
     def _columns(self) -> dict[str, Tensor]:
         """Return the columns of the items by name, without the mask; check their shapes."""
@@ -129,19 +115,19 @@ class Batch:
         return columns, lengths
 
 
-def _of_ragged(batch: Batch, cores: Sequence[Core]) -> list[ListValues]:
+def _of_ragged(batch: Batch, metrics: Sequence[PerList]) -> list[ListValues]:
     columns, lengths = batch._ragged()
     numbers, found = [], []
     chunks = tiles if torch.compiler.is_compiling() else ragged_chunks
     for lists, mask, padded in chunks(lengths, list(columns.values())):
         chunk = dict(zip(columns, padded, strict=True))
-        ranked = rank(**chunk, mask=mask, topics=batch.topics, first=batch.first)
+        ranked = rank(**chunk, mask=mask, topics=batch.topics)
         numbers.append(lists)
-        found.append([core(ranked) for core in cores])
+        found.append([per_list(ranked) for per_list in metrics])
     if not found:  # no items, no chunk
         none = batch.scores.new_zeros(0, 1)
         numbers = [lengths.new_zeros(0)]
-        found = [[core(rank(none, none)) for core in cores]]
+        found = [[per_list(rank(none, none)) for per_list in metrics]]
     lists, size = torch.cat(numbers), len(lengths)
 
     def gathered(parts: list[Tensor], fill: float) -> Tensor:

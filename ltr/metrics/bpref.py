@@ -5,27 +5,57 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import CutoffMetric, ListArguments
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import Ties, before, check_ties, run_sums, tied_runs, within
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
-from ltr.shapes import check_top_k, masked_fill
+from ltr.metrics.ties import Ties, before, run_sums, tied_runs, within
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import masked_fill
+
+
+class BPref(CutoffMetric):
+    """Binary preference: how few judged, irrelevant items are above the relevant ones.
+
+    The arguments are those of `functional.bpref`.
+
+    >>> import torch
+    >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.5000)
+    """
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        if self.ties == "worst":
+            lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
+        hits = (lists.labels > 0).to(lists.scores.dtype)
+        others = masked_fill(1 - hits, lists.mask)
+        if lists.judged is not None:
+            hits, others = hits * lists.judged, others * lists.judged
+        relevant = hits.sum(-1)
+        most = relevant.minimum(others.sum(-1)).unsqueeze(-1)
+        top_k, inside = self.top_k, within(hits, self.top_k)
+        starts, ends = tied_runs(lists.scores, lists.mask)
+        if self.ties == "expected":
+            least, beside = before(others).gather(-1, starts), run_sums(others, starts, ends)
+            above = _clipped_sum(least + beside, most) - _clipped_sum(least - 1, most)
+            above = (above / (beside + 1)).to(hits.dtype)
+            inside = inside if top_k is None else (ends <= top_k).to(hits.dtype)
+        else:
+            above = (others.cumsum(-1) - others).minimum(most)
+        values = (hits * (1 - above / most.clamp(min=1)) * inside).sum(-1)
+        if self.ties == "expected" and top_k is not None and top_k < hits.shape[-1]:
+            values = values + _cut_run(hits, others, most, (starts, ends), top_k)
+        return list_values(values / relevant.clamp(min=1), relevant > 0, lists, self.empty)
 
 
 def bpref(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
-    judged: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
+    judged: Tensor | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Binary preference: how few judged, irrelevant items are above the relevant ones.
 
@@ -51,57 +81,8 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    batch = Batch(scores, labels, mask, judged=judged, lengths=lengths, qid=qid)
-    return batch.measure(lambda lists: _bpref(lists, top_k, empty, ties), reduction)
-
-
-def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
-    check_ties(ties)
-    check_top_k(top_k)
-    if ties == "worst":
-        lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
-    hits = (lists.labels > 0).to(lists.scores.dtype)
-    others = masked_fill(1 - hits, lists.mask)
-    if lists.judged is not None:
-        hits, others = hits * lists.judged, others * lists.judged
-    relevant = hits.sum(-1)
-    most = relevant.minimum(others.sum(-1)).unsqueeze(-1)
-    inside = within(hits, top_k)
-    starts, ends = tied_runs(lists.scores, lists.mask)
-    if ties == "expected":
-        least, beside = before(others).gather(-1, starts), run_sums(others, starts, ends)
-        above = _clipped_sum(least + beside, most) - _clipped_sum(least - 1, most)
-        above = (above / (beside + 1)).to(hits.dtype)
-        inside = inside if top_k is None else (ends <= top_k).to(hits.dtype)
-    else:
-        above = (others.cumsum(-1) - others).minimum(most)
-    values = (hits * (1 - above / most.clamp(min=1)) * inside).sum(-1)
-    if ties == "expected" and top_k is not None and top_k < hits.shape[-1]:
-        values = values + _cut_run(hits, others, most, (starts, ends), top_k)
-    return list_values(values / relevant.clamp(min=1), relevant > 0, lists, empty)
-
-
-class BPref(RankingMetric):
-    """Binary preference: how few judged, irrelevant items are above the relevant ones.
-
-    The arguments are those of `functional.bpref`.
-
-    >>> import torch
-    >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.5000)
-    """
-
-    function = staticmethod(bpref)
-    core = staticmethod(_bpref)
-
-    def __init__(
-        self,
-        top_k: int | None = None,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(top_k=top_k, empty=empty, ties=ties, **options)
+    metric = BPref(top_k, empty, ties, running=False)
+    return metric.measure(scores, labels, judged=judged, **lists)
 
 
 def _cut_run(

@@ -1,13 +1,12 @@
 """A collection of ranking metrics that ranks each list once."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import RankingMetric, measure_lists
+from ltr.metrics.base import Columns, RankingMetric, measure_lists
 
 
 class RankingMetrics(MetricCollection):
@@ -59,9 +58,7 @@ class RankingMetrics(MetricCollection):
         target: Tensor,
         indexes: Tensor | None = None,
         mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        judged: Tensor | None = None,
-        lengths: Lengths | None = None,
+        **columns: Unpack[Columns],
     ) -> None:
         """Add lists to every metric, or to none if one of them raises an error.
 
@@ -71,9 +68,8 @@ class RankingMetrics(MetricCollection):
             ValueError: as `RankingMetric.update`, or weights are given and a metric has none.
         """
         metrics = self.metrics
-        found = measure_lists(
-            list(metrics.values()), preds, target, indexes, mask, weights, judged, lengths
-        )
+        given = preds, target, indexes, mask
+        found = measure_lists([*metrics.values()], *given, **columns)
         for metric, values in zip(metrics.values(), found, strict=True):
             metric.update(values)
 
@@ -92,15 +88,12 @@ class RankingMetrics(MetricCollection):
         target: Tensor,
         indexes: Tensor | None = None,
         mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        judged: Tensor | None = None,
-        lengths: Lengths | None = None,
+        **columns: Unpack[Columns],
     ) -> dict[str, Any]:
         """Add lists like `update`, and return the values of only these lists."""
         metrics = self.metrics
-        found = measure_lists(
-            list(metrics.values()), preds, target, indexes, mask, weights, judged, lengths
-        )
+        given = preds, target, indexes, mask
+        found = measure_lists([*metrics.values()], *given, **columns)
         return {
             f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
             for (name, metric), values in zip(metrics.items(), found, strict=True)

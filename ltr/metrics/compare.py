@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.files import atomic_write, remove_leftovers
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
-from ltr.shapes import check_at_least, check_whole
+from ltr.shapes import check_at_least, check_choice, check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,14 +101,7 @@ class Comparison:
         return f"{self.lists:,} lists{left_out}; paired {self.test} test, {how}"
 
     def __str__(self) -> str:
-        head, rows = self._cells()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = []
-        for row in (head, *rows):
-            cells = [row[0].ljust(widths[0])]
-            cells += [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join([*lines, self.caption])
+        return "\n".join([*text_table(*self._cells()), self.caption])
 
     def __rich__(self) -> "Table":
         from rich import box
@@ -201,6 +194,20 @@ class Comparison:
         return head, rows
 
 
+def text_table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table, its first column to the left and the others to the right.
+
+    >>> text_table(["", "mean"], [["ndcg", "1"]])
+    ['      mean', 'ndcg     1']
+    """
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for first, *others in (head, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return lines
+
+
 def _p_text(p: float | None) -> str:
     if p is None:
         return ""
@@ -258,12 +265,8 @@ def compare(
     6 lists; paired randomization test, 10,000 resamples, seed 0; all flips of signs
     """
     models, first = _models(a, b, baseline, names)
-    for name, value, choices in (
-        ("test", test, ("randomization", "bootstrap")),
-        ("interval", interval, ("bca", "percentile")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be {choices[0]!r} or {choices[1]!r}, got {value!r}")
+    check_choice("test", test, "randomization", "bootstrap")
+    check_choice("interval", interval, "bca", "percentile")
     check_draws(confidence, resamples, seed)
     table, left_out = _table(models)
     differences = table[:, 1:] - table[:, :1]
@@ -274,25 +277,23 @@ def compare(
         Interval(float(x.mean()), *bca_interval(x, m, confidence, interval == "bca"))
         for x, m in zip(columns.T, means.T, strict=True)
     ]
-    others = []
-    for column, name in enumerate(list(models)[1:]):
-        x, position = differences[:, column], len(models) + column
+    tests = []
+    for x, difference, of_draws in zip(
+        differences.T, intervals[len(models) :], means.T[len(models) :], strict=True
+    ):
         if test == "bootstrap":
-            p, exact = bootstrap_p(intervals[position].mean, means[:, position]), False
+            tests.append((bootstrap_p(difference.mean, of_draws), False))
         else:
-            p, exact = sign_flip_p(x, resamples, np.random.default_rng(seed))
+            tests.append(sign_flip_p(x, resamples, np.random.default_rng(seed)))
+    corrected = holm([p for p, _ in tests])
+    results = [ModelResult(first, intervals[0])]
+    for i, name in enumerate(list(models)[1:]):
+        x, (p, exact) = differences[:, i], tests[i]
         counts = [int(part.sum()) for part in (x > 0, x == 0, x < 0)]
-        mean = intervals[1 + column]
-        others.append((name, mean, intervals[position], p, exact, *counts))
-    corrected = holm([other[3] for other in others])
-    results = [
-        ModelResult(name, mean, difference, p, p_holm, exact, better, equal, worse)
-        for (name, mean, difference, p, exact, better, equal, worse), p_holm in zip(
-            others, corrected, strict=True
-        )
-    ]
+        found = intervals[1 + i], intervals[len(models) + i]
+        results.append(ModelResult(name, *found, p, corrected[i], exact, *counts))
     return Comparison(
-        models=(ModelResult(first, intervals[0]), *results),
+        models=tuple(results),
         lists=len(table),
         left_out=left_out,
         test=test,
@@ -330,8 +331,7 @@ def mean_interval(
     0.4375 [0.1250, 0.8750]
     """
     check_draws(confidence, resamples, seed)
-    if interval not in ("bca", "percentile"):
-        raise ValueError(f"interval must be 'bca' or 'percentile', got {interval!r}")
+    check_choice("interval", interval, "bca", "percentile")
     table, _ = _table({"values": values}, least=0)
     if not len(table):
         return Interval(np.nan, np.nan, np.nan)

@@ -5,23 +5,40 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import ListArguments, RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import positions_of, run_sums, tied_runs
-from ltr.metrics.values import ListValues, Reduction, list_values
+from ltr.metrics.values import ListValues, list_values
 
 
-def elementwise_accuracy(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class ElementwiseAccuracy(RankingMetric):
+    """Element-wise accuracy: the fraction of items in the correct position.
+
+    The arguments are those of `functional.elementwise_accuracy`.
+
+    >>> import torch
+    >>> ElementwiseAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))
+    tensor(0.3333)
+    """
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        # the labels of the padding are 0, so it comes last, or among real items of label 0
+        due = lists.labels.sort(-1, descending=True).values
+        starts, ends = tied_runs(lists.scores, lists.mask)
+        new = torch.zeros_like(lists.labels)
+        new[..., 1:] = (lists.labels[..., 1:] != lists.labels[..., :-1]).to(new.dtype)
+        # the first of a run is not compared with the item before it
+        inside = positions_of(new) > starts
+        mixed = run_sums(torch.where(inside, new, 0.0), starts, ends) > 0
+        good = (lists.labels == due) & ~mixed
+        if lists.mask is not None:
+            good = good & lists.mask
+        values = good.sum(-1).to(lists.scores.dtype) / lists.lengths.clamp(min=1)
+        return list_values(values, lists.lengths > 0, lists, "skip")
+
+
+def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
     A position is correct if the item that the scores put there has the label that belongs there.
@@ -43,39 +60,5 @@ def elementwise_accuracy(
     >>> elementwise_accuracy(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
     tensor(0.3333)
     """
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
-    return batch.measure(_elementwise_accuracy, reduction)
-
-
-def _elementwise_accuracy(lists: Ranked) -> ListValues:
-    # the labels of the padding are 0, so it comes last, or among real items of label 0
-    due = lists.labels.sort(-1, descending=True).values
-    starts, ends = tied_runs(lists.scores, lists.mask)
-    new = torch.zeros_like(lists.labels)
-    new[..., 1:] = (lists.labels[..., 1:] != lists.labels[..., :-1]).to(new.dtype)
-    inside = (
-        positions_of(new) > starts
-    )  # the first of a run is not compared with the item before it
-    mixed = run_sums(torch.where(inside, new, 0.0), starts, ends) > 0
-    good = (lists.labels == due) & ~mixed
-    if lists.mask is not None:
-        good = good & lists.mask
-    values = good.sum(-1).to(lists.scores.dtype) / lists.lengths.clamp(min=1)
-    return list_values(values, lists.lengths > 0, lists, "skip")
-
-
-class ElementwiseAccuracy(RankingMetric):
-    """Element-wise accuracy: the fraction of items in the correct position.
-
-    The arguments are those of `functional.elementwise_accuracy`.
-
-    >>> import torch
-    >>> ElementwiseAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))
-    tensor(0.3333)
-    """
-
-    function = staticmethod(elementwise_accuracy)
-    core = staticmethod(_elementwise_accuracy)
-
-    def __init__(self, **options: Unpack[Options]):
-        super().__init__(**options)
+    metric = ElementwiseAccuracy(running=False)
+    return metric.measure(scores, labels, **lists)

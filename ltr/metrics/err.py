@@ -6,27 +6,59 @@ import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
-from ltr.metrics.ranked import Ranked, check_max_label
-from ltr.metrics.ties import Ties, check_ties, first_in_order, tied_runs, within
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
-from ltr.shapes import check_top_k, positions
+from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.ranked import Ranked, check_labels, check_max_label
+from ltr.metrics.ties import Ties, tied_runs, within
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import positions
+
+
+class ERR(CutoffMetric):
+    """Expected reciprocal rank: the mean of 1 / rank where a reader stops.
+
+    The arguments are those of `functional.err`.
+
+    >>> import torch
+    >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
+    tensor(0.3333)
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        max_label: float | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        self.max_label = check_max_label(max_label)
+        super().__init__(top_k, empty, ties, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        lists = check_labels(lists, self.max_label)
+        if self.ties == "worst":
+            lists = lists.tied_by(lists.labels)[0]
+        stops = stop_probabilities(lists.labels, lists.mask, self.max_label)
+        each = within(stops, self.top_k) / positions(stops)
+        if self.ties == "expected" and stops.shape[-1]:
+            values = _expected(stops, each, lists)
+        else:
+            reached = (1 - stops).cumprod(-1).roll(1, -1)
+            reached[..., :1] = 1
+            values = (each * stops * reached).sum(-1)
+        return list_values(values, (lists.labels > 0).any(-1), lists, self.empty)
 
 
 def err(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     top_k: int | None = None,
     max_label: float | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """ERR@k (expected reciprocal rank): the mean of 1 / rank where a reader stops.
 
@@ -54,53 +86,8 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    first = first_in_order(top_k, ties)
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
-    return batch.measure(lambda lists: _err(lists, top_k, max_label, empty, ties), reduction)
-
-
-def _err(
-    lists: Ranked, top_k: int | None, max_label: float | None, empty: Empty, ties: Ties
-) -> ListValues:
-    check_ties(ties)
-    check_top_k(top_k)
-    lists = check_max_label(max_label, lists)
-    if ties == "worst":
-        lists = lists.tied_by(lists.labels)[0]
-    stops = stop_probabilities(lists.labels, lists.mask, max_label)
-    each = within(stops, top_k) / positions(stops)
-    if ties == "expected" and stops.shape[-1]:
-        values = _expected(stops, each, lists)
-    else:
-        reached = (1 - stops).cumprod(-1).roll(1, -1)
-        reached[..., :1] = 1
-        values = (each * stops * reached).sum(-1)
-    return list_values(values, (lists.labels > 0).any(-1), lists, empty)
-
-
-class ERR(RankingMetric):
-    """Expected reciprocal rank: the mean of 1 / rank where a reader stops.
-
-    The arguments are those of `functional.err`.
-
-    >>> import torch
-    >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.3333)
-    """
-
-    function = staticmethod(err)
-    core = staticmethod(_err)
-    first_only = True
-
-    def __init__(
-        self,
-        top_k: int | None = None,
-        max_label: float | None = None,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(top_k=top_k, max_label=max_label, empty=empty, ties=ties, **options)
+    metric = ERR(top_k, max_label, empty, ties, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:

@@ -1,13 +1,14 @@
-"""Metrics as functions: `metric(scores, labels, mask=None, ..., reduction="mean")`.
+"""Metrics as functions: `metric(scores, labels, top_k=10, mask=mask, reduction="mean")`.
 
-Each function describes its own arguments. All functions share these, and `weights`, `empty` and
-`ties` if the metric has them:
+Each function makes its class and measures some lists with it. Apart from scores and labels, all
+arguments are given by name. Each function describes its own arguments. All functions share these,
+and `empty` and `ties` if the metric has them:
 
 - `scores`: (..., n), not NaN. The item with the highest score has rank 1.
 - `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
   uses the grade.
 - `mask`: (..., n) bool, True for a real item. Default: all are real.
-- `weights`: (..., n), >= 0, item weights. Default: 1.
+- `weights`: (..., n), >= 0, item weights, for a metric that describes them. Default: 1.
 - `lengths`: (R,) whole numbers, instead of a mask. The lists are then ragged and follow each other:
   scores (N,), and all other columns likewise.
 - `qid`: (N,) integers, instead of a mask or lengths: the id of each item's list. Ids may be of any

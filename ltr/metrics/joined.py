@@ -1,15 +1,17 @@
 """A TREC run and its judgements as padded lists that give trec_eval's values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ltr.shapes import check_whole
+
+if TYPE_CHECKING:
+    from ltr.metrics.base import RankingMetric
 
 
 @dataclass(frozen=True)
@@ -41,54 +43,20 @@ class JoinedRun:
     missing: int
     unjudged: int
 
-    def values(
-        self, metric: Callable[..., Tensor], *, top_k: int | None = None, **options: Any
-    ) -> Tensor:
+    def values(self, metric: "RankingMetric") -> Tensor:
         """Return a metric's value for each list, (lists,) float64; NaN for a list left out.
 
         Args:
-            metric: a function of `ltr.metrics.functional`, or one like it that takes `top_k`.
-            top_k: k, up to `depth`. Default: the metric's default, which is mostly all retrieved
-                documents; precision needs a k.
-            options: the metric's other arguments.
+            metric: a metric with a `top_k` up to `depth`, such as `NDCG(top_k=10)`. Without a
+                `top_k` all retrieved documents count; precision and F1 need one.
 
         Raises:
-            ValueError: the metric has no `top_k`, `top_k` is beyond `depth`, or the metric is
-                rank-biased overlap, which compares two orders of the same documents.
+            ValueError: `top_k` is beyond `depth`, or the metric needs whole lists, as those do
+                that have no `top_k`, and rank-biased overlap.
         """
-        if top_k is not None and check_whole("top_k", top_k) > self.depth:
-            raise ValueError(f"top_k must be <= depth {self.depth} of the join, got {top_k}")
-        known = signature(metric).parameters
-        if "top_k" not in known:
-            raise ValueError(f"metric must take top_k, got {metric.__name__}")
-        if metric.__name__ == "rbo":
-            raise ValueError("metric must not be rbo: it compares two orders of the same documents")
-        if top_k is None and divided_by_k(metric):
-            raise ValueError(
-                f"top_k must be given for {metric.__name__}, which divides by it, got None"
-            )
-        if top_k is None:  # a metric may have its own default
-            top_k = self.depth if known["top_k"].default is None else known["top_k"].default
-        options["top_k"] = top_k
-        if "judged" in known:
-            options.setdefault("judged", self.judged)
-        return metric(self.scores, self.labels, self.mask, reduction="none", **options)
-
-
-def divided_by_k(metric: Callable[..., Tensor]) -> bool:
-    """Return whether a metric divides by `top_k`, or, without it, by the length of the list.
-
-    A run does not have this length. The value of such a metric changes with items below the
-    relevant ones.
-
-    >>> from ltr.metrics.functional import ndcg, precision
-    >>> divided_by_k(precision), divided_by_k(ndcg)
-    (True, False)
-    """
-    lists = torch.tensor([[1.0, 0.0]] * 2)
-    mask = torch.tensor([[True, False], [True, True]])
-    short, long = metric(lists, lists, mask, reduction="none").tolist()
-    return short != long
+        return metric.of_run(self.depth).measure(
+            self.scores, self.labels, mask=self.mask, judged=self.judged, reduction="none"
+        )
 
 
 def join(
@@ -119,10 +87,10 @@ def join(
     Raises:
         ValueError: NaN scores; run and qrels have no query in common; qrels have no query at all.
 
-    >>> from ltr.metrics.functional import ndcg
+    >>> from ltr.metrics import NDCG
     >>> qrels = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"a": 1}}
     >>> lists = join({"q1": {"a": 0.5, "b": 1.5}, "q3": {"a": 1.0}}, qrels, depth=10)
-    >>> lists.values(ndcg, gain="linear", top_k=10)
+    >>> lists.values(NDCG(top_k=10, gain="linear"))
     tensor([0.2398, 0.0000], dtype=torch.float64)
     >>> lists.missing, lists.unjudged
     (1, 1)

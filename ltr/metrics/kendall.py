@@ -5,29 +5,58 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import ListArguments, Options, RankingMetric
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import runs, tied_runs
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.operators import descending_order
-from ltr.shapes import count, masked_fill, positions
+from ltr.shapes import check_choice, count, masked_fill, positions
 
 Variant = Literal["a", "b", "weighted"]
+
+
+class KendallTau(RankingMetric):
+    """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
+
+    The arguments are those of `functional.kendall_tau`.
+
+    >>> import torch
+    >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    tensor(1.)
+    """
+
+    def __init__(self, variant: Variant = "b", empty: Empty = 0, **options: Unpack[Options]):
+        check_choice("variant", variant, "a", "b", "weighted")
+        self.variant: Variant = variant
+        self.empty: Empty = check_empty(empty)
+        super().__init__(**options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        ranked = lists.tied_by(lists.labels, descending=True)[0]
+        weighted = self.variant == "weighted"
+        found = _counts(ranked.scores, ranked.labels, lists.mask, hyperbolic=weighted)
+        excess, by_score, by_label, pairs = found
+        values = _ratio(excess, by_score, by_label)
+        if weighted:
+            order = descending_order(lists.labels, lists.mask)  # tied labels stay in order of score
+            by_rank = lists.reorder(order)
+            other = _counts(by_rank.labels, by_rank.scores, lists.mask, hyperbolic=True)
+            values = values / 2 + _ratio(*other[:3]) / 2
+        elif self.variant == "a":
+            values = excess / pairs.clamp(min=1)
+        defined = pairs > 0 if self.variant == "a" else (by_score > 0) & (by_label > 0)
+        return list_values(values.to(lists.scores.dtype), defined, lists, self.empty)
 
 
 def kendall_tau(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     variant: Variant = "b",
     empty: Empty = 0,
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Kendall's tau: concordant minus discordant pairs, divided by the number of pairs.
 
@@ -57,50 +86,8 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
-    return batch.measure(lambda lists: _kendall_tau(lists, variant, empty), reduction)
-
-
-def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
-    if variant not in ("a", "b", "weighted"):
-        raise ValueError(f"variant must be 'a', 'b' or 'weighted', got {variant!r}")
-    ranked, hyperbolic = lists.tied_by(lists.labels, descending=True)[0], variant == "weighted"
-    excess, by_score, by_label, pairs = _counts(
-        ranked.scores, ranked.labels, lists.mask, hyperbolic
-    )
-    if variant == "weighted":
-        order = descending_order(lists.labels, lists.mask)  # tied labels stay in order of score
-        by_rank = lists.reorder(order)
-        other = _counts(by_rank.labels, by_rank.scores, lists.mask, hyperbolic)
-        values = _ratio(excess, by_score, by_label) / 2 + _ratio(*other[:3]) / 2
-    elif variant == "b":
-        values = _ratio(excess, by_score, by_label)
-    else:
-        values = excess / pairs.clamp(min=1)
-    defined = pairs > 0 if variant == "a" else (by_score > 0) & (by_label > 0)
-    return list_values(values.to(lists.scores.dtype), defined, lists, empty)
-
-
-class KendallTau(RankingMetric):
-    """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
-
-    The arguments are those of `functional.kendall_tau`.
-
-    >>> import torch
-    >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
-    tensor(1.)
-    """
-
-    function = staticmethod(kendall_tau)
-    core = staticmethod(_kendall_tau)
-
-    def __init__(
-        self,
-        variant: Variant = "b",
-        empty: Empty = 0,
-        **options: Unpack[Options],
-    ):
-        super().__init__(variant=variant, empty=empty, **options)
+    metric = KendallTau(variant, empty, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:

@@ -1,21 +1,19 @@
 """Find metrics by name, such as `ndcg@10`; the names of ir_measures and trec_eval also work."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, signature
 from typing import Any
 
 from torch import Tensor
 
 import ltr.metrics
+from ltr.config import parameters
 from ltr.metrics import RankingMetric, functional
-from ltr.metrics.joined import divided_by_k
+from ltr.metrics.base import CutoffMetric
 from ltr.names import nearest
 
-Metric = Callable[..., Tensor]
-
-_LONG = {"map": "average_precision"}
+_SHORT = {"average_precision": "map"}
 _OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics
 
 ELSEWHERE = {
@@ -49,18 +47,15 @@ class Measure:
     @property
     def takes_cutoff(self) -> bool:
         """Whether the metric takes a cutoff."""
-        return "top_k" in signature(self.metric).parameters
-
-    @property
-    def metric(self) -> Metric:
-        """The function."""
-        return getattr(functional, _LONG.get(self.name, self.name))
+        return "top_k" in parameters(self.kind)
 
     @property
     def kind(self) -> type[RankingMetric]:
-        """The class."""
-        named = (getattr(ltr.metrics, name) for name in ltr.metrics.__all__)
-        return next(x for x in named if getattr(x, "function", None) is self.metric)
+        """The class, whose name has the same letters: `hit_rate` means `HitRate`."""
+        letters = self.name.replace("_", "")
+        return next(
+            getattr(ltr.metrics, name) for name in ltr.metrics.__all__ if name.lower() == letters
+        )
 
     def per_list(
         self,
@@ -83,32 +78,18 @@ class Measure:
         Raises:
             ValueError: weights are given, and the metric takes none.
         """
-        known = signature(self.metric).parameters
-        options: dict[str, Any] = {"lengths": lengths, "reduction": "none"}
-        if self.top_k is not None:
-            options["top_k"] = self.top_k
-        if "max_label" in known and largest > 0:
-            options["max_label"] = largest
-        if weights is not None:
-            if "weights" not in known:
-                raise ValueError(f"metric must support item weights, got {self.title!r}")
-            options["weights"] = weights
-        return self.metric(scores, labels, **options)
+        if weights is not None and not self.kind.takes_weights:
+            raise ValueError(f"metric must support item weights, got {self.title!r}")
+        metric = self.make({"max_label": largest} if largest > 0 else {})
+        return metric.measure(scores, labels, lengths=lengths, weights=weights, reduction="none")
 
-    def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
-        """Return the metric with its cutoff and the options that it takes.
-
-        Args:
-            given: options by name.
-            depth: the cutoff of a metric without its own cutoff. Default: none.
-        """
-        known = signature(self.metric).parameters
+    def make(self, given: Mapping[str, Any]) -> RankingMetric:
+        """Return the metric with its cutoff and those of the given options that it takes."""
+        known = parameters(self.kind)
         options = {name: value for name, value in given.items() if name in known}
         if self.top_k is not None:
             options["top_k"] = self.top_k
-        elif depth is not None and known["top_k"].default is None:
-            options["top_k"] = depth
-        return self.kind(keep_values=True, **options)
+        return self.kind(running=False, **options)
 
 
 def metric_names() -> list[str]:
@@ -117,13 +98,7 @@ def metric_names() -> list[str]:
     >>> {"ndcg", "map", "mrr"} <= set(metric_names())
     True
     """
-    found = []
-    for name in set(functional.__all__) - _OTHERS:
-        known = signature(getattr(functional, name)).parameters
-        needed = [p for p, spec in known.items() if spec.default is Parameter.empty]
-        if "reduction" in known and needed == ["scores", "labels"]:
-            found.append(next((short for short, long in _LONG.items() if long == name), name))
-    return sorted(found)
+    return sorted(_SHORT.get(name, name) for name in set(functional.__all__) - _OTHERS)
 
 
 def parse_measures(
@@ -154,15 +129,14 @@ def parse_measures(
         name, at, cutoff = _parts(text, known)
         if name not in known:
             raise ValueError(f"metrics: no metric {name!r}: {nearest(name, known)}")
-        takes_cutoff = Measure(name).takes_cutoff
+        kind, takes_cutoff = Measure(name).kind, Measure(name).takes_cutoff
         if at and not (cutoff.isascii() and cutoff.isdigit() and int(cutoff) >= 1):
             raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
         if at and not takes_cutoff:
             raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
-        # rbo compares two orders of the same items
-        if of_runs and (not takes_cutoff or name == "rbo"):
+        if of_runs and not issubclass(kind, CutoffMetric):
             raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
-        if of_runs and not at and not cutoffs and divided_by_k(Measure(name).metric):
+        if of_runs and kind.divides_by_k and not at and not cutoffs:
             raise ValueError(f"metrics: {name} of a run needs a cutoff, such as {name}@10")
         whole = [Measure(name)]
         each = [Measure(name, k) for k in cutoffs] if takes_cutoff else []

@@ -5,35 +5,66 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import ListArguments, Options, RankingMetric
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, runs
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import masked_fill
+
+
+class OPA(RankingMetric):
+    """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
+
+    The arguments are those of `functional.opa`.
+
+    >>> import torch
+    >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
+    tensor(0.6667)
+    """
+
+    takes_weights = True
+
+    def __init__(self, empty: Empty = 0, ties: Ties = "stable", **options: Unpack[Options]):
+        self.empty: Empty = check_empty(empty)
+        self.ties: Ties = check_ties(ties)
+        super().__init__(**options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        ones = torch.ones_like(lists.labels) if lists.weights is None else lists.weights
+        ones = masked_fill(ones, lists.mask)
+        pairs = _pairs_by_label(lists.labels, ones, lists.mask)
+
+        def wrong(positions: Tensor | None) -> Tensor:
+            y = lists.labels if positions is None else lists.labels.gather(-1, positions)
+            w = ones if positions is None else ones.gather(-1, positions)
+            return rising_pairs(dense_ranks(y), None, w)
+
+        if self.ties == "stable":
+            lost = wrong(None)
+        else:
+            lost = wrong(lists.tied_by(lists.labels)[1])
+            if self.ties == "expected":
+                lost = (lost + wrong(lists.tied_by(lists.labels, descending=True)[1])) / 2
+        values = 1 - lost / pairs.where(pairs > 0, 1.0)
+        return list_values(values.to(lists.scores.dtype), pairs > 0, lists, self.empty)
 
 
 def opa(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
+    A pair has the weight of the item with the higher label.
 
     Args:
-        weights: (..., n), >= 0; a pair has the weight of the item with the higher label. Default:
-            1.
         empty: the value of a list without two different labels: a number, "skip" or "error".
 
     Returns:
@@ -48,52 +79,8 @@ def opa(
     >>> opa(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]))
     tensor(0.6667)
     """
-    batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid)
-    return batch.measure(lambda lists: _opa(lists, empty, ties), reduction)
-
-
-def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
-    check_ties(ties)
-    ones = torch.ones_like(lists.labels) if lists.weights is None else lists.weights
-    ones = masked_fill(ones, lists.mask)
-    pairs = _pairs_by_label(lists.labels, ones, lists.mask)
-
-    def wrong(positions: Tensor | None) -> Tensor:
-        y = lists.labels if positions is None else lists.labels.gather(-1, positions)
-        w = ones if positions is None else ones.gather(-1, positions)
-        return rising_pairs(dense_ranks(y), None, w)
-
-    if ties == "stable":
-        lost = wrong(None)
-    else:
-        lost = wrong(lists.tied_by(lists.labels)[1])
-        if ties == "expected":
-            lost = (lost + wrong(lists.tied_by(lists.labels, descending=True)[1])) / 2
-    values = 1 - lost / pairs.where(pairs > 0, 1.0)
-    return list_values(values.to(lists.scores.dtype), pairs > 0, lists, empty)
-
-
-class OPA(RankingMetric):
-    """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
-
-    The arguments are those of `functional.opa`.
-
-    >>> import torch
-    >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
-    tensor(0.6667)
-    """
-
-    function = staticmethod(opa)
-    core = staticmethod(_opa)
-    takes_weights = True
-
-    def __init__(
-        self,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(empty=empty, ties=ties, **options)
+    metric = OPA(empty, ties, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:

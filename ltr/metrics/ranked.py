@@ -13,8 +13,6 @@ from ltr.shapes import check_lists, check_number, count, masked_fill, upcast
 class Ranked(NamedTuple):
     """Lists in order of descending score, padding last: (..., n) each.
 
-    For metrics at k, only the first k positions may be in this order: see `rank`.
-
     Attributes:
         scores: descending; 0 in the padding.
         labels: in the order of the scores, and in their dtype; 0 in the padding.
@@ -99,11 +97,8 @@ def rank(
     *,
     judged: Tensor | None = None,
     topics: bool = False,
-    first: int | None = None,
 ) -> Ranked:
-    """Check lists and put them in order of descending score, ties in list order.
-
-    Cost: one sort, or for few first positions one selection (`descending_order`).
+    """Check lists and put them in order of descending score, ties in list order. Cost: one sort.
 
     Args:
         scores: (..., n), not NaN.
@@ -112,8 +107,6 @@ def rank(
         weights: (..., n), finite, >= 0. Default: none.
         judged: (..., n) bool, True = judged. Default: all are judged.
         topics: whether labels may have a further axis, (..., n, topics).
-        first: how many positions must be in order. The positions after them hold the other items
-            and the padding in any order. Default: all.
 
     Raises:
         ValueError: shapes differ; mask or judged are not bool; a real score is NaN; a real label
@@ -140,7 +133,7 @@ def rank(
         wrong = (wrong if weights is None else wrong | _bad(weights)).any(-1)
     else:
         _check_values(scores, labels, weights)
-    order = descending_order(scores, mask, first)
+    order = descending_order(scores, mask)
     return Ranked(
         scores=scores.gather(-1, order),
         labels=labels.gather(-1, order),
@@ -153,16 +146,27 @@ def rank(
     )
 
 
-def check_max_label(max_label: float | None, lists: Ranked) -> Ranked:
-    """Return the lists; raise `ValueError` unless max_label is None, or > 0 and no label is above.
+def check_max_label(max_label: float | None) -> float | None:
+    """Return `max_label`, or raise `ValueError` unless it is None or a number > 0.
 
-    >>> check_max_label(1, rank(torch.zeros(2), torch.tensor([0.0, 2.0])))
+    >>> check_max_label(0)
+    Traceback (most recent call last):
+    ValueError: max_label must be > 0, got 0
+    """
+    if max_label is None:
+        return None
+    return check_number("max_label", max_label, minimum=0.0, strict=True)
+
+
+def check_labels(lists: Ranked, max_label: float | None) -> Ranked:
+    """Return the lists; raise `ValueError` if a label is above `max_label`.
+
+    >>> check_labels(rank(torch.zeros(2), torch.tensor([0.0, 2.0])), 1)
     Traceback (most recent call last):
     ValueError: labels must be <= max_label 1, got 2
     """
     if max_label is None:
         return lists
-    check_number("max_label", max_label, minimum=0.0, strict=True)
     labels = lists.labels
     return lists.check(
         (labels > max_label).any(-1),

@@ -5,30 +5,64 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import ListArguments, Options, RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import positions_of, tied_runs
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.operators import descending_order
-from ltr.shapes import check_persistence, check_top_k, masked_fill, positions
+from ltr.shapes import check_choice, check_persistence, check_top_k, masked_fill, positions
 
 RBOTies = Literal["stable", "expected"]
+
+
+class RBO(RankingMetric):
+    """Rank-biased overlap: how similar the orders by score and by label are, above all at the top.
+
+    The arguments are those of `functional.rbo`.
+
+    >>> import torch
+    >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    tensor(1.)
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        p: float = 0.9,
+        empty: Empty = 0,
+        ties: RBOTies = "stable",
+        **options: Unpack[Options],
+    ):
+        self.top_k = check_top_k(top_k)
+        self.p = check_persistence(p)
+        self.empty: Empty = check_empty(empty)
+        check_choice("ties", ties, "stable", "expected")
+        self.ties: RBOTies = ties
+        super().__init__(**options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        common = _common(lists) if self.ties == "stable" else _expected_common(lists)
+        depth = positions(common)
+        k = lists.lengths.unsqueeze(-1).double()
+        k = k if self.top_k is None else k.clamp(max=self.top_k)
+        share = torch.where(depth <= k, common / depth, 0.0)
+        powers = torch.pow(torch.full_like(depth, self.p), depth)
+        values = (1 - self.p) / self.p * (share * powers).sum(-1)
+        values = values + (torch.where(depth == k, share, 0.0) * powers).sum(-1)
+        relevant = (lists.labels > 0).any(-1)
+        return list_values(values.to(lists.scores.dtype), relevant, lists, self.empty)
 
 
 def rbo(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     top_k: int | None = None,
     p: float = 0.9,
     empty: Empty = 0,
     ties: RBOTies = "stable",
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Rank-biased overlap of the rankings by score and by label, extrapolated (RBO_ext).
 
@@ -57,49 +91,8 @@ def rbo(
     >>> rbo(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.)
     """
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
-    return batch.measure(lambda lists: _rbo(lists, top_k, p, empty, ties), reduction)
-
-
-def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies) -> ListValues:
-    check_top_k(top_k)
-    check_persistence(p)
-    if ties not in ("stable", "expected"):
-        raise ValueError(f"ties must be 'stable' or 'expected', got {ties!r}")
-    common = _common(lists) if ties == "stable" else _expected_common(lists)
-    depth = positions(common)
-    k = lists.lengths.unsqueeze(-1).double()
-    k = k if top_k is None else k.clamp(max=top_k)
-    share = torch.where(depth <= k, common / depth, 0.0)
-    powers = torch.pow(torch.full_like(depth, p), depth)
-    values = (1 - p) / p * (share * powers).sum(-1)
-    values = values + (torch.where(depth == k, share, 0.0) * powers).sum(-1)
-    relevant = (lists.labels > 0).any(-1)
-    return list_values(values.to(lists.scores.dtype), relevant, lists, empty)
-
-
-class RBO(RankingMetric):
-    """Rank-biased overlap: how similar the orders by score and by label are, above all at the top.
-
-    The arguments are those of `functional.rbo`.
-
-    >>> import torch
-    >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
-    tensor(1.)
-    """
-
-    function = staticmethod(rbo)
-    core = staticmethod(_rbo)
-
-    def __init__(
-        self,
-        top_k: int | None = None,
-        p: float = 0.9,
-        empty: Empty = 0,
-        ties: RBOTies = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(top_k=top_k, p=p, empty=empty, ties=ties, **options)
+    metric = RBO(top_k, p, empty, ties, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _common(lists: Ranked) -> Tensor:

@@ -6,31 +6,72 @@ import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
-from ltr.metrics.ranked import Ranked, check_max_label
-from ltr.metrics.ties import Ties, check_ties, placed_sum, within
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
-from ltr.shapes import check_persistence, check_top_k, largest, positions
+from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.ranked import Ranked, check_labels, check_max_label
+from ltr.metrics.ties import Ties, placed_sum, within
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import check_choice, check_persistence, largest, positions
 
 RBPGain = Literal["binary", "linear", "exp2"]
+
+
+class RBP(CutoffMetric):
+    """Rank-biased precision: the gain per item for a reader who continues with probability p.
+
+    The arguments are those of `functional.rbp`.
+
+    >>> import torch
+    >>> RBP(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.6250)
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        p: float = 0.8,
+        gain: RBPGain = "binary",
+        max_label: float | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        self.p = check_persistence(p)
+        check_choice("gain", gain, "binary", "linear", "exp2")
+        self.gain: RBPGain = gain
+        self.max_label = check_max_label(max_label)
+        super().__init__(top_k, empty, ties, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        if self.gain != "binary":
+            lists = check_labels(lists, self.max_label)
+        gains = self._gains(lists)
+        weight = (1 - self.p) * torch.pow(self.p, positions(gains) - 1) * within(gains, self.top_k)
+        values = placed_sum(weight, gains, lists, self.ties)
+        return list_values(values, (lists.labels > 0).any(-1), lists, self.empty)
+
+    def _gains(self, lists: Ranked) -> Tensor:
+        if self.gain == "binary":
+            return (lists.labels > 0).to(lists.scores.dtype)
+        if self.gain == "exp2":
+            return stop_probabilities(lists.labels, lists.mask, self.max_label)
+        if self.max_label is not None:
+            return lists.labels / self.max_label
+        top = largest(lists.labels).unsqueeze(-1)
+        return lists.labels / top.where(top > 0, 1.0)
 
 
 def rbp(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     top_k: int | None = None,
     p: float = 0.8,
     gain: RBPGain = "binary",
     max_label: float | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Rank-biased precision: the gain per item for a reader who continues with probability p.
 
@@ -57,68 +98,5 @@ def rbp(
     >>> rbp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]), p=0.5)
     tensor(0.6250)
     """
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
-    return batch.measure(
-        lambda lists: _rbp(lists, top_k, p, gain, max_label, empty, ties), reduction
-    )
-
-
-def _rbp(
-    lists: Ranked,
-    top_k: int | None,
-    p: float,
-    gain: RBPGain,
-    max_label: float | None,
-    empty: Empty,
-    ties: Ties,
-) -> ListValues:
-    check_ties(ties)
-    check_top_k(top_k)
-    check_persistence(p)
-    if gain != "binary":
-        lists = check_max_label(max_label, lists)
-    gains = _rbp_gains(lists, gain, max_label)
-    weight = (1 - p) * torch.pow(p, positions(gains) - 1) * within(gains, top_k)
-    values = placed_sum(weight, gains, lists, ties)
-    return list_values(values, (lists.labels > 0).any(-1), lists, empty)
-
-
-class RBP(RankingMetric):
-    """Rank-biased precision: the gain per item for a reader who continues with probability p.
-
-    The arguments are those of `functional.rbp`.
-
-    >>> import torch
-    >>> RBP(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.6250)
-    """
-
-    function = staticmethod(rbp)
-    core = staticmethod(_rbp)
-
-    def __init__(
-        self,
-        top_k: int | None = None,
-        p: float = 0.8,
-        gain: RBPGain = "binary",
-        max_label: float | None = None,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(
-            top_k=top_k, p=p, gain=gain, max_label=max_label, empty=empty, ties=ties, **options
-        )
-
-
-def _rbp_gains(lists: Ranked, gain: RBPGain, max_label: float | None) -> Tensor:
-    if gain not in ("binary", "linear", "exp2"):
-        raise ValueError(f"gain must be 'binary', 'linear' or 'exp2', got {gain!r}")
-    if gain == "binary":
-        return (lists.labels > 0).to(lists.scores.dtype)
-    if gain == "exp2":
-        return stop_probabilities(lists.labels, lists.mask, max_label)
-    if max_label is not None:
-        return lists.labels / max_label
-    top = largest(lists.labels).unsqueeze(-1)
-    return lists.labels / top.where(top > 0, 1.0)
+    metric = RBP(top_k, p, gain, max_label, empty, ties, running=False)
+    return metric.measure(scores, labels, **lists)

@@ -5,25 +5,45 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths
-from ltr.metrics.base import Options, RankingMetric
-from ltr.metrics.batches import Batch
+from ltr.metrics.base import ListArguments, Options, RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import tied_means
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.operators import descending_order
 from ltr.shapes import masked_fill, positions
+
+
+class Spearman(RankingMetric):
+    """Spearman's rho: the correlation of the ranks by score and by label.
+
+    The arguments are those of `functional.spearman`.
+
+    >>> import torch
+    >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    tensor(1.)
+    """
+
+    def __init__(self, empty: Empty = 0, **options: Unpack[Options]):
+        self.empty: Empty = check_empty(empty)
+        super().__init__(**options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        order = descending_order(lists.labels, lists.mask)
+        x = _centered(lists.scores, lists.mask)
+        y = _centered(lists.labels.gather(-1, order), lists.mask)
+        y = torch.empty_like(y).scatter(-1, order, y)
+        size = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
+        values = ((x * y).sum(-1) / size.where(size > 0, 1.0)).clamp(-1, 1)
+        return list_values(values.to(lists.scores.dtype), size > 0, lists, self.empty)
 
 
 def spearman(
     scores: Tensor,
     labels: Tensor,
-    mask: Tensor | None = None,
     *,
-    lengths: Lengths | None = None,
-    qid: Tensor | None = None,
     empty: Empty = 0,
-    reduction: Reduction = "mean",
+    **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Spearman's rho: the correlation of the ranks by score and by label, averaged over ties.
 
@@ -45,39 +65,8 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
-    return batch.measure(lambda lists: _spearman(lists, empty), reduction)
-
-
-def _spearman(lists: Ranked, empty: Empty) -> ListValues:
-    order = descending_order(lists.labels, lists.mask)
-    x = _centered(lists.scores, lists.mask)
-    y = _centered(lists.labels.gather(-1, order), lists.mask)
-    y = torch.empty_like(y).scatter(-1, order, y)
-    size = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
-    values = ((x * y).sum(-1) / size.where(size > 0, 1.0)).clamp(-1, 1)
-    return list_values(values.to(lists.scores.dtype), size > 0, lists, empty)
-
-
-class Spearman(RankingMetric):
-    """Spearman's rho: the correlation of the ranks by score and by label.
-
-    The arguments are those of `functional.spearman`.
-
-    >>> import torch
-    >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
-    tensor(1.)
-    """
-
-    function = staticmethod(spearman)
-    core = staticmethod(_spearman)
-
-    def __init__(
-        self,
-        empty: Empty = 0,
-        **options: Unpack[Options],
-    ):
-        super().__init__(empty=empty, **options)
+    metric = Spearman(empty, running=False)
+    return metric.measure(scores, labels, **lists)
 
 
 def _centered(values: Tensor, mask: Tensor | None) -> Tensor:

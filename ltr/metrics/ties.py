@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.ranked import Ranked
-from ltr.shapes import check_top_k, positions
+from ltr.shapes import check_choice, positions
 
 Ties = Literal["stable", "expected", "worst"]
 
@@ -17,23 +17,8 @@ def check_ties(ties: Ties) -> Ties:
     >>> check_ties("worst")
     'worst'
     """
-    if ties not in ("stable", "expected", "worst"):
-        raise ValueError(f"ties must be 'stable', 'expected' or 'worst', got {ties!r}")
+    check_choice("ties", ties, "stable", "expected", "worst")
     return ties
-
-
-def first_in_order(top_k: int | None, ties: Ties) -> int | None:
-    """Return how many first positions a metric at k needs in order, None for all.
-
-    With stable ties they are k; the positions after them count as a set. Other ties need the items
-    tied with the k-th.
-
-    >>> first_in_order(10, "stable"), first_in_order(10, "expected")
-    (10, None)
-    """
-    check_ties(ties)
-    check_top_k(top_k)
-    return top_k if ties == "stable" else None
 
 
 def positions_of(values: Tensor) -> Tensor:

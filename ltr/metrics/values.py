@@ -14,7 +14,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class ListValues(NamedTuple):
-    """The result of a metric's core: one value per list.
+    """The result of a metric's `per_list`: one value per list.
 
     Attributes:
         values: (...); NaN for a list that is left out.
@@ -27,22 +27,31 @@ class ListValues(NamedTuple):
     wrong: Tensor | None = None
 
 
+def check_empty(empty: Empty) -> Empty:
+    """Return `empty`, or raise `ValueError` if it is not an option.
+
+    >>> check_empty("skip")
+    'skip'
+    """
+    number = isinstance(empty, Real) and not isinstance(empty, bool) and isfinite(empty)
+    if not number and not (isinstance(empty, str) and empty in ("skip", "error")):
+        raise ValueError(f"empty must be 'skip', 'error' or a number, got {empty!r}")
+    return empty
+
+
 def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) -> ListValues:
     """Return `values` (...), with the value of `empty` for lists that are not `defined`.
 
     A list without a real item is always left out.
 
     Raises:
-        ValueError: empty is not an option, or it is "error" and a list is not defined.
+        ValueError: empty is "error" and a list is not defined.
 
     >>> from ltr.metrics.ranked import rank
     >>> lists = rank(torch.zeros(2, 3), torch.ones(2, 3))
     >>> list_values(torch.tensor([0.5, 0.0]), torch.tensor([True, False]), lists, "skip").values
     tensor([0.5000,    nan])
     """
-    number = isinstance(empty, Real) and not isinstance(empty, bool) and isfinite(empty)
-    if not number and not (isinstance(empty, str) and empty in ("skip", "error")):
-        raise ValueError(f"empty must be 'skip', 'error' or a number, got {empty!r}")
     whole = lists.mask is None and lists.scores.shape[-1] > 0
     real = None if whole else lists.lengths > 0
     undefined = ~defined if real is None else real & ~defined

@@ -28,10 +28,10 @@ from ltr.datasets import (
 from ltr.datasets.query_splits import query_shares
 from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
-from ltr.metrics import evaluate
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer, MLPScorer, Scorer
 from ltr.operators import SigmoidRank
+from ltr.reports import evaluate
 
 
 def frame(rows: int = 160, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

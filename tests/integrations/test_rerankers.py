@@ -25,7 +25,7 @@ from ltr.integrations import (
     evaluate_reranker,
 )
 from ltr.losses import SoftmaxLoss
-from ltr.metrics import evaluate
+from ltr.reports import evaluate
 
 from .conftest import corpus
 

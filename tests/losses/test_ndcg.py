@@ -57,7 +57,7 @@ def test_hard_ranks_make_it_the_metric(operator, top_k):
     mask = torch.rand(20, 8, generator=torch.Generator().manual_seed(2)) < 0.8
     labels[:3] = 0
     loss = SoftNDCG(operator, top_k, reduction="none", mean="arithmetic")(scores, labels, mask)
-    metric = ndcg(scores, labels, mask, top_k=top_k, empty=1, reduction="none")
+    metric = ndcg(scores, labels, mask=mask, top_k=top_k, empty=1, reduction="none")
     torch.testing.assert_close(1 - loss, metric)
 
 

@@ -56,7 +56,7 @@ def test_a_hard_permutation_makes_it_the_metric(operator, top_k, transposed, sca
     scores, labels = draw(20, 8)
     mask = torch.rand(20, 8, generator=torch.Generator().manual_seed(2)) < 0.8
     loss = NeuralNDCG(operator, top_k, transposed, scaling, reduction="none")(scores, labels, mask)
-    metric = ndcg(scores, labels, mask, top_k=top_k, empty=1, reduction="none")
+    metric = ndcg(scores, labels, mask=mask, top_k=top_k, empty=1, reduction="none")
     torch.testing.assert_close(1 - loss, metric)
 
 

@@ -67,7 +67,7 @@ def test_hard_ranks_make_mrr_and_map_the_metrics(operator, top_k):
     scores, labels, mask = lists()
     for loss, metric in [(SoftMRR, mrr), (SoftMAP, average_precision)]:
         soft = loss(operator, top_k, reduction="none")(scores, labels, mask)
-        exact = metric(scores, labels, mask, top_k=top_k, empty=1, reduction="none")
+        exact = metric(scores, labels, mask=mask, top_k=top_k, empty=1, reduction="none")
         torch.testing.assert_close(1 - soft, exact.nan_to_num(1))
 
 
@@ -266,7 +266,7 @@ def test_one_draw_of_noise_serves_both_ranks_of_map():
     found = SoftMAP(operator, reduction="none")(scores, labels, mask)
     generator.manual_seed(0)
     noisy, _, _ = operator.draw(scores, mask)
-    exact = [average_precision(s, labels, mask, reduction="none") for s in noisy]
+    exact = [average_precision(s, labels, mask=mask, reduction="none") for s in noisy]
     torch.testing.assert_close(found, 1 - torch.stack(exact).mean(0))
 
 

@@ -54,7 +54,7 @@ def lists(data_root):
 
 
 def ndcg_10(scores, batch, name):
-    return ndcg(scores, relevance(batch["labels"], name), batch["mask"], top_k=10)
+    return ndcg(scores, relevance(batch["labels"], name), mask=batch["mask"], top_k=10)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from jsonargparse import ArgumentError, ArgumentParser
+from metric_table import CLASSES, FUNCTIONS
 
 import ltr.metrics
 from ltr.metrics import (
@@ -33,12 +34,9 @@ from ltr.metrics import (
     Recall,
 )
 from ltr.metrics import functional as F
-from ltr.metrics.base import Options
+from ltr.metrics.base import CutoffMetric, Options
 from ltr.metrics.values import list_values
 
-CLASSES = [getattr(ltr.metrics, name) for name in ltr.metrics.__all__]
-CLASSES = [x for x in CLASSES if isinstance(x, type) and issubclass(x, RankingMetric)]
-CLASSES.remove(RankingMetric)
 # each class as it is, and some with other arguments
 CASES = {cls.__name__: (cls, {}) for cls in CLASSES} | {
     "NDCG@3": (NDCG, {"top_k": 3}),
@@ -59,7 +57,7 @@ CASES = {cls.__name__: (cls, {}) for cls in CLASSES} | {
     "AlphaNDCG-alpha": (AlphaNDCG, {"alpha": 0.3}),
 }
 METRICS = {
-    name: (partial(cls, **options), partial(cls.function, **options))
+    name: (partial(cls, **options), partial(FUNCTIONS[cls], **options))
     for name, (cls, options) in CASES.items()
 }
 every = pytest.mark.parametrize(("make", "function"), METRICS.values(), ids=METRICS)
@@ -82,10 +80,10 @@ def test_updates_equal_one_pass(make, function):
     metric = make()
     for part in torch.arange(20).split(7):
         metric.update(scores[part], labels[part], mask=mask[part])
-    torch.testing.assert_close(metric.compute(), function(scores, labels, mask))
+    torch.testing.assert_close(metric.compute(), function(scores, labels, mask=mask))
     metric.reset()
     metric.update(scores[:2], labels[:2], mask=mask[:2])
-    torch.testing.assert_close(metric.compute(), function(scores[:2], labels[:2], mask[:2]))
+    torch.testing.assert_close(metric.compute(), function(scores[:2], labels[:2], mask=mask[:2]))
 
 
 @every
@@ -98,7 +96,7 @@ def test_flat_values_with_indexes(make, function):
     if isinstance(metric, RBO) and metric.ties == "stable":
         return  # its labels are a ranking too, whose ties are in list order
     metric.update(flat[0], flat[1], indexes=flat[2], mask=flat[3])
-    torch.testing.assert_close(metric.compute(), function(scores, labels, mask))
+    torch.testing.assert_close(metric.compute(), function(scores, labels, mask=mask))
 
 
 @every
@@ -136,15 +134,18 @@ def test_bad_arguments_are_refused_at_construction():
         MAP(empty="ignore")
     with pytest.raises(ValueError, match=r"variant.*'c'"):
         KendallTau(variant="c")
-    with pytest.raises(TypeError, match="RankingMetric must"):
+    with pytest.raises(TypeError, match=r"RankingMetric.*per_list"):
         RankingMetric()
 
 
 def test_every_class_is_listed_and_so_is_its_function():
-    # a class outside of `ltr.metrics.__all__` is one of a test
-    ours = {x for x in RankingMetric.__subclasses__() if x.__module__.startswith("ltr.")}
-    assert ours == set(CLASSES)
-    assert sorted(cls.function.__name__ for cls in CLASSES) == sorted(F.__all__)
+    ours, todo = set(), [RankingMetric]
+    while todo:
+        todo += (more := todo.pop().__subclasses__())
+        # another class is one of a test
+        ours |= {x for x in more if x.__module__.startswith("ltr.")}
+    assert ours - {CutoffMetric} == set(CLASSES)
+    assert sorted(function.__name__ for function in FUNCTIONS.values()) == sorted(F.__all__)
 
 
 def test_names_are_those_of_the_package():
@@ -162,14 +163,22 @@ def own_arguments(function) -> list[Parameter]:
 
 @every_class
 def test_class_and_function_have_the_same_arguments(cls):
-    of_lists = ("scores", "labels", "mask", "weights", "judged", "lengths", "qid", "reduction")
-    expected = [p for p in own_arguments(cls.function) if p.name not in of_lists]
-    found = own_arguments(cls)
+    expected = [
+        p for p in own_arguments(FUNCTIONS[cls]) if p.name not in ("scores", "labels", "judged")
+    ]
+    found = [p for p in own_arguments(cls) if p.name not in Options.__annotations__]
     assert [(p.name, p.default, p.annotation) for p in found] == [
         (p.name, p.default, p.annotation) for p in expected
     ]
-    assert [p.name for p in signature(cls.core).parameters.values()][1:] == [p.name for p in found]
-    assert cls.takes_weights == ("weights" in signature(cls.function).parameters)
+    assert cls().arguments == {p.name: p.default for p in found}
+    lists = torch.zeros(1, 2), torch.ones(1, 2)
+    if not cls.takes_weights:
+        with pytest.raises(ValueError, match=f"weights must be None: {cls.__name__} has no"):
+            FUNCTIONS[cls](*lists, weights=torch.ones(1, 2))
+    for name in ("mask", "lengths", "qid"):  # only by name
+        FUNCTIONS[cls](*lists, **{name: None})
+    with pytest.raises(TypeError, match="positional"):
+        FUNCTIONS[cls](*lists, None)
     for parameter in found:
         assert getattr(cls(), parameter.name) == parameter.default
     with pytest.raises(ValueError, match="topk"):
@@ -215,16 +224,14 @@ def test_yaml_gives_the_arguments():
             parser.parse_object({"metrics": config})
 
 
-def own_core(lists, floor):
-    high = (lists.labels > floor).double().mean(-1)
-    return list_values(high, high >= 0, lists, "skip")
-
-
 class Share(RankingMetric):
-    core = staticmethod(own_core)
-
     def __init__(self, floor: float = 0.5, **options: Unpack[Options]):
-        super().__init__(floor=floor, **options)
+        self.floor = floor
+        super().__init__(**options)
+
+    def per_list(self, lists):
+        high = (lists.labels > self.floor).double().mean(-1)
+        return list_values(high, high >= 0, lists, "skip")
 
 
 def test_a_metric_of_ones_own():
@@ -238,12 +245,25 @@ def test_a_metric_of_ones_own():
         metric.update(torch.zeros(1, 4), torch.ones(1, 4), weights=torch.ones(1, 4))
 
 
-def test_a_class_must_give_its_arguments_to_the_base():
-    class Other(RankingMetric):
-        core = staticmethod(own_core)
+def test_a_class_must_keep_its_arguments():
+    class Other(Share):
+        def __init__(self, ceiling: float = 0.5, **options: Unpack[Options]):
+            super().__init__(**options)
 
-    with pytest.raises(TypeError, match=r"Other.*\['floor'\]"):
+    with pytest.raises(TypeError, match=r"Other.*\['ceiling'\]"):
         Other()
+
+
+def test_a_metric_without_running_sums_only_measures():
+    scores, labels, mask = draw()
+    metric = NDCG(top_k=3, running=False)
+    expected = F.ndcg(scores, labels, mask=mask, top_k=3)
+    assert metric.measure(scores, labels, mask=mask) == expected
+    with pytest.raises(ValueError, match="running must be True for update, got False"):
+        metric.update(scores, labels, mask=mask)
+    running = NDCG(top_k=3)
+    assert running.measure(scores, labels, mask=mask) == expected
+    assert running.lists == 0
 
 
 @every
@@ -253,7 +273,7 @@ def test_merge_of_states_is_one_pass(make, function):
     first.update(scores[:8], labels[:8], mask=mask[:8])
     second.update(scores[8:], labels[8:], mask=mask[8:])
     first.merge_state(second)
-    torch.testing.assert_close(first.compute(), function(scores, labels, mask))
+    torch.testing.assert_close(first.compute(), function(scores, labels, mask=mask))
 
 
 @every
@@ -261,9 +281,9 @@ def test_forward_gives_the_batch_and_counts_it(make, function):
     scores, labels, mask = draw()
     metric = make()
     batch = metric(scores[:8], labels[:8], mask=mask[:8])
-    torch.testing.assert_close(batch, function(scores[:8], labels[:8], mask[:8]))
+    torch.testing.assert_close(batch, function(scores[:8], labels[:8], mask=mask[:8]))
     metric(scores[8:], labels[8:], mask=mask[8:])
-    torch.testing.assert_close(metric.compute(), function(scores, labels, mask))
+    torch.testing.assert_close(metric.compute(), function(scores, labels, mask=mask))
 
 
 def test_indexes_of_the_shape_of_scores_and_of_its_lists():
@@ -271,8 +291,8 @@ def test_indexes_of_the_shape_of_scores_and_of_its_lists():
     items, rows = MRR(), MRR()
     items.update(scores, labels, torch.arange(20).unsqueeze(-1).expand(20, 10), mask)
     rows.update(scores, labels, torch.arange(20), mask)
-    torch.testing.assert_close(items.compute(), F.mrr(scores, labels, mask))
-    torch.testing.assert_close(rows.compute(), F.mrr(scores, labels, mask))
+    torch.testing.assert_close(items.compute(), F.mrr(scores, labels, mask=mask))
+    torch.testing.assert_close(rows.compute(), F.mrr(scores, labels, mask=mask))
     with pytest.raises(ValueError, match=r"indexes must"):
         rows.update(scores, labels, torch.arange(7))
 
@@ -282,7 +302,7 @@ def test_values_kept():
     metric = NDCG(keep_values=True, empty="skip")
     metric.update(scores[:8], labels[:8], mask=mask[:8])
     metric.update(scores[8:], labels[8:], mask=mask[8:])
-    expected = F.ndcg(scores, labels, mask, empty="skip", reduction="none").double()
+    expected = F.ndcg(scores, labels, mask=mask, empty="skip", reduction="none").double()
     torch.testing.assert_close(metric.per_list_values, expected, equal_nan=True)
     metric.reset()
     assert metric.per_list_values.shape == (0,)
@@ -337,7 +357,9 @@ def test_item_weights():
     ):
         metric = make()
         metric.update(scores, labels, mask=mask, weights=weights)
-        torch.testing.assert_close(metric.compute(), function(scores, labels, mask, weights))
+        torch.testing.assert_close(
+            metric.compute(), function(scores, labels, mask=mask, weights=weights)
+        )
     with pytest.raises(ValueError, match="weights must"):
         MRR().update(scores, labels, mask=mask, weights=weights)
 
@@ -350,7 +372,7 @@ def test_pickling_with_values(option):
     metric.update(scores[:8], labels[:8], ids[:8], mask[:8])
     copy = pickle.loads(pickle.dumps(metric))
     copy.update(scores[8:], labels[8:], ids[8:], mask[8:])
-    expected = F.ndcg(scores, labels, mask, top_k=3, empty="skip", reduction="none").double()
+    expected = F.ndcg(scores, labels, mask=mask, top_k=3, empty="skip", reduction="none").double()
     if option == "deduplicate":
         expected = expected[mask.any(-1)]
     torch.testing.assert_close(copy.per_list_values, expected, equal_nan=True)
@@ -460,8 +482,10 @@ def updated(process: int) -> tuple[dict[str, RankingMetric], RankingMetrics]:
 def check_values(values: dict[str, torch.Tensor]) -> None:
     """Compare the values that two processes make together with those of one pass."""
     scores, labels, mask = draw()
-    each = F.mrr(scores, labels, mask, reduction="none")
-    expected = {name: function(scores, labels, mask) for name, (_, function) in METRICS.items()}
+    each = F.mrr(scores, labels, mask=mask, reduction="none")
+    expected = {
+        name: function(scores, labels, mask=mask) for name, (_, function) in METRICS.items()
+    }
     expected |= {"once": each.nanmean(), "twice": each.nanmean(), "alone": each[:13].nanmean()}
     for name, value in expected.items():
         assert values[name].item() == pytest.approx(value.item(), rel=0, abs=1e-6), name

@@ -70,17 +70,17 @@ def trec(measure: str, scores: torch.Tensor, labels: torch.Tensor, mask: torch.T
 def test_values_are_trec_evals():
     scores, labels, mask = draw()
     labels[0] = 0
-    lists = scores, labels, mask
+    lists = {"scores": scores, "labels": labels, "mask": mask}
     for values, measure in [
-        (F.precision(*lists, top_k=5, reduction="none"), "P.5"),
-        (F.precision(*lists, top_k=20, reduction="none"), "P.20"),
-        (F.recall(*lists, top_k=5, reduction="none"), "recall.5"),
-        (F.hit_rate(*lists, top_k=1, reduction="none"), "success.1"),
-        (F.r_precision(*lists, reduction="none"), "Rprec"),
-        (F.bpref(*lists, reduction="none"), "bpref"),
-        (F.bpref(*lists, top_k=12, reduction="none"), "bpref"),
+        (F.precision(**lists, top_k=5, reduction="none"), "P.5"),
+        (F.precision(**lists, top_k=20, reduction="none"), "P.20"),
+        (F.recall(**lists, top_k=5, reduction="none"), "recall.5"),
+        (F.hit_rate(**lists, top_k=1, reduction="none"), "success.1"),
+        (F.r_precision(**lists, reduction="none"), "Rprec"),
+        (F.bpref(**lists, reduction="none"), "bpref"),
+        (F.bpref(**lists, top_k=12, reduction="none"), "bpref"),
     ]:
-        np.testing.assert_allclose(values, trec(measure, *lists), atol=1e-12)
+        np.testing.assert_allclose(values, trec(measure, scores, labels, mask), atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [12, 40])
@@ -92,11 +92,13 @@ def test_correlations_are_scipys(n, decimals):
     mask[1] = False
     mask[1, 3] = True
     for function, values in [
-        (kendalltau, F.kendall_tau(scores, labels, mask, empty="skip", reduction="none")),
-        (spearmanr, F.spearman(scores, labels, mask, empty="skip", reduction="none")),
+        (kendalltau, F.kendall_tau(scores, labels, mask=mask, empty="skip", reduction="none")),
+        (spearmanr, F.spearman(scores, labels, mask=mask, empty="skip", reduction="none")),
         (
             weightedtau,
-            F.kendall_tau(scores, labels, mask, variant="weighted", empty="skip", reduction="none"),
+            F.kendall_tau(
+                scores, labels, mask=mask, variant="weighted", empty="skip", reduction="none"
+            ),
         ),
     ]:
         for s, y, m, value in zip(scores, labels, mask, values, strict=True):
@@ -140,7 +142,7 @@ def test_pairs_are_those_of_the_definition(n):
 def test_opa_by_the_pairs():
     scores, labels, mask = draw(n=40)
     weights = torch.rand(scores.shape, generator=torch.Generator().manual_seed(1)).double()
-    each = F.opa(scores, labels, mask, weights, reduction="none")
+    each = F.opa(scores, labels, mask=mask, weights=weights, reduction="none")
     for s, y, m, w, value in zip(scores, labels, mask, weights, each, strict=True):
         s, y, w = s[m], y[m], w[m]
         right = total = 0.0
@@ -205,7 +207,7 @@ def test_precision_divides_by_k_however_short_the_list():
 def test_f1_is_the_mean_of_precision_and_recall(top_k):
     scores, labels, mask = draw()
     labels[0] = 0
-    each = F.f1(scores, labels, mask, top_k=top_k, reduction="none")
+    each = F.f1(scores, labels, mask=mask, top_k=top_k, reduction="none")
     for s, y, m, value in zip(scores, labels, mask, each, strict=True):
         order = s[m].argsort(descending=True)
         k = len(order) if top_k is None else top_k
@@ -224,7 +226,7 @@ def test_graded_rank_biased_precision_by_the_sum(top_k):
     }
     for (gain, function), top in product(gains.items(), (4, None)):
         options = {"gain": gain, "max_label": top, "top_k": top_k, "p": 0.7}
-        each = F.rbp(scores, labels, mask, reduction="none", **options)
+        each = F.rbp(scores, labels, mask=mask, reduction="none", **options)
         for s, y, m, value in zip(scores, labels, mask, each, strict=True):
             ranked = y[m][s[m].argsort(descending=True)].tolist()
             most = top or max(ranked)
@@ -247,7 +249,7 @@ def test_average_precision_over_all_relevant_items_is_trec_evals(top_k):
     scores, labels, mask = draw()
     labels[0] = 0
     options = {"top_k": top_k, "divisor": "relevant", "reduction": "none"}
-    each = F.average_precision(scores, labels, mask, **options)
+    each = F.average_precision(scores, labels, mask=mask, **options)
     np.testing.assert_allclose(each, trec(f"map_cut.{top_k}", scores, labels, mask), atol=1e-12)
     for s, y, m, value in zip(scores, labels, mask, each, strict=True):
         hits = (y[m][s[m].argsort(descending=True)] > 0).tolist()

@@ -8,11 +8,23 @@ import pytrec_eval
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metric_table import CLASSES
 
 from ltr.compressed import MAX_LINE
-from ltr.metrics import functional as F
-from ltr.metrics.joined import divided_by_k
-from ltr.metrics.named import Measure, metric_names
+from ltr.metrics import (
+    F1,
+    MAP,
+    MRR,
+    NDCG,
+    RBO,
+    BPref,
+    HitRate,
+    KendallTau,
+    Precision,
+    Recall,
+    RPrecision,
+)
+from ltr.metrics.base import CutoffMetric
 from ltr.metrics.trec import join, read_qrels, read_run, write_qrels, write_run
 
 RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"
@@ -22,16 +34,16 @@ AS_QRELS = {"301": {"FT911-3": 2, "LA-7": 0}, "303": {"X": -1}}
 
 # ours, and trec_eval's name of it
 AGREE = {
-    "map": (F.average_precision, {}),
-    "recip_rank": (F.mrr, {}),
-    "ndcg": (F.ndcg, {"gain": "linear"}),
-    **{f"ndcg_cut_{k}": (F.ndcg, {"gain": "linear", "top_k": k}) for k in (5, 10, 20)},
-    **{f"map_cut_{k}": (F.average_precision, {"top_k": k, "divisor": "relevant"}) for k in (5, 10)},
-    **{f"P_{k}": (F.precision, {"top_k": k}) for k in (5, 20)},
-    **{f"recall_{k}": (F.recall, {"top_k": k}) for k in (5, 20)},
-    **{f"success_{k}": (F.hit_rate, {"top_k": k}) for k in (1, 5, 10)},
-    "Rprec": (F.r_precision, {}),
-    "bpref": (F.bpref, {}),
+    "map": (MAP, {}),
+    "recip_rank": (MRR, {}),
+    "ndcg": (NDCG, {"gain": "linear"}),
+    **{f"ndcg_cut_{k}": (NDCG, {"gain": "linear", "top_k": k}) for k in (5, 10, 20)},
+    **{f"map_cut_{k}": (MAP, {"top_k": k, "divisor": "relevant"}) for k in (5, 10)},
+    **{f"P_{k}": (Precision, {"top_k": k}) for k in (5, 20)},
+    **{f"recall_{k}": (Recall, {"top_k": k}) for k in (5, 20)},
+    **{f"success_{k}": (HitRate, {"top_k": k}) for k in (1, 5, 10)},
+    "Rprec": (RPrecision, {}),
+    "bpref": (BPref, {}),
 }
 
 
@@ -205,7 +217,7 @@ def test_values_are_trec_evals(name):
     for seed in range(60):
         run, qrels = make_case(seed)
         theirs = pytrec_eval.RelevanceEvaluator(qrels, {name.rstrip("_0123456789")}).evaluate(run)
-        values = join(run, qrels, depth=20).values(metric, **options)
+        values = join(run, qrels, depth=20).values(metric(**options))
         expected = [theirs[q][name] if q in run else 0.0 for q in qrels]
         assert values.tolist() == pytest.approx(expected, abs=1e-12)
 
@@ -217,12 +229,12 @@ def test_queries_that_the_run_lacks(name):
     run = {"2": {"a": 1.0}, "4": {"a": 1.0}}
     counted = join(run, qrels)
     assert counted.qids == ["1", "2", "3"]
-    best = 1 / options["top_k"] if metric is F.precision else 1.0
-    assert counted.values(metric, **options).tolist() == [0, best, 0]
-    some = counted.values(metric, empty="skip", **options)
+    best = 1 / options["top_k"] if metric is Precision else 1.0
+    assert counted.values(metric(**options)).tolist() == [0, best, 0]
+    some = counted.values(metric(empty="skip", **options))
     assert some.nan_to_num(-1).tolist() == [0, best, -1]
     skipped = join(run, qrels, skip_missing=True)
-    assert skipped.values(metric, **options).nan_to_num(-1).tolist() == [-1, best, -1]
+    assert skipped.values(metric(**options)).nan_to_num(-1).tolist() == [-1, best, -1]
     assert (counted.missing, counted.unjudged) == (2, 1)
 
 
@@ -230,8 +242,8 @@ def test_queries_that_the_run_lacks(name):
 def test_a_judgement_below_zero_is_none(name):
     metric, options = AGREE[name]
     run = {"1": {"a": 3.0, "b": 2.0, "c": 1.0}}
-    with_it = join(run, {"1": {"a": -1, "b": 0, "c": 2, "z": -2}}).values(metric, **options)
-    without = join(run, {"1": {"b": 0, "c": 2}}).values(metric, **options)
+    with_it = join(run, {"1": {"a": -1, "b": 0, "c": 2, "z": -2}}).values(metric(**options))
+    without = join(run, {"1": {"b": 0, "c": 2}}).values(metric(**options))
     assert torch.equal(with_it, without)
 
 
@@ -253,13 +265,12 @@ def test_the_depth_grows_with_what_is_there():
 
 
 # the others are refused: they would see what the run lacks
-CUT = {name for name in metric_names() if Measure(name).takes_cutoff} - {"rbo"}
-CUT = {name for name in CUT if not divided_by_k(Measure(name).metric)}
+CUT = [cls for cls in CLASSES if issubclass(cls, CutoffMetric) and not cls.divides_by_k]
 
 
-@pytest.mark.parametrize("name", sorted(CUT))
-def test_the_depth_moves_no_value(name):
-    metric = Measure(name).metric
+@pytest.mark.parametrize("cls", CUT)
+def test_the_depth_moves_no_value(cls):
+    metric = cls()
     for seed in range(10):
         run, qrels = make_case(seed)
         expected = join(run, qrels, depth=1).values(metric)
@@ -271,7 +282,7 @@ def test_names_break_ties_by_their_bytes():
     names = ["B", "a", "é", "z", "\U0001f600", "\udcff"]  # the last one is the byte ff
     run = {"1": dict.fromkeys(names, 1.0)}
     for name in names:
-        value = join(run, {"1": {name: 1}}).values(F.mrr).item()
+        value = join(run, {"1": {name: 1}}).values(MRR()).item()
         larger = sum(
             n.encode("utf-8", "surrogateescape") >= name.encode("utf-8", "surrogateescape")
             for n in names
@@ -286,9 +297,9 @@ def test_where_we_differ_from_trec_eval():
     theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map_cut.2"}).evaluate(run)["1"]
     assert theirs["map_cut_2"] == pytest.approx(1 / 3)  # over all relevant documents
     lists = join(run, qrels)
-    ours = lists.values(F.average_precision, top_k=2)
+    ours = lists.values(MAP(top_k=2))
     assert ours.item() == pytest.approx(1 / 2)  # over those that the first two ranks have room for
-    ours = lists.values(F.average_precision, top_k=2, divisor="relevant")
+    ours = lists.values(MAP(top_k=2, divisor="relevant"))
     assert ours.item() == pytest.approx(1 / 3)
 
 
@@ -302,17 +313,11 @@ def test_where_we_differ_from_trec_eval():
             lambda: join({"1": {"a": 1.0}}, {}, allow_disjoint=True),
             "^qrels must have at least one query, got none$",
         ),
-        (lambda: JOINED.values(F.mrr, top_k=11), "top_k.*11"),
-        (lambda: JOINED.values(F.mrr, top_k=0), "top_k.*0"),
-        (
-            lambda: JOINED.values(F.precision),
-            "top_k must",
-        ),
-        (lambda: JOINED.values(F.kendall_tau), "metric.*kendall_tau"),
-        (
-            lambda: JOINED.values(F.rbo),
-            "metric must",
-        ),
+        (lambda: JOINED.values(MRR(top_k=11)), "top_k must be <= depth 10 of the join, got 11"),
+        (lambda: JOINED.values(Precision()), "top_k must be given for Precision"),
+        (lambda: JOINED.values(F1()), "top_k must be given for F1"),
+        (lambda: JOINED.values(KendallTau()), "metric must not need whole lists, got KendallTau"),
+        (lambda: JOINED.values(RBO(top_k=3)), "metric must not need whole lists, got RBO"),
     ],
 )
 def test_what_cannot_be_joined(call, message):

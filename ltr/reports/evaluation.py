@@ -9,10 +9,18 @@ import numpy as np
 
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.gains import Gain
-from ltr.metrics.compare import Comparison, Interval, Test, compare, draw_means, mean_interval
-from ltr.metrics.documents import repeated_name
+from ltr.metrics.compare import (
+    Comparison,
+    Interval,
+    Test,
+    compare,
+    draw_means,
+    mean_interval,
+    text_table,
+)
 from ltr.metrics.named import parse_measures
-from ltr.metrics.ranked_files import Evaluated, Scored, evaluate_table
+from ltr.reports.documents import repeated_name
+from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,11 +68,7 @@ class Evaluation:
             [title, str(interval), f"{int((~np.isnan(self.values[title])).sum()):,}"]
             for title, interval in self.intervals.items()
         ]
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].rjust(widths[2])])
-            for row in (head, *rows)
-        ]
+        lines = text_table(head, rows)
         if self.empty:
             lines.append(f"{self.empty:,} of {len(self.qids):,} lists have no relevant item")
         return "\n".join(lines)
@@ -163,7 +167,7 @@ class Evaluation:
         >>> "against" in page.read_text()
         True
         """
-        from ltr.metrics.report import write_report
+        from ltr.reports.report import write_report
 
         models = [self._evaluated([*range(len(self.qids))])]
         for other in others:

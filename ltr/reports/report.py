@@ -11,11 +11,11 @@ import numpy as np
 
 from ltr import __version__
 from ltr.files import atomic_write, check_path, remove_leftovers
-from ltr.metrics.charts import Axis, Histogram, axis_of, histograms
 from ltr.metrics.compare import Comparison, Interval, ModelResult
-from ltr.metrics.documents import Agreement, Document, Documents, agreement
 from ltr.metrics.named import parse_measures
-from ltr.metrics.ranked_files import Evaluated
+from ltr.reports.charts import Axis, Histogram, axis_of, histograms
+from ltr.reports.documents import Agreement, Document, Documents, agreement
+from ltr.reports.ranked_files import Evaluated
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -128,7 +128,7 @@ def load_template() -> "Template":
         "short": _short,
         "signed": _signed,
     }
-    return environment.from_string(files("ltr.metrics").joinpath("report.html").read_text("utf-8"))
+    return environment.from_string(files("ltr.reports").joinpath("report.html").read_text("utf-8"))
 
 
 def write_report(

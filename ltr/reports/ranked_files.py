@@ -11,11 +11,11 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ltr.metrics import RankingMetrics
-from ltr.metrics.documents import Documents, repeated_name, run_documents, table_documents
+from ltr.metrics.base import measure_lists
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
+from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _CHUNK = 1 << 22  # positions of a padded chunk of lists; this bounds the memory
@@ -109,10 +109,11 @@ def evaluate_run(
         lists = join(run, part, depth=deepest, skip_missing=skip_missing, allow_disjoint=True)
         counted = lists.mask.any(-1)
         empty += int((counted & ~((lists.labels > 0) & lists.mask).any(-1)).sum())
-        metrics = RankingMetrics({m.title: m.make(options, lists.depth) for m in measures})
-        metrics.update(lists.scores, lists.labels, mask=lists.mask, judged=lists.judged)
-        for title, metric in metrics.metrics.items():
-            chunks[title].append(metric.per_list_values)
+        metrics = [measure.make(options).of_run(lists.depth) for measure in measures]
+        given = lists.scores, lists.labels
+        found = measure_lists(metrics, *given, mask=lists.mask, judged=lists.judged)
+        for measure, of_lists in zip(measures, found, strict=True):
+            chunks[measure.title].append(of_lists.values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
     documents = run_documents(run, qrels) if keep_documents else None
@@ -163,17 +164,14 @@ def evaluate_table(
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
-    found = []
+    metrics = [measure.make(options) for measure in measures]
+    titles, empty = [measure.title for measure in measures], int((relevant == 0).sum())
+    models = []
     for name, column in zip(names, table.scores, strict=True):
-        scores = torch.from_numpy(column)
-        metrics = RankingMetrics({m.title: m.make(options) for m in measures})
-        metrics.update(scores, grades, ids)
-        values = {
-            title: metric.per_list_values.numpy() for title, metric in metrics.metrics.items()
-        }
-        empty = int((relevant == 0).sum())
-        found.append(Evaluated(name, table.qids, values, empty))
-    return found
+        found = measure_lists(metrics, torch.from_numpy(column), grades, ids)
+        values = {title: x.values.numpy() for title, x in zip(titles, found, strict=True)}
+        models.append(Evaluated(name, table.qids, values, empty))
+    return models
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:

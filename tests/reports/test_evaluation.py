@@ -1,4 +1,4 @@
-"""`ltr.metrics.evaluate` against ir_measures, scikit-learn and the metrics themselves."""
+"""`ltr.reports.evaluate` against ir_measures, scikit-learn and the metrics themselves."""
 
 import subprocess
 import sys
@@ -12,9 +12,10 @@ import pytest
 import torch
 from sklearn.metrics import ndcg_score
 
-from ltr.metrics import evaluate, functional
+from ltr.metrics import functional
 from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.named import metric_names, parse_measures
+from ltr.reports import evaluate
 
 SIZES = [3, 1, 8, 12, 5]
 
@@ -257,5 +258,5 @@ def test_names_of_other_libraries():
 
 
 def test_importing_the_metrics_loads_no_pandas():
-    code = "import sys, ltr.metrics; assert 'pandas' not in sys.modules, 'loaded'"
+    code = "import sys, ltr.reports; assert 'pandas' not in sys.modules, 'loaded'"
     subprocess.run([sys.executable, "-c", code], check=True)
