@@ -85,17 +85,6 @@ def test_neuralsort_as_published_is_ours(tmp_path):
 
 
 @pytest.mark.slow
-def test_sinkhorn_in_strips(tmp_path):
-    result = run("sinkhorn.py", tmp_path / "result.json", "--quick")
-    saved = committed("sinkhorn.json")
-    assert shape(result) == shape(saved)
-    rows = {(row["form"], row["n"]): row for row in saved["rows"]}
-    array, strips = rows["array", 1000], rows["strips", 1000]
-    assert sum(strips[x] for x in ("forward", "backward")) < array["forward"] + array["backward"]
-    assert rows["strips", 10_000]["bytes"] < rows["array", 2000]["bytes"]
-
-
-@pytest.mark.slow
 def test_selection(tmp_path):
     result = run("selection.py", tmp_path / "result.json", "--quick")
     saved = committed("selection.json")

@@ -26,13 +26,11 @@ LENGTHS = {
     "softsort 1, ranks": 0,
     "softsort 2": 50,
     "neuralsort": 50,
-    "sinkhorn": 350,
 }
 """Lists shorter than this take matrices, however many they are.
 
 The sums are ranks by the distribution of the noise, rows by a power of the distance, and rows of
-NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length. Sinkhorn
-problems take an array of all entries, or strips.
+NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length.
 """
 
 ENTRIES = {
