@@ -103,15 +103,8 @@ def test_tied_scores(tmp_path):
     names = {row["name"] for row in result["rows"]}
     assert {"NeuralSort", "SoftSort, power 1", "LapSum.sort"} <= names
     for row in saved["rows"]:
-        for kind in {"tied", "nearly"} & row.keys():
+        for kind in ("tied", "nearly"):
             assert max(row[kind].values()) <= saved["limit"], row["name"]
-    # all but NeuralSort, whose nearly tied scores have a limit of their own
-    assert {row["name"] for row in saved["rows"] if "nearly" not in row} == {
-        "NeuralSort",
-        "NeuralSort, sorted values",
-    }
-    for row in saved["nearly_tied"]:
-        assert row["seconds"] <= saved["most_seconds"]
 
 
 @pytest.mark.slow
