@@ -53,7 +53,7 @@ LINEAR = [
 MEMORY = [
     *((name, 1, 1_000_000) for name in ["torch.sort", *LINEAR]),
     ("SoftRank, discounts", 1, 1_000_000),
-    ("NeuralSort", 1, 1_000_000),
+    ("NeuralSort", 1, 20_000),
     ("SoftSort, power 1.5", 1, 20_000),
     ("SoftSort, power 1, plain", 1, 1_000_000),
     ("SigmoidRank, plain", 1, 1_000_000),
@@ -73,7 +73,7 @@ ACCURACY = [
     ("LaplaceRank, plain", 1_000_000),
     ("SigmoidRank, plain", 1_000_000),
     ("SoftRank, discounts", 100_000),
-    ("NeuralSort", 100_000),
+    ("NeuralSort", 10_000),
     ("SoftSort, power 1.5", 10_000),
 ]
 RECURSION = 1000

@@ -7,9 +7,6 @@ A head that starts at zero gives all items the same score. No operator may then 
 operators that are slower than sort time by definition have shorter ones, as the table says.
 `nearly` has normal scores of deviation 1e-6. A case is a name, a length and a function of scores:
 losses can be added as `cases`.
-
-NeuralSort's rows are as wide as scores are near, so nearly tied ones take O(n^2) time. They are
-measured on their own, at n = `NEAR`, where they may take `SECONDS`.
 """
 
 import argparse
@@ -17,7 +14,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -46,8 +42,6 @@ from ltr.operators import (
 
 LIMIT = 3.0
 LONG = 100_000
-NEAR = 10_000
-SECONDS = 1.0
 
 SCORES: dict[str, Callable[[int], Tensor]] = {
     "random": lambda n: torch.randn(n, generator=torch.Generator().manual_seed(0)),
@@ -63,8 +57,6 @@ class Case:
     name: str
     n: int
     value: Callable[[Tensor], Tensor]
-    nearly: bool = True
-    """Whether nearly tied scores are compared with random ones."""
 
     def call(self, scores: Tensor) -> None:
         """Run one forward and backward pass."""
@@ -94,11 +86,6 @@ def operators() -> Iterator[Case]:
     }
     for name, operator in fast.items():
         yield Case(name, LONG, operator)
-    neural = NeuralSort(1.0)
-    yield Case("NeuralSort", LONG, neural, nearly=False)
-    yield Case(
-        "NeuralSort, sorted values", LONG, lambda x: neural.permutation(x).sort(), nearly=False
-    )
     yield Case("LapSum.top_k", LONG, lambda x: LapSum().top_k(10, x))
     yield Case("DFTopK.top_k", LONG, lambda x: DFTopK().top_k(10, x))
     yield Case("LapSum.sort", LONG, lambda x: LapSum().sort(x))
@@ -108,6 +95,9 @@ def operators() -> Iterator[Case]:
     exact = SoftRank(0.1, distribution="exact")
     yield Case("SoftRank, exact discounts", 5000, lambda x: exact.discounts(_dcg, x))
     yield Case("SoftRank, top 10", 500, lambda x: SoftRank(0.1).top_k(10, x))
+    neural = NeuralSort(1.0)
+    yield Case("NeuralSort", 5000, neural)
+    yield Case("NeuralSort, sorted values", 5000, lambda x: neural.permutation(x).sort())
     yield Case("SoftSort, power 1.5", 5000, SoftSort(0.1, power=1.5))
     yield Case("LapSum, matrix", 1000, lambda x: LapSum(0.1).permutation(x).sort())
     yield Case("SinkhornSort", 1000, SinkhornSort(0.1))
@@ -122,8 +112,7 @@ def _dcg(ranks: Tensor) -> Tensor:
 def measure(case: Case, shrink: int, rounds: int) -> dict[str, object]:
     """Return seconds and bytes of one call by kind of scores, and the ratios to random ones."""
     n = max(case.n // shrink, 2)
-    kinds = [kind for kind in SCORES if case.nearly or kind != "nearly"]
-    scores = {kind: SCORES[kind](n) for kind in kinds}
+    scores = {kind: SCORES[kind](n) for kind in SCORES}
     row: dict[str, object] = {"name": case.name, "n": n}
     seconds: dict[str, list[float]] = {kind: [] for kind in scores}
     for x in scores.values():
@@ -136,29 +125,13 @@ def measure(case: Case, shrink: int, rounds: int) -> dict[str, object]:
     held = {kind: peak_memory(lambda x=x: case.call(x)) for kind, x in scores.items()}
     row["seconds"] = {kind: rounded(statistics.median(s)) for kind, s in seconds.items()}
     row["bytes"] = held
-    for kind in kinds[1:]:
+    for kind in ("nearly", "tied"):
         time_ratio = statistics.median(seconds[kind]) / statistics.median(seconds["random"])
         row[kind] = {
             "time": rounded(time_ratio),
             "memory": rounded(held[kind] / max(held["random"], 1)),
         }
     return row
-
-
-def nearly_tied(shrink: int, rounds: int) -> list[dict[str, float]]:
-    """Return the seconds of NeuralSort's ranks for scores in [0, width]."""
-    rows = []
-    uniform = torch.rand(max(NEAR // shrink, 2), generator=torch.Generator().manual_seed(0))
-    for width, temperature in product((1e-3, 1e-6), (0.1, 1.0)):
-        case = Case("NeuralSort", len(uniform), NeuralSort(temperature))
-        seconds = []
-        for _ in range(rounds):
-            start = time.process_time()
-            case.call(width * uniform)
-            seconds.append(time.process_time() - start)
-        numbers = {"n": case.n, "width": width, "temperature": temperature}
-        rows.append({**numbers, "seconds": rounded(statistics.median(seconds))})
-    return rows
 
 
 def main() -> None:
@@ -176,11 +149,8 @@ def main() -> None:
             continue
         row = measure(case, options.shrink, options.rounds)
         rows.append(row)
-        print(row["name"], row["n"], row["seconds"], row["tied"], row.get("nearly"), flush=True)
-    near = nearly_tied(options.shrink, options.rounds)
-    result = {"environment": environment(), "limit": LIMIT, "rows": rows}
-    write(options.output, {**result, "most_seconds": SECONDS, "nearly_tied": near})
-    print(*near, sep="\n")
+        print(row["name"], row["n"], row["seconds"], row["tied"], row["nearly"], flush=True)
+    write(options.output, {"environment": environment(), "limit": LIMIT, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -89,17 +89,6 @@ def test_neuralsort_as_published_is_ours(tmp_path):
 
 
 @slow
-def test_sinkhorn_in_strips(tmp_path):
-    result = run("sinkhorn.py", tmp_path / "result.json", "--quick")
-    saved = committed("sinkhorn.json")
-    assert shape(result) == shape(saved)
-    rows = {(row["form"], row["n"]): row for row in saved["rows"]}
-    array, strips = rows["array", 1000], rows["strips", 1000]
-    assert sum(strips[x] for x in ("forward", "backward")) < array["forward"] + array["backward"]
-    assert rows["strips", 10_000]["bytes"] < rows["array", 2000]["bytes"]
-
-
-@slow
 def test_tied_scores(tmp_path):
     arguments = ["--shrink", "500", "--rounds", "1"]
     result = run("tied.py", tmp_path / "result.json", *arguments)
@@ -108,15 +97,8 @@ def test_tied_scores(tmp_path):
     names = {row["name"] for row in result["rows"]}
     assert {"NeuralSort", "SoftSort, power 1", "LapSum.sort"} <= names
     for row in saved["rows"]:
-        for kind in {"tied", "nearly"} & row.keys():
+        for kind in ("tied", "nearly"):
             assert max(row[kind].values()) <= saved["limit"], row["name"]
-    # all but NeuralSort, whose nearly tied scores have a limit of their own
-    assert {row["name"] for row in saved["rows"] if "nearly" not in row} == {
-        "NeuralSort",
-        "NeuralSort, sorted values",
-    }
-    for row in saved["nearly_tied"]:
-        assert row["seconds"] <= saved["most_seconds"]
 
 
 @slow

@@ -25,14 +25,12 @@ LENGTHS = {
     "softsort 1": 50,
     "softsort 1, ranks": 0,
     "softsort 2": 50,
-    "neuralsort": 50,
-    "sinkhorn": 350,
+    "neuralsort": 0,
 }
 """Lists shorter than this take matrices, however many they are.
 
-The sums are ranks by the distribution of the noise, rows by a power of the distance, and rows of
-NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length. Sinkhorn
-problems take an array of all entries, or strips.
+The sums are ranks by the distribution of the noise, rows by a power of the distance, and A_j of
+NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length.
 """
 
 ENTRIES = {
@@ -41,7 +39,7 @@ ENTRIES = {
     "normal": 2**15,
     "softsort 1": 2**17,
     "softsort 2": 2**17,
-    "neuralsort": 2**17,
+    "neuralsort": 2**18,
 }
 """Longer lists take matrices too if those of all lists together have at most so many entries.
 

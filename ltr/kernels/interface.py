@@ -1,4 +1,4 @@
-"""The functions that both implementations provide: the kernel sums and the row operations."""
+"""The function that both implementations provide: the kernel sums."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -28,9 +28,3 @@ class Implementation(NamedTuple):
     """The folder: "cpu" or "reference"."""
     kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
     """Of scores (..., N), their lists and columns (..., N): one (..., N) per output."""
-    row_products: Callable[..., Tensor]
-    """See `ltr.kernels.rows.row_products`."""
-    row_log_sums: Callable[..., Tensor]
-    """See `ltr.kernels.rows.row_log_sums`."""
-    row_vjp: Callable[..., Tensor]
-    """See `ltr.kernels.rows.row_vjp`."""

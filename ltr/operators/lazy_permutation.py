@@ -11,13 +11,12 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
-from ltr.kernels.lists import Lengths, SortedLists, in_order, positions_in_lists, sort_ragged
+from ltr.kernels.lists import Lengths, in_order, positions_in_lists, sort_lists, sort_ragged
 from ltr.kernels.named import gaussian, laplace, level_of, sign
-from ltr.kernels.rows_function import RowSoftmax
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.hard import descending_order
-from ltr.operators.pairwise import abs_power, descending, descending_scores, inverse
+from ltr.operators.pairwise import abs_power, descending, descending_scores
 from ltr.operators.permutation import (
     SoftPermutation,
     check_order,
@@ -112,8 +111,9 @@ class LazyPermutation(SoftPermutation):
         return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
 
     def _transposed_product(self, W: Tensor) -> Tensor:
+        # not P.mT W: its gradient by P would have the layout of P.mT and be copied
         given = [(W.mT, 2)]
-        return self._over_rows(lambda P, W: matmul(P.mT, W.mT), rows=given, summed=True)
+        return self._over_rows(lambda P, W: matmul(W, P).mT, rows=given, summed=True)
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
@@ -366,13 +366,10 @@ def ragged_ranks(
 class NeuralSortPermutation(
     LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "kept")
 ):
-    """The matrix of `NeuralSort`, which is never built for long lists.
+    """The matrix of `NeuralSort`, which is never stored for long lists.
 
-    Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward, to any
-    order. Tiles of rows are computed, used, and computed again for the derivatives. A row ends
-    where its elements are too small to change a sum. Only `log_dense` and `dense` build the matrix,
-    and products of short lists (`ltr.kernels.use`). A list with a score that is not finite gives
-    NaN.
+    Products, ranks, sorted values and `log_prob` cost O(n^2) time and O(n) memory, forward and
+    backward, to any order. A list with a score that is not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -387,15 +384,10 @@ class NeuralSortPermutation(
     tensor([2.7952, 1.0494, 2.1553])
     """
 
-    @property
-    def is_short(self) -> bool:
-        """Return whether lists of this shape use the matrix (`ltr.kernels.use`)."""
-        return prefers_dense("neuralsort", self.scores.shape)
-
     def row_numbers(self) -> Tensor:
         """Return m + 1 - 2 i for the rows i = 1, 2, ..., in float64."""
-        s = widened(self.scores)
-        return count(s, self.mask) + 1 - 2 * positions(s, self.rows)
+        s = self.scores
+        return widened(count(s, self.mask) + 1 - 2 * positions(s, self.rows))
 
     def item_numbers(self) -> list[Tensor]:
         """Return the scores and A_j, the sum over k of |s_j - s_k|, in float64.
@@ -403,14 +395,15 @@ class NeuralSortPermutation(
         The terms of a logit are n times as large as their differences; float64 keeps enough digits.
         """
         s = widened(self.scores)
-
-        def gaps(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
-            others, *masks = whole
-            found = (tiled[0].unsqueeze(-1) - others.unsqueeze(-2)).abs()
-            return [], [masked_fill(found, masks[0].unsqueeze(-2) if masks else None).sum(-1)]
-
-        whole = [s] if self.mask is None else [s, self.mask]
-        return [s, *over_tiles(Tiles(gaps, len(whole), 0, 1, s.shape[-1]), *whole, s, most=MOST)]
+        if prefers_dense("neuralsort", s.shape):
+            gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
+            mask = None if self.mask is None else self.mask.unsqueeze(-2)
+            return [s, masked_fill(gaps, mask).sum(-1)]
+        # sign(s_j - s_k) s_j summed over k, minus sign(s_j - s_k) s_k
+        points, one = s.detach(), s.new_ones(()).expand(s.shape)
+        lists = sort_lists(points, self.mask)
+        balance, others = kernel_sums(points, [one, s], [(0, sign()), (1, sign())], lists)
+        return [s, balance * s - others]
 
     def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
         """Return the logits (..., r, n) in float64."""
@@ -418,93 +411,3 @@ class NeuralSortPermutation(
         return torch.addcmul(
             sums.unsqueeze(-2) / -tau, rows.unsqueeze(-1), s.unsqueeze(-2), value=1 / tau
         )
-
-    def _product(self, V: Tensor) -> Tensor:
-        if self.is_short:
-            return super()._product(V)
-        V = take_along(V, self.hard_order().unsqueeze(-1), -2)
-        return self._spoil(self._softmax(V).matmul(V))
-
-    def _transposed_product(self, W: Tensor) -> Tensor:
-        if self.is_short:
-            return super()._transposed_product(W)
-        batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])
-        W = W.expand(*batch, *W.shape[-2:])
-        return self._spoil(to_items(self._softmax(W).transposed_matmul(W), self.hard_order()))
-
-    def log_prob(self, order: Tensor) -> Tensor:
-        """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
-
-        Rows after the real items give 0.
-
-        Raises:
-            ValueError: order is not int64 (..., rows).
-        """
-        check_order(order, self.rows)
-        if self.is_short:
-            return super().log_prob(order)
-        column = take_along(inverse(self.hard_order()), order, -1)
-        t, lengths = self._points()
-        at = take_along(t, column, -1)
-        logits = _gap_logits_at(t.detach(), column)
-        slack, position = _slack(t, lengths.unsqueeze(-1)), positions(t, self.rows)
-        linear = 2 * (column + 1 - position) * at - take_along(slack, column, -1)
-        linear = linear + slack[..., : self.rows]
-        logits = logits + (linear - linear.detach())
-        log_p = logits / self.temperature - self._softmax(None).log_sums()
-        if self.mask is not None:
-            log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
-        log_p = torch.where(self._broken(), torch.nan, log_p)
-        return masked_fill(log_p, self.row_mask())
-
-    def _points(self) -> tuple[Tensor, Tensor]:
-        # Return the scores in descending order and the number of real ones, (...). `_spoil` handles
-        # lists with a score that is not finite.
-        t = descending(self.scores, self.hard_order(), self.mask)
-        lengths = count(t, self.mask).long().squeeze(-1)
-        return torch.where(self._broken(), 0.0, t), lengths
-
-    def _softmax(self, columns: Tensor | None) -> RowSoftmax:
-        # the row softmax, with the batch axes and the dtype of its columns (..., rows or n, d)
-        t, lengths = self._points()
-        if columns is not None:
-            t = t.to(columns.dtype).expand(*columns.shape[:-2], t.shape[-1])
-            lengths = lengths.expand(columns.shape[:-2])
-        slack = _slack(t, lengths.unsqueeze(-1))
-        return RowSoftmax(t, slack, lengths, self.temperature, self.rows)
-
-    def _broken(self) -> Tensor:
-        return ~self.scores.isfinite().all(-1, keepdim=True)
-
-    def _spoil(self, Y: Tensor) -> Tensor:
-        return torch.where(self._broken().unsqueeze(-1), torch.nan, Y)
-
-
-def _slack(t: Tensor, m: Tensor) -> Tensor:
-    # Return A_j - (m + 1 - 2 j) t_j of descending t, with A_j = sum over k of |t_j - t_k|.
-    # NeuralSort's logit is (2 (j - i) t_j - this) / temperature. The slack is computed as the sum
-    # over k of sign(t_j - t_k) (t_j - t_k). Without ties its derivative by t_j is 0, so nothing
-    # cancels in gradients. With ties it has the formula's derivative, with sign(0) = 0.
-    if not t.shape[-1]:
-        return t
-    lists = SortedLists(None, torch.zeros_like(m), m)
-    one = t.new_ones(()).expand(t.shape)
-    points, outputs = t.detach(), [(0, sign())]
-    (balance,) = kernel_sums(points, [one], outputs, lists)
-    balance = balance - (m + 1 - 2 * positions(t))
-    return balance * t - kernel_sums(points, [t], outputs, lists)[0]
-
-
-def _gap_logits_at(t: Tensor, column: Tensor) -> Tensor:
-    # For descending t the logit of column j in row i, relative to column i, is minus the sum of
-    # (2 |l - i| + 1) (t_l - t_(l+1)) over the gaps l between them, counted from i outwards. Here
-    # it is for one column of each row, (..., rows), by prefix sums.
-    gaps = widened(t[..., :-1] - t[..., 1:])
-    position = torch.arange(t.shape[-1], device=t.device)
-    zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
-    one = torch.nn.functional.pad((gaps * position[:-1]).cumsum(-1), (1, 0))
-    rows = column.shape[-1]
-    slope = 2 * position[:rows] - 1
-    far = 2 * (take_along(one, column, -1) - one[..., :rows])
-    far = far - slope * (take_along(zero, column, -1) - zero[..., :rows])
-    return -far.clamp(min=0).to(t.dtype)

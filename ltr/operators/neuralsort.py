@@ -30,10 +30,8 @@ class NeuralSort(TemperatureRank, SortOperator):
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
             gradient). Default: 1.
 
-    Cost: one sort, then O(n w) time for rows of w elements, and O(n) memory, forward and backward.
-    A row ends where the other elements are below rounding: after about 9 sqrt(tau / a) elements in
-    float32, if neighbors are a apart. A list of nearly tied scores takes O(n^2) time, and one of
-    equal scores O(n). Short lists use the n x n matrix (`ltr.kernels.use`).
+    Cost: O(n^2) time and O(n) memory, forward and backward: of a matrix with more than 2^22 entries
+    some rows are computed at a time (not under `torch.compile`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).

@@ -183,7 +183,7 @@ class SoftPermutation:
 
     def _transposed_product(self, W: Tensor) -> Tensor:
         # P^T W of columns W (..., rows, d) in the dtype of the scores, 0 past the real rows
-        return matmul(self.dense().mT, W)
+        return matmul(W.mT, self.dense()).mT  # so that its gradient has the layout of the matrix
 
     def _typed(self, columns: Tensor, real: Tensor | None) -> Tensor:
         columns = columns.to(self.scores.dtype)
@@ -272,8 +272,11 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b in the dtype of a, even under autocast."""
     b = b.to(a.dtype)
-    if b.shape[-1] == 1:  # of one column torch.matmul is slower, by up to twice for short lists
+    # For one column or one row torch.matmul is slower, by up to twice for short lists.
+    if b.shape[-1] == 1:
         return (a * b.mT).sum(-1, keepdim=True)
+    if a.shape[-2] == 1:
+        return (a.mT * b).sum(-2, keepdim=True)
     with full_precision(a):
         return torch.matmul(a, b)
 

@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ltr.kernels.choice import prefers_dense
-from ltr.operators import sinkhorn_strips as strips
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.pairwise import item_weights
-from ltr.operators.sinkhorn_permutation import LongSinkhornPermutation, SinkhornPermutation
-from ltr.operators.sinkhorn_strips import Line, Transport, log_kernel
+from ltr.operators.pairwise import abs_power, item_weights
+from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
-from ltr.operators.tiles import MOST
 from ltr.shapes import (
     check_levels,
     check_lists,
@@ -28,6 +24,25 @@ from ltr.shapes import (
     upcast,
     widened,
 )
+
+MOST_MILESTONES = 2000
+"""The most milestones. A Newton step of n items takes O(milestones^2 n) time."""
+
+
+class Transport(NamedTuple):
+    """The transport of items' mass to milestones, in float64.
+
+    Args:
+        row_points: (..., rows), descending: the milestones on the line.
+        points: (..., n): the items on the line.
+        a: (..., n) item weights, summing to 1; 0 deletes an item.
+        b: (..., rows) row weights, summing to 1; 0 deletes a row.
+    """
+
+    row_points: Tensor
+    points: Tensor
+    a: Tensor
+    b: Tensor
 
 
 def numbers(name: str, values: Sequence[float]) -> Tensor:
@@ -162,16 +177,17 @@ class SinkhornSort(SortOperator):
             the cost of two products for any solver; third derivatives are wrong. "unrolled" gives
             any derivative, through the given number of `iterations`, which stay in memory.
 
-    Cost: with R milestones up to some hundred, O(n R) memory and O(R^2 (n + R)) time per Newton
-    step; 10 to 50 steps suffice for any epsilon from 100 to 1e-6. With more, on the CPU, O(n + R)
-    memory and about 30 times O(n R) time, forward and backward, unless epsilon is tiny or the cost
-    is a function (docs/operators/sinkhorn.md). A Sinkhorn iteration is O(n R), but the number
-    needed grows like 1 / epsilon: after 100 iterations at epsilon = 0.001 column sums still have an
-    error of 2 %. Row sums are always exact, because the last half-step is by rows. The arithmetic
-    is in float64, and the solver waits for the device after each Newton step.
+    Cost: with R milestones, O(n R) memory and O(R^2 (n + R)) time per Newton step; 10 to 50 steps
+    suffice for any epsilon from 100 to 1e-6. A list may have at most 2,000 milestones; a longer
+    list needs `milestones`, and then time and memory are linear in n. A Sinkhorn iteration is
+    O(n R), but the number needed grows like 1 / epsilon: after 100 iterations at epsilon = 0.001
+    column sums still have an error of 2 %. Row sums are always exact, because the last half-step is
+    by rows. The arithmetic is in float64, and the solver waits for the device after each Newton
+    step.
 
     Raises:
-        ValueError: an argument is invalid; the message names it and its value.
+        ValueError: an argument is invalid, or there are more than 2,000 milestones; the message
+            names the argument and its value.
 
     Reference: Cuturi, Teboul and Vert, "Differentiable Ranks and Sorting using Optimal
     Transport", NeurIPS 2019, equation 5 and algorithm 2. In the paper rank 1 is the lowest score;
@@ -376,37 +392,21 @@ class SinkhornSort(SortOperator):
             log_p = torch.where(broken, torch.nan, log_p)
         else:
             a, t = self._problem(scores, mask, weights, b, row_points)
-            settings: dict[str, Any] = {
-                "iterations": self.iterations,
-                "threshold": self.threshold,
-                "implicit": self.gradient == "implicit",
-            }
-            if not callable(self.cost) and self._takes_strips(self.cost, b.shape[-1], scores):
-                line = Line(self.cost, self.epsilon)
-                rows = strips.row_potentials(t, line, **settings)
-                items = strips.item_potentials(t, line, rows)
-                return LongSinkhornPermutation(
-                    items, t.row_points, t.points, scores, mask, order, a, b, b.shape[-1], *line
-                )
             kernel = self._log_kernel(t, scores.dtype)
-            rows = row_potentials(kernel, t.a, t.b, **settings)
+            rows = row_potentials(
+                kernel,
+                t.a,
+                t.b,
+                iterations=self.iterations,
+                threshold=self.threshold,
+                implicit=self.gradient == "implicit",
+            )
             items = item_potentials(rows, kernel, t.a)
             log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
             log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
         return SinkhornPermutation(
             log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
         )
-
-    def _takes_strips(self, power: float, rows: int, scores: Tensor) -> bool:
-        # if that takes less time, or an array more than `MOST` entries; on the CPU alone
-        if torch.compiler.is_compiling() or not scores.is_cpu:
-            return False
-        entries = rows * scores.shape[-1]
-        if entries > MOST:
-            return not prefers_dense("sinkhorn", [entries])
-        # a kernel as narrow as the gaps between rows would need many iterations
-        narrow = rows * self.epsilon ** (1 / power) <= 2
-        return not prefers_dense("sinkhorn", [0 if narrow else rows])
 
     def _problem(
         self,
@@ -420,6 +420,11 @@ class SinkhornSort(SortOperator):
 
         The problem is in float64, because dividing costs by epsilon magnifies rounding.
         """
+        if b.shape[-1] > MOST_MILESTONES:
+            raise ValueError(
+                f"milestones must be at most {MOST_MILESTONES}, got {b.shape[-1]};"
+                " by default each item has one"
+            )
         a = item_weights(scores, mask, weights)
         gone = count(scores, mask) == 0  # a list without a real item is solved, then masked
         a_share, b_share = (torch.where(gone, 1.0, widened(w)) for w in (a, b))
@@ -431,10 +436,10 @@ class SinkhornSort(SortOperator):
 
     def _log_kernel(self, t: Transport, dtype: torch.dtype) -> Tensor:
         """Return minus the cost over epsilon, (..., rows, n)."""
-        if not callable(self.cost):
-            return log_kernel(t.row_points, t.points, Line(self.cost, self.epsilon))
-        # in the scores' dtype, which a module's parameters share
         difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
+        if not callable(self.cost):
+            return abs_power(difference, self.cost).mul(-1 / self.epsilon)
+        # in the scores' dtype, which a module's parameters share
         return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:

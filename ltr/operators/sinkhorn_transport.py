@@ -109,7 +109,7 @@ def solve_rows(
         start = torch.where(b == 0, -torch.inf, 0.0).to(b.dtype)
         rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
     else:
-        rows = newton(log_kernel, a, b, log_b, threshold)
+        rows = _newton(log_kernel, a, b, log_b, threshold)
     inverse = _inverse(log_kernel, a, b, rows)  # LAPACK's columns first
     # compiled code relies on the strides that the fake kernel below declares
     return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
@@ -132,7 +132,7 @@ def _over_batches(info, in_dims, *arguments):
 solve_rows.register_vmap(_over_batches)
 
 
-def newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: float) -> Tensor:
+def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: float) -> Tensor:
     """Return the row potentials (..., rows) by Newton's method; the arguments are float64."""
     dead = ((a == 0).unsqueeze(-2) | (b == 0).unsqueeze(-1)).flatten(-2)
     logits = log_kernel.flatten(-2)
@@ -183,16 +183,12 @@ def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tup
 
 
 def _scaled_hessian(shares: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    return scaled_laplacian((shares * a.unsqueeze(-2)) @ shares.mT, b)
-
-
-def scaled_laplacian(links: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Hessian of the dual, with `scale` on both sides so that its diagonal is about 1.
 
-    It is the Laplacian of a graph with the given links (..., rows, rows), so its diagonal is a sum
-    of other elements, without subtraction. Its null space (constants, and rows of weight 0) is
-    filled.
+    It is the Laplacian of a graph, so its diagonal is a sum of other elements, without subtraction.
+    Its null space (constants, and rows of weight 0) is filled.
     """
+    links = (shares * a.unsqueeze(-2)) @ shares.mT
     dead = b == 0
     scale = torch.where(dead, 0.0, torch.where(dead, 1.0, b).rsqrt())
     links = links - torch.diag_embed(links.diagonal(dim1=-2, dim2=-1))

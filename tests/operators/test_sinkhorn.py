@@ -519,3 +519,19 @@ def test_bad_calls():
         SinkhornSort().quantiles([0.5, 1.5], draw(3))
     with pytest.raises(ValueError, match="weights must"):
         SinkhornSort()(draw(3), None, torch.ones(2))
+
+
+def test_a_long_list_needs_few_milestones():
+    scores = draw(2001)
+    for call in (
+        SinkhornSort(),
+        SinkhornSort(cost=torch.square),
+        SinkhornSort(milestones=2001),
+        lambda x: SinkhornSort().normalize(x[:3], x),
+    ):
+        with pytest.raises(ValueError, match="milestones must be at most 2000, got 2001"):
+            call(scores)
+    ranks = SinkhornSort(1e-5, milestones=3)(scores)
+    counts = torch.bincount((ranks * 3 / 2001).round().long(), minlength=4)
+    assert counts.tolist() == [0, 667, 667, 667]
+    assert SinkhornSort(0)(scores).equal(hard_ranks(scores))

@@ -156,7 +156,6 @@ def test_non_finite_numbers_make_only_their_list_nan(operator, bad):
     torch.testing.assert_close(ranks[::2], clean[::2])
     (found,) = torch.autograd.grad((ranks[::2] * draw(2, 300, seed=1)).sum(), spoiled)
     torch.testing.assert_close(found[::2], expected[::2])
-    assert (found[1] == 0).all() or not isinstance(operator, NeuralSort)
 
 
 def test_float32_keeps_its_digits():

@@ -1,8 +1,7 @@
 """Plain PyTorch, for any device; tests compare numba's code with it."""
 
 from ltr.kernels.interface import Implementation
-from ltr.kernels.reference.rows import row_log_sums, row_products, row_vjp
 from ltr.kernels.reference.sums import kernel_sums
 
-REFERENCE = Implementation("reference", kernel_sums, row_products, row_log_sums, row_vjp)
+REFERENCE = Implementation("reference", kernel_sums)
 """Plain PyTorch."""
