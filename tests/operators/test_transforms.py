@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from operator_table import OPERATORS, SOFT_OPERATORS, SORT_OPERATORS, draw, over
-from torch.func import grad, jvp, vmap
+from torch.func import grad, vmap
 
 from ltr.operators import SoftSort, Stochastic, soft_median, soft_rank, soft_topk, sort_with
 
@@ -69,21 +69,6 @@ def check_vmap(operator):
         x = scores.requires_grad_()
         whole = torch.autograd.grad((operator(x) * cotangent).sum(), x)[0]
         torch.testing.assert_close(each, whole)
-
-
-def check_jvp(operator):
-    scores, tangent, cotangent = draw(3, 4), draw(3, 4, seed=1), draw(3, 4, seed=2)
-    for mask in [None, MASK]:
-        seed = Reset(operator)
-        value, forward = jvp(lambda x: seed.reseed()(x, mask), (scores,), (tangent,))  # noqa: B023
-        x = scores.clone().requires_grad_()
-        ranks = seed.reseed()(x, mask)
-        torch.testing.assert_close(value, ranks.detach())
-        if not is_soft(operator):
-            assert (forward == 0).all()
-        else:
-            backward = torch.autograd.grad((ranks * cotangent).sum(), x)[0]
-            torch.testing.assert_close((forward * cotangent).sum(), (backward * tangent).sum())
 
 
 def check_double_backward(operator):
@@ -162,7 +147,6 @@ def check_export(operator):
 
 CHECKS = {
     "vmap": check_vmap,
-    "jvp": check_jvp,
     "double backward": check_double_backward,
     "compile": check_compile,
     "compile, several n": check_lengths,
@@ -243,5 +227,3 @@ def test_functions_under_transforms():
     torch.testing.assert_close(compiled(x, MASK), expected)
     torch.testing.assert_close(vmap(soft_median)(x), soft_median(x))
     torch.testing.assert_close(vmap(soft_rank, in_dims=1)(x), soft_rank(x.mT))
-    _, tangent = jvp(soft_median, (x,), (torch.ones_like(x),))
-    torch.testing.assert_close(tangent, torch.ones(3, dtype=torch.float64))
