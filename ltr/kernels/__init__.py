@@ -27,9 +27,9 @@ the sums on the CPU use numba's code.
 
 **Derivatives.** Autograd does not trace these functions. The gradient of a kernel sum is another
 kernel sum: by v_j it is the sum with k(-x), and by t_i it is a sum with k', both on the same
-exponentials. So a function states its gradients and its tangents as calls of itself. Such a
-statement is a `Rule` (`autodiff.py`), and derivatives of every order follow from it. The pairs
-return loss and gradients at once. Their second derivatives come from the plain definition.
+exponentials. So a function states its gradients as calls of itself. Such a statement is a `Rule`
+(`autodiff.py`), and derivatives of every order follow from it, in reverse mode. The pairs return
+loss and gradients at once. Their second derivatives come from the plain definition.
 
 **Reading order.** `autodiff.py` (a rule), `kernel.py` (a kernel), `lists.py` and `sorting.py`
 (lists in order), `sums.py` to the end of `kernel_sums`, and `reference/sums.py`. That is the

@@ -1,9 +1,9 @@
-"""Derivatives of every kind for functions that autograd cannot trace: a rule for each.
+"""Derivatives in reverse mode for functions that autograd cannot trace: a rule for each.
 
 Autograd registered on a custom op breaks `vmap(grad)`, and `jvp` of it is silently zero. So the ops
-of this package have no derivatives of their own. A `Rule` computes the values of a function, its
-gradients and its tangents; `differentiable` applies it. No other file of the kernels and losses has
-an `autograd.Function`.
+of this package have no derivatives of their own. A `Rule` computes the values of a function and its
+gradients; `differentiable` applies it. No other file of the kernels and losses has an
+`autograd.Function`.
 """
 
 import inspect
@@ -14,6 +14,12 @@ import torch
 from torch import Tensor
 
 Maybe = Tensor | None
+
+FORWARD_MODE = (
+    "forward-mode derivatives are not supported here: use reverse mode, "
+    "such as torch.func.grad, vjp or jacrev instead of jvp, jacfwd or hessian"
+)
+"""The error of `torch.func.jvp`."""
 
 
 class Rule:
@@ -44,13 +50,14 @@ class Rule:
         """
         raise NotImplementedError
 
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        """Return the tangent of each output, given the tangent of each tensor (None for 0)."""
-        raise NotImplementedError
-
 
 def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
-    """Return the values of the rule, with derivatives of any order and a rule for `vmap`.
+    """Return the values of the rule, with gradients of any order and a rule for `vmap`.
+
+    Forward mode is refused.
+
+    Raises:
+        RuntimeError: `torch.func.jvp`, `jacfwd` or `hessian`, or another use of forward mode.
 
     >>> class Cube(Rule):
     ...     def values(self, x):
@@ -96,7 +103,6 @@ class _Compiled(torch.autograd.Function):
         saved = *tensors, *[output[k] for k in rule.kept]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
         if rule.constant:
             ctx.mark_non_differentiable(*[output[k] for k in rule.constant])
 
@@ -109,11 +115,11 @@ class _Compiled(torch.autograd.Function):
 
 
 class _Function(_Compiled):
-    """A rule with forward mode, and with its batch rule."""
+    """A rule that refuses forward mode, with its batch rule."""
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Maybe, ...]:
-        return tuple(ctx.rule.tangents(tangents[1:], *ctx.saved_tensors))
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(FORWARD_MODE)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:

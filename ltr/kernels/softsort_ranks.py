@@ -80,19 +80,6 @@ class _Ranks(Rule):
         slopes = torch.ops.ltr.softsort_slopes(scores, mask, order, sums, h, self.temperature)
         return slopes, None, None
 
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        scores, mask, _, _, order = saved
-        lists, u, c, one = _parts(scores, mask, order, self.temperature)
-        change, k = tangents[0], laplace()
-        assert change is not None
-        slope = k.derivative
-        outputs = [(0, slope), (1, slope), (2, slope), (3, slope)]
-        columns = [one, change, u, change * u]
-        a, b, e, f = inner_sums(scores, columns, outputs, lists, self.temperature)
-        of_u = -u * (change * a - b) / c
-        (g,) = inner_sums(scores, [of_u], [(0, k)], lists, self.temperature)
-        return change * e - f + g, None, None
-
 
 def _parts(
     scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float

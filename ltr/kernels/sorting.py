@@ -68,11 +68,6 @@ class _FallingValues(Rule):
         assert g is not None
         return (torch.zeros_like(g).scatter(-1, order, g),)
 
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = tangents[0]
-        assert change is not None
-        return (change.gather(-1, descending_order(saved[0])),)
-
 
 def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Sort on the CPU, as `descending_order`: few numbers by torch, others by numpy."""

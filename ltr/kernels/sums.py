@@ -157,29 +157,6 @@ class _KernelSums(Rule):
                     of_columns[column] = part if total is None else total + part
         return [of_scores, None, None, None, *of_columns]
 
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        x, order, starts, lengths, *columns = saved
-        by_scores, _, _, _, *by_column = tangents
-        sources, wanted, parts = list(columns), [], []
-        for column, kernel in self.outputs:
-            if by_scores is not None:
-                sources.append(columns[column] * by_scores)
-                wanted += [(column, kernel.derivative), (len(sources) - 1, kernel.derivative)]
-            more = by_column[column]
-            if more is not None:
-                sources.append(more)
-                wanted.append((len(sources) - 1, kernel))
-        lists = SortedLists(order, starts, lengths)
-        found = iter(inner_sums(x, sources, wanted, lists, self.temperature) if wanted else ())
-        for column, _ in self.outputs:
-            part = torch.zeros_like(x)
-            if by_scores is not None:
-                part = part + by_scores * next(found) - next(found)
-            if by_column[column] is not None:
-                part = part + next(found)
-            parts.append(part)
-        return tuple(parts)
-
 
 def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
     """Return scale, nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
@@ -218,25 +195,3 @@ def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
 
 
 torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)
-
-
-# torch.autograd.grad(is_grads_batched=True) and functional.jacobian(vectorize=True): torch loops
-# over an op then, but not over one that takes a list. So this one takes and returns one tensor.
-torch.library.define(
-    "ltr::stacked_kernel_sums",
-    "(Tensor scores, Tensor? order, Tensor starts, Tensor lengths, Tensor columns, float scale,"
-    " float[] nodes, float[] rows, int[] sources) -> Tensor",
-)
-
-
-@torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd")
-def _stacked(scores: Tensor, *arguments: Any) -> Tensor:
-    order, starts, lengths, columns, *numbers = arguments
-    return torch.stack(_bare(scores, order, starts, lengths, list(columns), *numbers))
-
-
-@torch.library.impl("ltr::kernel_sums", "Batched")
-def _batched(scores: Tensor, *arguments: Any) -> list[Tensor]:
-    order, starts, lengths, columns, *numbers = arguments
-    given = order, starts, lengths, torch.stack(columns), *numbers
-    return list(torch.ops.ltr.stacked_kernel_sums(scores, *given).unbind())

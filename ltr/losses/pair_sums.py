@@ -31,7 +31,7 @@ def pair_sums(
     list has few grades. Otherwise the time is O(n^2), for half of the n x n pairs. Memory is O(n)
     for each list plus one tile, in the backward too. Under `torch.compile` it calls `all_pairs`.
     """
-    # `torch.compile` takes no Function with a jvp, and fuses all pairs into a few kernels
+    # `torch.compile` fuses all pairs into a few kernels
     if torch.compiler.is_compiling():
         weights = None if weights is None else weights.detach()
         return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
@@ -117,13 +117,6 @@ class _PairSums(Rule):
         if torch.is_grad_enabled():  # for second derivatives
             gradient = _plain_slopes(self.cost, self.pair_weights, *lists)
         return g.unsqueeze(-1) * gradient, None, None, None
-
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        *lists, _ = saved
-        change = tangents[0]
-        assert change is not None
-        slopes = _plain_slopes(self.cost, self.pair_weights, *lists)
-        return (slopes * change).sum(-1), None, None
 
 
 def _plain_slopes(

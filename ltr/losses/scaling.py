@@ -88,29 +88,6 @@ def adjoint(
     return torch.cat(left[::-1], -2), torch.cat(right[::-1], -2)
 
 
-def potential_tangents(matrix: Tensor, direction: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Return the derivatives of `potentials` in a `direction` (..., n, n).
-
-    The result is (..., iterations, n) for rows and for columns. Each iteration is computed together
-    with its derivative, in O(n^2), by differentiable operations.
-
-    >>> of_us, of_vs = potential_tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
-    >>> of_vs  # of v = 1 / K
-    tensor([[-0.0625]])
-    """
-    u = torch.ones_like(matrix.mT[..., :1, :])
-    of_u = torch.zeros_like(u)
-    of_us, of_vs = [], []
-    for _ in range(iterations):
-        v = _inverse(torch.matmul(u, matrix))
-        of_v = -v.square() * (torch.matmul(of_u, matrix) + torch.matmul(u, direction))
-        u = _inverse(torch.matmul(v, matrix.mT))
-        of_u = -u.square() * (torch.matmul(of_v, matrix.mT) + torch.matmul(v, direction.mT))
-        of_us.append(of_u)
-        of_vs.append(of_v)
-    return torch.cat(of_us, -2), torch.cat(of_vs, -2)
-
-
 def _inverse(sums: Tensor) -> Tensor:
     none = sums == 0
     return torch.where(none, 0.0, 1 / sums.clamp(min=torch.finfo(sums.dtype).tiny))
@@ -146,11 +123,6 @@ class _Potentials(Rule):
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return (torch.matmul(rows.mT, columns),)
-
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = tangents[0]
-        assert change is not None
-        return potential_tangents(saved[0], change, self.iterations)
 
 
 torch.library.define(

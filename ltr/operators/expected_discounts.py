@@ -306,24 +306,6 @@ def _add_gradient(
     return total
 
 
-def _tangent(
-    t: Tensor, scores: Tensor, mask: Tensor | None, order: Tensor | None, plan: Plan
-) -> Tensor:
-    total = torch.zeros_like(scores)
-    for copies in _copies(scores, mask, order, plan):
-        moves = torch.cat([t] * (1 + len(copies.noise)), -1)
-        columns = [copies.column, copies.column * moves]
-        for powers in copies.groups(plan):
-            kernels = [power.kernel for power in powers]
-            outputs = [o for k in kernels for o in ((0, k), (0, k.derivative), (1, k.derivative))]
-            found = inner_sums(copies.points, columns, outputs, copies.lists, plan.temperature)
-            for m, power in enumerate(powers):
-                logs, own, others = found[3 * m : 3 * m + 3]
-                part = copies.spread(copies.targets(power, logs)) * (moves * own - others)
-                total = total + copies.fold(part)
-    return total
-
-
 def _add(total: Tensor | None, more: Tensor, factor: float = 1.0) -> Tensor:
     # the first product depends on every input that vmap may batch: it can be added to in place
     return more if total is None else total.add_(more, alpha=factor)
@@ -345,9 +327,3 @@ class _Means(Rule):
         assert gradient is not None
         scores, mask, order = saved
         return _gradient(gradient, scores, mask, order, self.plan), None, None
-
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = tangents[0]
-        assert change is not None
-        scores, mask, order = saved
-        return (_tangent(change, scores, mask, order, self.plan),)

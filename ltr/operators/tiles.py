@@ -2,8 +2,8 @@
 
 A `Tiles` function takes some tensors as a whole and others tile by tile. Its results are summed
 over the tiles, or concatenated. The derivatives compute each tile again, and are `Tiles` functions
-themselves. So the memory is that of a tile and of the results: forward, backward, forward mode and
-their combinations. `by_lists` takes some lists at a time; matrices take some of their rows.
+themselves. So the memory is that of a tile and of the results, in the forward and in backwards of
+any order. `by_lists` takes some lists at a time; matrices take some of their rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -154,18 +154,6 @@ class _OverTiles(Rule):
             found[i] = grad
         return found
 
-    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        task, tensors = self.task, saved[: len(tangents)]
-        known = {i: x for i, x in enumerate(tangents) if x is not None}
-        whole, tiled = tensors[: task.whole], tensors[task.whole :]
-        inputs = [
-            *whole,
-            *(x for i, x in known.items() if i < task.whole),
-            *tiled,
-            *(x for i, x in known.items() if i >= task.whole),
-        ]
-        return over_tiles(_pushforward(task, len(tiled), [*known]), *inputs)
-
 
 def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
     # the function of the tensors and of the results' gradients that has the wanted gradients
@@ -182,25 +170,6 @@ def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
 
     inside = sum(i < task.whole for i in wanted)
     return Tiles(part, task.whole + task.sums, inside, len(wanted) - inside, task.length)
-
-
-def _pushforward(task: Tiles, tiled_count: int, varied: list[int]) -> Tiles:
-    # the function of the tensors and of some tangents that has the results' tangents
-
-    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
-        inputs = [*whole[: task.whole], *tiled[:tiled_count]]
-
-        def results(*chosen: Tensor) -> tuple[Tensor, ...]:
-            return _flat(task, inputs, varied, chosen)
-
-        # the gradient's gradient is the tangent; torch.func.jvp does not nest in forward mode
-        values, pull = torch.func.vjp(results, *[inputs[i] for i in varied])  # pyright: ignore
-        _, push = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))  # pyright: ignore
-        (found,) = push((*whole[task.whole :], *tiled[tiled_count:]))
-        return found[: task.sums], found[task.sums :]
-
-    inside = sum(i < task.whole for i in varied)
-    return Tiles(part, task.whole + inside, task.sums, task.joined, task.length)
 
 
 def _flat(

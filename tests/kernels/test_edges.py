@@ -255,30 +255,6 @@ def test_autocast_leaves_ranks_alone(make):
     assert slopes.equal(gradient)
 
 
-@both
-@operators
-@pytest.mark.parametrize("form", ["dense", "sums"])
-def test_batched_gradients(make, form):
-    # torch.autograd's own vmap, older than torch.func: a whole Jacobian in one backward
-    operator, scores = make(0.4), draw(6)
-    with use_form(form):
-        check_batched(operator, scores)
-
-
-def check_batched(operator, scores):
-    expected = torch.autograd.functional.jacobian(operator, scores)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")
-        for strategy in ("reverse-mode", "forward-mode"):
-            found = torch.autograd.functional.jacobian(
-                operator, scores, vectorize=True, strategy=strategy
-            )
-            torch.testing.assert_close(found, expected)
-        x = scores.clone().requires_grad_()
-        (rows,) = torch.autograd.grad(operator(x), x, torch.eye(6).double(), is_grads_batched=True)
-    torch.testing.assert_close(rows, expected)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.floats(-1e4, 1e4, width=16), max_size=12), max_size=6),
@@ -316,17 +292,6 @@ def test_items_in_no_list_between_two_lists():
             alone = kernel_sums(part, [v[start : start + n]], [(0, kernel)], sort_lists(part))[0]
             torch.testing.assert_close(y[start : start + n], alone)
         assert (y[[0, 1, *range(12, 20), 27, 28, 29]] == 0).all()
-
-
-def test_a_tangent_of_an_unused_column():
-    scores, v = draw(5), draw(5, seed=1)
-    lists, kernel = sort_lists(scores), laplace()
-
-    def first(unused):
-        return kernel_sums(scores, [v, unused], [(0, kernel)], lists)[0]
-
-    _, tangent = torch.func.jvp(first, (v,), (v,))
-    assert (tangent == 0).all()
 
 
 def test_a_dispatch_mode_sees_the_op():

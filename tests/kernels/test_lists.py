@@ -106,11 +106,10 @@ def test_lengths_that_do_not_fit(scores, lengths, words):
 def test_falling_values_have_the_derivatives_of_a_sort():
     values = torch.randn(3, 5, dtype=torch.float64)
     leaf = values.clone().requires_grad_()
-    assert torch.autograd.gradcheck(falling_values, (leaf,), check_forward_ad=True)
+    assert torch.autograd.gradcheck(falling_values, (leaf,))
     assert torch.autograd.gradgradcheck(falling_values, (leaf,))
     expected = values.sort(-1, descending=True).values
     assert torch.vmap(falling_values)(values).equal(expected)
-    assert torch.func.jvp(falling_values, (values,), (torch.ones_like(values),))[0].equal(expected)
     assert falling_values(torch.tensor([1, 3, 2])).equal(torch.tensor([3, 2, 1]))
 
 

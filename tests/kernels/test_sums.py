@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairwise import covering, named
 from torch.autograd import gradcheck, gradgradcheck
-from torch.func import grad, jvp, vmap
+from torch.func import grad, vmap
 from torch.library import opcheck
 
 from ltr.kernels.choice import computed_by
@@ -194,7 +194,7 @@ def test_derivatives(implementation, name):
         with computed_by(implementation):
             return kernel_sums(scores, [v, fixed], outputs, lists, 0.7)
 
-    assert gradcheck(both_sides, (scores, v), check_forward_ad=True, atol=1e-7)
+    assert gradcheck(both_sides, (scores, v), atol=1e-7)
     assert gradgradcheck(both_sides, (scores, v), atol=1e-6)
 
 
@@ -237,10 +237,6 @@ def test_transforms(implementation):
     each = vmap(grad(lambda s, v: f(s, v).square().sum()))(scores, v)
     whole = grad(lambda s: f(s, v).square().sum())(scores)
     torch.testing.assert_close(each, whole)
-    value, tangent = jvp(lambda s: f(s, v), (scores,), (v,))
-    h = 1e-6
-    torch.testing.assert_close(tangent, (f(scores + h * v, v) - f(scores - h * v, v)) / (2 * h))
-    torch.testing.assert_close(value, f(scores, v))
 
 
 def test_the_bare_ops():

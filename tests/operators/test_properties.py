@@ -29,7 +29,7 @@ from operator_table import (
     soft,
 )
 from pairwise import covering, named
-from torch.func import jvp, vmap
+from torch.func import vmap
 
 from ltr.gains import log2_discount
 from ltr.operators import HardRank, SigmoidRank, SoftSort, SortOperator
@@ -188,13 +188,9 @@ def test_derivatives(operator, masked):
 
 
 @soft
-def test_vmap_and_jvp(operator):
-    scores, tangent = draw(3, 5), draw(3, 5, seed=8)
+def test_vmap(operator):
+    scores = draw(3, 5)
     torch.testing.assert_close(vmap(operator)(scores), operator(scores))
-    value, forward = jvp(operator, (scores,), (tangent,))
-    jacobian = torch.autograd.functional.jacobian(lambda x: operator(x).sum(0), scores)
-    torch.testing.assert_close(forward.sum(0), (jacobian * tangent).sum((1, 2)))
-    torch.testing.assert_close(value, operator(scores))
 
 
 @over(OPERATORS, but=AVERAGES_OVER_RANKS)

@@ -209,7 +209,7 @@ compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:Depre
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_torch_func(operator):
-    scores, v, w = draw(3, 5), draw(5, seed=1), draw(5, seed=2)
+    scores, w = draw(3, 5), draw(5, seed=2)
     torch.testing.assert_close(torch.func.vmap(operator)(scores), operator(scores))
     torch.testing.assert_close(torch.func.vmap(operator)(scores, MASK), operator(scores, MASK))
 
@@ -219,10 +219,8 @@ def test_torch_func(operator):
     each = torch.func.vmap(torch.func.grad(f))(scores)
     x = scores.clone().requires_grad_()
     torch.testing.assert_close(each, torch.autograd.grad((operator(x) * w).sum(), x)[0])
-    _, forward = torch.func.jvp(f, (scores[0],), (v,))
-    torch.testing.assert_close(forward, (each[0] * v).sum())
-    hessian = torch.func.hessian(f)(scores[0])
-    torch.testing.assert_close(hessian, torch.func.jacrev(torch.func.jacrev(f))(scores[0]))
+    hessian = torch.func.jacrev(torch.func.jacrev(f))(scores[0])
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(f, scores[0]))
     torch.testing.assert_close(hessian, hessian.mT)
 
 
