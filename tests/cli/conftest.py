@@ -125,7 +125,7 @@ def letor_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as MQ2008's, with two folds."""
     root = tmp_path_factory.mktemp("letor")
     for fold in (1, 2):
-        for number, (name, lists) in enumerate({"train": 160, "vali": 8, "test": 8}.items()):
+        for number, (name, lists) in enumerate({"train": 40, "vali": 8, "test": 8}.items()):
             write_letor(root / f"Fold{fold}" / f"{name}.txt", lists, seed=10 * fold + number)
     return root
 

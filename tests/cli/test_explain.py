@@ -23,6 +23,7 @@ import pytest
 import torch
 
 TINY = ("--config", "tiny.yaml")
+LETOR = (*TINY, "--data", "LetorDataModule", "--data.root")
 
 COMMAND_LINE = {
     1: [
@@ -32,17 +33,14 @@ COMMAND_LINE = {
             ["--model.loss.operator.temperatur: ", "--model.loss.operator.temperature?"],
         ),
         (["--model.loss.temperature=3"], ["did you mean --model.loss.operator.temperature?"]),
-        (["--model.metrics.ndcg_10.topk", "5"], ["did you mean --model.metrics.ndcg_10.top_k?"]),
         (
             ["--model.optimizer", "SGD", "--model.optimizer.lrr", "0.1"],
             ["did you mean --model.optimizer.lr?"],
         ),
-        (["--data.fld", "3"], ["--data.fld: "]),
         (["--data.listsize", "3"], ["did you mean --data.list_size?"]),
         (["--trainer.max_epoch", "3"], ["did you mean --trainer.max_epochs?"]),
         (["--trainr.max_epochs", "3"], ["did you mean --trainer.max_epochs?"]),
         (["--max_epochs", "3"], ["--max_epochs", "did you mean --trainer.max_epochs?"]),
-        (["--early_stopping.patient", "3"], ["did you mean --early_stopping.patience?"]),
         (["--checkpoint", "x"], ["--best_checkpoint", "--last_checkpoint"]),
         (
             ["--data", "recipes.images.ImageDataModule", "--data.normalise", "true"],
@@ -52,12 +50,10 @@ COMMAND_LINE = {
     2: [
         (["stray"], ["stray"]),
         (["--trainer.max_epochs"], ["--trainer.max_epochs: "]),
-        (["--data.seed", "--seed_everything", "3"], ["--data.seed: "]),
         (["--seed_everything", "3", "--data.seed"], ["--data.seed: "]),
     ],
     3: [
         (["--model", "Rankr"], ["--model: ", "Rankr", "did you mean ltr.modules.Ranker?"]),
-        (["--data", "Letor"], ["--data: ", "did you mean ltr.datasets.LetorDataModule?"]),
         (["--model.loss", "SoftNCDG"], ["--model.loss: ", "did you mean ltr.losses.SoftNDCG?"]),
         (["--model.loss.operator", "ltr.operators.SoftSor"], ["did you mean 'SoftSort'?"]),
         (["--model.loss", "ltr.losses.ListNET"], ["'ListNET'", "did you mean 'ListNet'?"]),
@@ -87,16 +83,13 @@ COMMAND_LINE = {
     6: [
         (["--model.loss.operator.temperature", "-1"], ["temperature must be >= 0, got -1"]),
         (["--early_stopping.patience", "0"], ["patience must be >= 1 or None, got 0"]),
-        (["--data.batch_size", "0"], ["batch_size must be a whole number >= 1, got 0"]),
         (["--trainer.accelerator", "gpuu"], ["accelerator='gpuu'"]),
         (["--trainer.devices", "x"], ["--trainer.devices x: `devices` selected with"]),
-        (["--trainer.devices", "0"], ["--trainer.devices 0: "]),
         (["--model.loss.reduction", "none"], ['reduction must be "mean" or "sum"']),
         (["--model.loss.operator", "HardRank"], ["loss must have a gradient"]),
     ],
     7: [
         (["--model.scheduler", "CosineAnnealingLR"], ["--model.scheduler: ", "required: T_max"]),
-        (["--data", "LetorDataModule"], ["--data: ", "required: root"]),
     ],
     10: [
         (["--ckpt_path", "nowhere.ckpt"], ["no checkpoint 'nowhere.ckpt': runs/tiny has none"]),
@@ -247,7 +240,7 @@ def test_a_file_that_is_no_text(ltr):
 
 
 def test_data_that_are_not_there(ltr, tmp_path):
-    answer = ltr("fit", "--config", "letor", "--data.root", tmp_path / "nowhere")
+    answer = ltr("fit", *LETOR, tmp_path / "nowhere")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert "nowhere" in answer.err
@@ -256,7 +249,7 @@ def test_data_that_are_not_there(ltr, tmp_path):
 @pytest.mark.parametrize(("command", "split"), [("fit", "train"), ("test", "test")])
 def test_an_empty_folder(ltr, tmp_path, command, split):
     (tmp_path / "empty").mkdir()
-    answer = ltr(command, "--config", "letor", "--data.root", "empty")
+    answer = ltr(command, *LETOR, "empty")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert f"root must hold a {split} file" in answer.err
@@ -265,7 +258,7 @@ def test_an_empty_folder(ltr, tmp_path, command, split):
 def test_a_malformed_line_of_data(ltr, tmp_path):
     for name in ("train", "vali", "test"):
         (tmp_path / f"{name}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:NULL\n")
-    answer = ltr("fit", "--config", "letor", "--data.root", tmp_path, "--data.missing", "error")
+    answer = ltr("fit", *LETOR, tmp_path, "--data.missing", "error")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     for part in ("train.txt", "2", "NULL"):

@@ -34,8 +34,7 @@ def test_a_run_its_checkpoint_and_its_exports(ltr, write_table):
     run = Path("runs/table-smoke/1")
     assert f"run: {run}\n" in answer.out
     expected = predict(ltr, run / "checkpoints/best.ckpt", "a.csv")
-    for number, name in enumerate([run, run.parent, "best"]):
-        np.testing.assert_array_equal(predict(ltr, name, f"a{number}.csv"), expected)
+    np.testing.assert_array_equal(predict(ltr, run, "a1.csv"), expected)
 
     assert ltr("export", "best", "--out", "folder").code == 0
     shutil.copy("folder/model.onnx", "one.onnx")

@@ -366,8 +366,8 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
     assert predict(ltr, "plain.parquet", "two.csv").code == 0
     assert Path("one.csv").read_text() == Path("two.csv").read_text()
     best = next(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
-    assert ltr("export", best, "--out", "out", "--test", "plain.parquet").code == 0
-    assert "On 50 test lists" in Path("out/README.md").read_text()
+    assert ltr("export", best, "--out", "out.pt2", "--test", "plain.parquet").code == 0
+    assert "On 50 test lists" in Path("out.md").read_text()
     answer = ltr(*fit, *names[:-2], "--data.val_path", "plain.parquet")
     assert answer.code == 2
     assert "must have the column 'w'" in answer.err
