@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ltr.gains import log2_discount
 from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.sorting import descending_order
@@ -91,11 +92,6 @@ class Contestant:
         return self.group != "naive" or 4 * lists * n * n <= NAIVE_BYTES
 
 
-def log2_discount(ranks: Tensor) -> Tensor:
-    """Return NDCG's discount of ranks 1, 2, ..."""
-    return 1 / torch.log2(1 + ranks)
-
-
 def naive_sigmoid(scores: Tensor) -> Tensor:
     """Return ApproxNDCG's ranks by the n x n sigmoids."""
     gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
@@ -169,8 +165,8 @@ def contestants() -> list[Contestant]:
         ("LaplaceRank", LaplaceRank(TEMPERATURE), 1),
         ("SigmoidRank", SigmoidRank(TEMPERATURE), 1),
         ("GaussianRank", GaussianRank(TEMPERATURE), 1),
-        ("SoftRank, discounts", lambda s: SoftRank(TEMPERATURE).discounts(log2_discount, s), 1),
-        ("NeuralSort", NeuralSort(NEURALSORT), 1.5),
+        ("SoftRank, discounts", lambda s: SoftRank(TEMPERATURE).discounts(log2_discount, s), 2),
+        ("NeuralSort", NeuralSort(NEURALSORT), 2),
         ("SoftSort, power 1.5", SoftSort(TEMPERATURE, power=1.5), 2),
     ]
     found = [

@@ -20,6 +20,7 @@ import torch
 from measure import RESULTS, environment, peak_memory, rounded, write
 from torch import Tensor
 
+from ltr.gains import log2_discount
 from ltr.operators import (
     DFTopK,
     GaussianRank,
@@ -90,10 +91,10 @@ def operators() -> Iterator[Case]:
     yield Case("DFTopK.top_k", LONG, lambda x: DFTopK().top_k(10, x))
     yield Case("LapSum.sort", LONG, lambda x: LapSum().sort(x))
     yield Case("IsotonicSort", LONG, IsotonicSort(0.1))
-    yield Case("SoftRank, discounts", LONG, lambda x: SoftRank(0.1).discounts(_dcg, x))
     # n x n, or n log(n)^2, by definition
     exact = SoftRank(0.1, distribution="exact")
-    yield Case("SoftRank, exact discounts", 5000, lambda x: exact.discounts(_dcg, x))
+    yield Case("SoftRank, discounts", 2000, lambda x: SoftRank(0.1).discounts(log2_discount, x))
+    yield Case("SoftRank, exact discounts", 300, lambda x: exact.discounts(log2_discount, x))
     yield Case("SoftRank, top 10", 500, lambda x: SoftRank(0.1).top_k(10, x))
     neural = NeuralSort(1.0)
     yield Case("NeuralSort", 5000, neural)
@@ -103,10 +104,6 @@ def operators() -> Iterator[Case]:
     yield Case("SinkhornSort", 1000, SinkhornSort(0.1))
     yield Case("SortingNetwork, bitonic", 2000, SortingNetwork(0.1, "bitonic"))
     yield Case("SortingNetwork, odd-even", 200, SortingNetwork(0.1))
-
-
-def _dcg(ranks: Tensor) -> Tensor:
-    return 1 / (1 + ranks).log2()
 
 
 def measure(case: Case, shrink: int, rounds: int) -> dict[str, object]:

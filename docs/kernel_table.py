@@ -19,7 +19,7 @@ PROFILES = {
     "gaussian": "exp(-x^2)",
     "normal": "Phi(-x)",
 }
-DISCOUNTS = {"log2": "1/log2(2 + r)"}
+DISCOUNTS = {"log2": "1/log2(2 + r)", "inverse log2": "log2(2 + r)"}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -53,29 +53,18 @@ def discounts(stored: Mapping[str, Any]) -> str:
     """Return the table of the powers: their number, their error and the range of z."""
     rows = []
     for name, formula in DISCOUNTS.items():
-        for entry in stored["discounts"][name]:
-            z = entry["z"]
-            ends = [f"{z[0]:.3f}", f"1 - {1 - z[-1]:.1e}"]
-            rows.append([formula, str(entry["n"]), str(len(z)), f"{entry['error']:.1e}", *ends])
-    return table(["discount", "n", "powers", "error", "smallest z", "largest z"], rows)
-
-
-def softrank(stored: Mapping[str, Any]) -> str:
-    """Return the table of the errors of SoftRank's profiles by z."""
-    levels = stored["softrank"]
-    head, rows = [], []
-    for level, entry in levels.items():
-        line = f"{entry['first'][0]:g} + {entry['step'][1]:g} i (m + 1/2)"
-        head.append(f"- {level}: {entry['count']} conjugate pairs at {line}")
-        for z, *errors in zip(entry["z"], *entry["errors"], strict=True):
-            rows.append([level, f"{z:.7g}", *[f"{error:.1e}" for error in errors]])
-    return "\n".join(head) + "\n\n" + table(["level", "z", "value", "slope", "curvature"], rows)
+        for level, entries in stored["discounts"][name].items():
+            for entry in entries:
+                z = [value for value in entry["z"] if value < 1]
+                ends = [f"{z[0]:.3f}", f"1 - {1 - z[-1]:.1e}"]
+                numbers = [str(entry["n"]), str(len(entry["z"])), f"{entry['error']:.1e}", *ends]
+                rows.append([formula, level, *numbers])
+    return table(["discount", "level", "n", "powers", "error", "smallest z", "largest z"], rows)
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "kernels": kernels,
     "discounts": discounts,
-    "softrank": softrank,
 }
 
 

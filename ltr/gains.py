@@ -31,6 +31,15 @@ def log2_discount(ranks: Tensor) -> Tensor:
     return torch.log2(1 + ranks).reciprocal()
 
 
+def inverse_log2(ranks: Tensor) -> Tensor:
+    """Return log2(1 + rank), one over `log2_discount`: what its harmonic mean averages.
+
+    >>> inverse_log2(torch.tensor([1.0, 3.0]))
+    tensor([1., 2.])
+    """
+    return log2_discount(ranks).reciprocal()
+
+
 def letor4_discount(ranks: Tensor) -> Tensor:
     """Return 1 at ranks 1 and 2, then 1 / log2(rank): the discount of LETOR 4's script.
 

@@ -151,8 +151,6 @@ EXCEPTIONS = {
     # A permutation is a node with tensors and plain numbers. torch's public way to make one,
     # `torch.export.register_dataclass`, makes leaves of the numbers, which `vmap` refuses.
     ("ltr.operators.permutation", "torch.utils._pytree.register_pytree_node"),
-    # `torch.compiler.assume_constant_result` sets this attribute, but loads the whole compiler.
-    ("ltr.operators.expected_discounts", "_dynamo_marked_constant"),
     # torchmetrics' guide for authors of metrics says to write `plot` with it.
     ("ltr.metrics.base", "RankingMetric._plot"),
 }

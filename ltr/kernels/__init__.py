@@ -9,8 +9,7 @@ kinds of sums.
    from the top, L_i = exp(-lambda (t_(i-1) - t_i) / temperature) (L_(i-1) + v_(i-1)) for each
    exponential, and the items below i in one sweep from the bottom. This takes O(n) time after the
    sort. exp(-|x|) is exact. The logistic, normal and Gaussian kernels are fitted (`table.json`,
-   `named.py`). `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `SoftSort` and `SoftRank` are such
-   sums.
+   `named.py`). `SigmoidRank`, `GaussianRank`, `LaplaceRank` and `SoftSort` are such sums.
 2. **Pairs**: RankNet and LambdaRank sum log(1 + exp(-x)) over the pairs of different grade, with
    weights by rank. This is a sum of the first kind with one state for each grade. A sweep from the
    top and one from the bottom give the loss and its gradient.
@@ -34,8 +33,7 @@ loss and gradients at once. Their second derivatives come from the plain definit
 **Reading order.** `autodiff.py` (a rule), `kernel.py` (a kernel), `lists.py` and `sorting.py`
 (lists in order), `sums.py` to the end of `kernel_sums`, and `reference/sums.py`. That is the
 engine. Then `pairs.py` for losses. Read `cpu/` last: `jit.py` and `cache.py` compile and cache the
-code. `table.py`, `powers.py` and `profiles.py` hold the fitted constants. `two_sets.py` sums at
-points other than the items.
+code. `table.py` holds the fitted constants. `two_sets.py` sums at points other than the items.
 
 Users may need only `use`: it selects matrices or kernel sums.
 """

@@ -5,11 +5,19 @@ from typing import Literal
 import torch
 
 from ltr.kernels.kernel import Kernel, Profile
-from ltr.kernels.table import Level, Nodes, exponential_sum
+from ltr.kernels.table import (
+    DiscountName,
+    Level,
+    Nodes,
+    Powers,
+    discount_powers,
+    exponential_sum,
+)
 
 Distribution = Literal["laplace", "logistic", "normal"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("laplace", "logistic", "normal")
 LEVELS: tuple[Level, ...] = ("float32", "float64")
+DISCOUNTS: tuple[DiscountName, ...] = ("log2", "inverse log2")
 
 
 def _profile(name: Literal["laplace", "logistic", "softplus", "gaussian", "normal"], level: Level):
@@ -47,6 +55,9 @@ _SIGN = Kernel(
 ).ready()
 
 _SOFTPLUS = {level: _softplus(level) for level in LEVELS}
+_POWERS: dict[DiscountName, dict[Level, tuple[Powers, ...]]] = {
+    name: {level: discount_powers(name, level) for level in LEVELS} for name in DISCOUNTS
+}
 
 
 def level_of(dtype: torch.dtype) -> Level:
@@ -120,3 +131,19 @@ def _of_level(kernels: dict[str, Kernel], level: Level) -> Kernel:
     if level not in kernels:
         raise ValueError(f"level must be one of {LEVELS}, got {level!r}")
     return kernels[level]
+
+
+def powers_of(name: DiscountName, n: int, level: Level) -> Powers:
+    """Return a discount of lists of n items as a sum of powers, n up to 1,000,000.
+
+    Raises:
+        ValueError: a longer list.
+
+    >>> len(powers_of("log2", 100, "float32").z)
+    8
+    """
+    found = _POWERS[name][level]
+    for powers in found:
+        if n <= powers.n:
+            return powers
+    raise ValueError(f"lists must have at most {found[-1].n} items, got {n}")

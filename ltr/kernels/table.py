@@ -6,24 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from ltr.kernels.powers import power_sum
-from ltr.kernels.profiles import profile_weights
-
-__all__ = [
-    "Nodes",
-    "Sum",
-    "discount_powers",
-    "exponential_sum",
-    "power_sum",
-    "softrank_nodes",
-    "softrank_weights",
-]
-
-Array = np.ndarray[Any, Any]
 Kernel = Literal["laplace", "logistic", "softplus", "gaussian", "normal"]
 Level = Literal["float32", "float64"]
+DiscountName = Literal["log2", "inverse log2"]
 
 PATH = Path(__file__).with_name("table.json")
 
@@ -67,6 +52,23 @@ class Sum:
     errors: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Powers:
+    """A function of r = 0..n-1 as the sum over m of c_m z_m^r.
+
+    Args:
+        n: the longest list.
+        error: the maximum absolute error.
+        z: in (0, 1], ascending.
+        c: one for each z.
+    """
+
+    n: int
+    error: float
+    z: tuple[float, ...]
+    c: tuple[float, ...]
+
+
 def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
     """Return the exponential sum of a kernel's profile.
 
@@ -94,93 +96,29 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
     return sums[name][dtype_level]
 
 
-def discount_powers(n: int, error: float) -> tuple[Array, Array, float]:
-    """Return the discount 1/log2(2 + r), r = 0..n-1, as sum_m c_m z_m^r.
+def discount_powers(name: DiscountName, level: Level) -> tuple[Powers, ...]:
+    """Return the sums of powers that are a discount of rank r + 1, one for each length of list.
 
     Args:
-        n: the longest list, >= 0.
-        error: The largest accepted absolute error, > 0. The table has 1e-6 and 1e-9 up to n = 1e6.
-            Beyond it `power_sum` fits, and may return more powers and a larger error.
-
-    Returns:
-        z (m,) in (0, 1), ascending; c (m,), positive from the table; the maximum absolute error.
-
-    Raises:
-        ValueError: n < 0 or error <= 0.
-
-    >>> z, c, error = discount_powers(100, 1e-6)
-    >>> len(z), error < 1e-6, bool(abs(c @ z**6 - 1 / 3) <= error)
-    (8, True, True)
-    """
-    found = _powers("log2", n, error)
-    return power_sum(1 / np.log2(2 + np.arange(max(n, 1))), error) if found is None else found
-
-
-def softrank_nodes(level: Level) -> Nodes:
-    """Return the nodes of `softrank_weights`: a vertical line, shared by all powers z.
+        name: "log2" 1 / log2(2 + r), or "inverse log2" log2(2 + r).
+        level: the error, of the largest discount: 1e-6 for "float32", 1e-9 for "float64".
 
     Raises:
         ValueError: an unknown level.
 
-    >>> softrank_nodes("float32").count
-    10
+    >>> [(powers.n, len(powers.z)) for powers in discount_powers("log2", "float32")]
+    [(100, 8), (1000, 10), (10000, 13), (100000, 15), (1000000, 18)]
     """
     _check_level(level, "level")
-    return _nodes(_table()["softrank"][level])
-
-
-def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
-    """Return SoftRank's two profiles for given powers z, as sums over `softrank_nodes(level)`.
-
-    For items at distance x = abs(s_i - s_j) / (sqrt(2) sigma), log E[z^rank_j] is a sum of
-    a(x) = log(1 + (1 - z) / z Phi(-x)) over the items i above j (plus log z each) and of
-    b(x) = log(1 - (1 - z) Phi(-x)) over those below.
-
-    Args:
-        z: (k,), the powers, in (0, 1]; anything `numpy.asarray` takes.
-        level: "float32" or "float64". It sets the number of nodes; `softrank_errors` returns the
-            errors.
-        order: 0 for a and b, 1 and 2 for their derivatives by x, which have separate fits.
-
-    Returns:
-        (2, k, count) complex: a's weights, then b's. The real parts sum to the exact value at 0.
-
-    Raises:
-        ValueError: z not one-dimensional or not in (0, 1], an unknown level or order.
-
-    Cost: a millisecond. The first call caches a QR decomposition.
-
-    Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
-    metrics", WSDM 2008. The sums give the generating function of its rank distribution.
-
-    >>> softrank_weights([0.5], "float32").real.sum(-1)
-    array([[ 0.40546511],
-           [-0.28768207]])
-    """
-    z = np.asarray(z, dtype=np.float64)
-    if z.ndim != 1 or not ((z > 0) & (z <= 1)).all():
-        raise ValueError(f"z must be one number in (0, 1] per power, got {z}")
-    if order not in (0, 1, 2):
-        raise ValueError(f"order must be 0, 1 or 2, got {order}")
-    nodes = softrank_nodes(level)
-    return profile_weights(z, order, nodes.first.real, nodes.step.imag, nodes.count)
+    return tuple(
+        Powers(entry["n"], entry["error"], tuple(entry["z"]), tuple(entry["c"]))
+        for entry in _table()["discounts"][name][level]
+    )
 
 
 def _check_level(level: str, argument: str) -> None:
     if level not in ("float32", "float64"):
         raise ValueError(f"{argument} must be 'float32' or 'float64', got {level!r}")
-
-
-def _powers(name: str, n: int, error: float) -> tuple[Array, Array, float] | None:
-    if n < 0:
-        raise ValueError(f"n must be >= 0, got {n}")
-    if not error > 0:
-        raise ValueError(f"error must be > 0, got {error}")
-    good = [e for e in _table()["discounts"][name] if e["n"] >= n and e["error"] <= error]
-    if not good:
-        return None
-    entry = min(good, key=lambda e: len(e["z"]))
-    return np.array(entry["z"]), np.array(entry["c"]), entry["error"]
 
 
 @cache

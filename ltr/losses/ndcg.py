@@ -12,6 +12,8 @@ from ltr.gains import (
     discount_function,
     gain_function,
     ideal_dcg,
+    inverse_log2,
+    log2_discount,
     ndcg_gains,
     ragged_ideal_dcg,
     ragged_ndcg_gains,
@@ -208,6 +210,8 @@ class SoftNDCG(RankingLoss):
         # what is summed over the items, at whole ranks and at soft ones
         discount = discount_function(self.discount)
         if self.mean == "harmonic":
+            if discount is log2_discount:
+                return inverse_log2, inverse_log2  # which operators know by name
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
         return discount, cutoff_discount(discount, self.top_k, self.operator)
 

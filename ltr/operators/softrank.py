@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.gains import Cut
+from ltr.gains import Cut, inverse_log2, log2_discount
+from ltr.kernels.named import level_of, powers_of
+from ltr.kernels.table import Powers
 from ltr.operators.base import TemperatureRank, rank_steps
 from ltr.operators.distributions import normal_cdf
-from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.hard import hard_ranks
 from ltr.operators.pairwise import kernel_ranks
 from ltr.operators.tiles import MOST, Tiles, over_tiles
@@ -41,27 +43,32 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
     return nodes, tuple(y / sum(density) for y in density)
 
 
-def _rank_rows(
+Law = Callable[[Tensor], Tensor]
+"""Maps chances (..., n) of independent events to numbers (..., width) of how many happen."""
+
+
+def _by_item(
+    law: Law,
     scores: Tensor,
     mask: Tensor | None,
     position: Tensor,
     own: Tensor,
-    settings: tuple[int, float, RankDistribution],
+    temperature: float,
+    distribution: RankDistribution,
 ) -> Tensor:
-    # The rank distributions (..., r, width) of the items at some positions (..., r) of the lists,
-    # with scores `own`. Masked scores are 0 already.
-    width, temperature, distribution = settings
+    # The law (..., r, width) of the number of items above those at some positions (..., r) of the
+    # lists, with scores `own`. Masked scores are 0 already.
     gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # j above i
     others = position.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if distribution == "paper":
-        found = _count_distribution(masked_fill(normal_cdf(gaps / 2**0.5), others), width)
+        found = law(masked_fill(normal_cdf(gaps / 2**0.5), others))
     else:
         nodes, _ = noise_nodes(scores.dtype)
         noise = torch.tensor(nodes, dtype=scores.dtype, device=scores.device)
         noise = noise[(..., *[None] * gaps.dim())]
-        given_noise = _count_distribution(masked_fill(normal_cdf(gaps - noise), others), width)
+        given_noise = law(masked_fill(normal_cdf(gaps - noise), others))
         found = (torch.softmax(-noise.square() / 2, 0) * given_noise).sum(0)
     return found + 0 * own.unsqueeze(-1)  # a single NaN item is never compared
 
@@ -75,6 +82,14 @@ def _count_distribution(chances: Tensor, width: int) -> Tensor:
         stay, move = counts * (1 - chance), counts * chance
         counts = (pad(stay, (0, 1)) + pad(move, (1, 0)))[..., :width]
     return pad(counts, (0, width - counts.shape[-1]))
+
+
+def _power_mean(chances: Tensor, powers: Powers) -> Tensor:
+    # the mean (..., 1) of the sum of the powers c z^count: that of z^count is a product
+    total = torch.zeros_like(chances[..., :1])
+    for z, c in zip(powers.z, powers.c, strict=True):
+        total = total + c * torch.log1p((z - 1) * chances).sum(-1, keepdim=True).exp()
+    return total
 
 
 def mean_by_recursion(
@@ -92,21 +107,60 @@ def mean_by_recursion(
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.2500, 0.2500, 0.2500])
     """
+    k = len(values)
+    law = partial(_count_distribution, width=k)
+    return _means(law, values, scores, mask, temperature, distribution, length=k, most=MOST)
+
+
+def mean_by_powers(
+    powers: Powers,
+    scores: Tensor,
+    mask: Tensor | None,
+    *,
+    temperature: float,
+    distribution: RankDistribution,
+) -> Tensor:
+    """Return the means (..., n) of a discount that is a sum of powers: O(n^2) time for each power.
+
+    It holds only some rows in memory at a time, except under `torch.compile`.
+
+    >>> powers = Powers(n=3, error=0.0, z=(0.5,), c=(1.0,))  # of 0, 1 or 2 items above
+    >>> mean_by_powers(powers, torch.zeros(3), None, temperature=1, distribution="paper")
+    tensor([0.5625, 0.5625, 0.5625])
+    """
+    law, most = partial(_power_mean, powers=powers), MOST // len(powers.z)
+    one = torch.ones(1, dtype=scores.dtype, device=scores.device)
+    return _means(law, one, scores, mask, temperature, distribution, length=1, most=most)
+
+
+def _means(
+    law: Law,
+    values: Tensor,
+    scores: Tensor,
+    mask: Tensor | None,
+    temperature: float,
+    distribution: RankDistribution,
+    *,
+    length: int,
+    most: int,
+) -> Tensor:
+    # the sums (..., n) of `values` (width,) times the law of each item, some rows at a time
     x = upcast(masked_fill(scores, mask))
-    n, k = x.shape[-1], len(values)
+    n = x.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
-    given = x, values.to(x.dtype).expand(*x.shape[:-1], k), *([] if mask is None else [mask])
+    values = values.to(x.dtype).expand(*x.shape[:-1], len(values))
+    given = x, values, *([] if mask is None else [mask])
 
     def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, values, *masks = whole
         mask = masks[0] if masks else None
         position, own = tiled
-        found = _rank_rows(scores, mask, position, own, (k, temperature, distribution))
+        found = _by_item(law, scores, mask, position, own, temperature, distribution)
         return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
-    task = Tiles(part, len(given), 0, 1, n * k * copies)
-    (means,) = over_tiles(task, *given, position, x, most=MOST)
+    task = Tiles(part, len(given), 0, 1, n * length * copies)
+    (means,) = over_tiles(task, *given, position, x, most=most)
     return masked_fill(means, mask)
 
 
@@ -144,10 +198,10 @@ class SoftRank(TemperatureRank):
             the same mean. If the temperature is similar to the gaps between scores, or larger, the
             paper's distribution is much too narrow.
 
-    Cost: ranks and smooth discounts take a sort, O(n) time and O(n) memory, the backward pass
-    too. A cutoff at k < n takes O(n^2 k) time, a discount with a step O(n^3), both with memory for
-    some rows at a time (for all of them under `torch.compile`). The exact distribution takes up to
-    43 times the time, 57 times in float64.
+    Cost: ranks take a sort, O(n) time and O(n) memory, the backward pass too. The discount
+    1 / log2(1 + rank) takes O(n^2) time for each of 8 to 27 powers, a cutoff at k < n O(n^2 k), any
+    other discount O(n^3), all with memory for some rows at a time (for all of them under
+    `torch.compile`). The exact distribution takes up to 43 times the time, 57 times in float64.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or an unknown distribution.
@@ -220,10 +274,10 @@ class SoftRank(TemperatureRank):
             ranks = hard_ranks(scores, mask).unsqueeze(-1)
             found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
         else:
-            settings = width, self.temperature, self.distribution
+            law = partial(_count_distribution, width=width)
             x = upcast(masked_fill(scores, mask))
             position = torch.arange(x.shape[-1], device=x.device)
-            found = _rank_rows(x, mask, position, x, settings)
+            found = _by_item(law, x, mask, position, x, self.temperature, self.distribution)
         return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
     def discounts(
@@ -231,30 +285,29 @@ class SoftRank(TemperatureRank):
     ) -> Tensor:
         """Return the expected discount (..., n), 0 where masked.
 
-        It takes sort time if the discount is a sum of few powers z^rank. All smooth discounts are
-        such sums, to 1e-6 (1e-8 for float64 scores) of their largest value; `discount` is then
-        called on the CPU. Lists of up to 16 items, steps, cutoffs by `truncated`, and discounts
-        with parameters that need a gradient use the recursion.
+        `ltr.gains.log2_discount`, the losses' "log2", and `inverse_log2`, which their harmonic mean
+        averages, are sums of 8 to 28 powers z^rank: they take O(n^2) time for each power. The error
+        is 1e-6 (1e-9 for float64 scores) of the largest discount. Any other discount, a cutoff by
+        `truncated`, and lists of up to 16 items use the recursion.
         """
         if self.temperature == 0:
             return masked_fill(discount(hard_ranks(scores, mask)), mask)
         check_lists(scores, mask=mask)
         n, k, smooth = scores.shape[-1], None, discount
+        law = {"temperature": self.temperature, "distribution": self.distribution}
         if isinstance(discount, Cut) and discount.is_exact:
             k, smooth = discount.k, discount.discount
-        if n > SHORT and (k is None or k >= n):
-            exact = self.distribution == "exact"
-            noise, chances = noise_nodes(upcast(scores).dtype) if exact else ((), ())
-            found = expected_discounts(
-                smooth, scores, mask, temperature=self.temperature, noise=noise, chances=chances
-            )
-            if found is not None:
-                return found
+        name = None
+        if smooth is log2_discount:
+            name = "log2"
+        elif smooth is inverse_log2:
+            name = "inverse log2"
+        if name is not None and n > SHORT and (k is None or k >= n):
+            powers = powers_of(name, n, level_of(scores.dtype))
+            return mean_by_powers(powers, scores, mask, **law)
         ranks = positions(upcast(scores), n if k is None else min(n, k))
         values = discount(ranks).to(ranks.dtype).expand(ranks.shape)
-        return mean_by_recursion(
-            values, scores, mask, temperature=self.temperature, distribution=self.distribution
-        )
+        return mean_by_recursion(values, scores, mask, **law)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

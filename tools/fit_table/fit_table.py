@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from fit_softrank import DISCOUNTS, LENGTHS, fit_powers, fit_profiles
+from fit_powers import DISCOUNTS, LENGTHS, fit_powers
 from fit_sums import fit_sums
 
 from ltr.kernels.table import PATH
@@ -19,12 +19,11 @@ def fit() -> dict[str, Any]:
     return {
         "sums": fit_sums(),
         "discounts": {
-            name: [fit_powers(name, n, goal) for goal in (1e-6, 1e-9) for n in LENGTHS]
+            name: {
+                level: [fit_powers(name, n, goal) for n in LENGTHS]
+                for level, goal in (("float32", 1e-6), ("float64", 1e-9))
+            }
             for name in DISCOUNTS
-        },
-        "softrank": {
-            level: fit_profiles(level, fewest)
-            for level, fewest in (("float32", 8), ("float64", 21))
         },
     }
 
