@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths, check_lengths, list_ids, sum_lists
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.permutation import SoftPermutation
 from ltr.operators.softsort import SoftSort
@@ -111,31 +110,6 @@ class Standardized(SortOperator):
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the operator's steps between ranks, (..., n, n)."""
         return self.operator.before(self.standardize(scores, mask), mask)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of ragged lists."""
-        lengths = check_lengths(scores, lengths)
-        return self.operator.ragged(_standardize_ragged(scores, lengths), lengths, weights)
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return the operator's discounts (N,) of ragged lists."""
-        lengths = check_lengths(scores, lengths)
-        z = _standardize_ragged(scores, lengths)
-        return self.operator.ragged_discounts(discount, z, lengths)
-
-
-def _standardize_ragged(scores: Tensor, lengths: Tensor) -> Tensor:
-    # the standardized scores (N,) of lists of these lengths (R,)
-    values = upcast(scores)
-    ids, number = list_ids(values, lengths), lengths.to(values.dtype)
-    ends = values.new_zeros(2, len(lengths))
-    fixed = torch.stack((values, -values)).detach()
-    top, bottom = ends.scatter_reduce(1, ids.expand(2, -1), fixed, "amax", include_self=False)
-    units = _units(values, top[ids], -bottom[ids], number[ids])
-    centered = units - (sum_lists(units, lengths) / number)[ids]
-    return centered / _spread(sum_lists(centered.square(), lengths), number)[ids]
 
 
 def _units(values: Tensor, top: Tensor, bottom: Tensor, number: Tensor) -> Tensor:
