@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import list_ids, pad_lists, sum_lists
+from ltr.datasets.collate import pad_documents, real_places
+from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss
 from ltr.losses.pair_sums import pair_curvature
 from ltr.losses.pairwise import PairwiseLoss
@@ -407,12 +408,13 @@ def exact_hessian(
     loss: RankingLoss, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
 ) -> Tensor | None:
     """Return the diagonal of the second derivatives (N,) of ragged lists, or None if unknown."""
-    given = [labels] if weights is None else [labels, weights]
+    mask = real_places(lengths)
+    scores, labels = pad_documents(scores, mask), pad_documents(labels, mask)
+    weights = None if weights is None else pad_documents(weights, mask)
     if isinstance(loss, SoftmaxLoss) and type(loss) in (SoftmaxLoss, ListNet, XENDCG):
-        mask, padded, *rest = pad_lists(lengths, scores, *given)
-        shares = loss.relevance(rest[0], mask) * (rest[0] > 0).any(-1, keepdim=True) * mask
-        total = (shares if weights is None else shares * rest[1]).sum(-1, keepdim=True)
-        q = padded.masked_fill(~mask, -torch.inf).softmax(-1)
+        shares = loss.relevance(labels, mask) * (labels > 0).any(-1, keepdim=True) * mask
+        total = (shares if weights is None else shares * weights).sum(-1, keepdim=True)
+        q = scores.masked_fill(~mask, -torch.inf).softmax(-1)
         factor = (total > 0).double() if loss.normalize else total
         return (factor * q * (1 - q))[mask]
     if not isinstance(loss, PairwiseLoss) or type(loss).per_list is not PairwiseLoss.per_list:
@@ -420,11 +422,7 @@ def exact_hessian(
     temperature = loss.cost.logistic_temperature
     if temperature is None:
         return None
-    mask, *padded = pad_lists(lengths, scores, *given)
-    item_weights = None if weights is None else padded[2]
-    found, weight = pair_curvature(
-        temperature, loss.pair_weights, padded[0], padded[1], mask, item_weights
-    )
+    found, weight = pair_curvature(temperature, loss.pair_weights, scores, labels, mask, weights)
     if loss.normalize:
         found = found / torch.where(weight > 0, weight, 1.0).unsqueeze(-1)
     return found[mask]

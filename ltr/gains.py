@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import list_ids, positions_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import falling_values
 from ltr.shapes import check_whole, largest, masked_fill, positions
 
@@ -127,23 +126,6 @@ def ndcg_gains(
     return masked_fill(gains if weights is None else gains * weights, mask)
 
 
-def ragged_ndcg_gains(
-    labels: Tensor, lengths: Tensor, weights: Tensor | None, gain: Gain = "exp2"
-) -> Tensor:
-    """Return `ndcg_gains` of ragged lists: labels (N,), lengths (B,) -> (N,).
-
-    >>> ragged_ndcg_gains(torch.tensor([0.0, 200.0, 1.0]), torch.tensor([2, 1]), None)
-    tensor([0.0000, 1.0000, 0.5000])
-    """
-    if gain != "exp2":
-        gains = gain_function(gain)(labels)
-    else:
-        ids = list_ids(labels, lengths)
-        most = labels.new_zeros(len(lengths)).scatter_reduce(0, ids, labels.detach(), "amax")
-        gains = _scaled_exp2(labels, most[ids])
-    return gains if weights is None else gains * weights
-
-
 def _scaled_exp2(labels: Tensor, most: Tensor) -> Tensor:
     return torch.exp2(labels - most) - torch.exp2(-most)
 
@@ -257,18 +239,3 @@ def ideal_dcg(
     """
     best = falling_values(gains)[..., :top_k]
     return (best * discount(positions(best))).sum(-1)
-
-
-def ragged_ideal_dcg(
-    gains: Tensor,
-    lengths: Tensor,
-    discount: Callable[[Tensor], Tensor],
-    top_k: int | None = None,
-) -> Tensor:
-    """Return `ideal_dcg` of ragged lists: gains (N,), lengths (B,) -> (B,). One sort.
-
-    >>> ragged_ideal_dcg(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2, 1]), log2_discount)
-    tensor([3.6309, 2.0000])
-    """
-    ranks = positions_in_lists(sort_ragged(gains, lengths), gains)
-    return sum_lists(gains * with_cutoff(discount, top_k, exact=True)(ranks), lengths)

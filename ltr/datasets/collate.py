@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import pad_lists
-
 
 def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Make a ragged batch: the documents of the lists follow each other, without padding.
@@ -123,8 +121,8 @@ def real_places(lengths: Tensor) -> Tensor:
     tensor([[ True, False],
             [ True,  True]])
     """
-    [mask] = pad_lists(lengths)
-    return mask if mask.shape[1] else mask.new_zeros(len(lengths), 1)
+    longest = max(1, int(lengths.max())) if len(lengths) else 1
+    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
 
 
 def pad_documents(values: Tensor, mask: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 
-from ltr.kernels.lists import Lengths, check_lengths, group_by_qid, pad_lists
+from ltr.kernels.lists import Lengths, check_lengths, chunks, group_by_qid
 from ltr.losses import RankingLoss
 from ltr.shapes import check_lists, check_number, check_whole, upcast
 
@@ -100,13 +100,11 @@ class CollapseAlarm(TrainerCallback):
             order, lengths = group_by_qid(qid, len(scores))
             if order is not None:
                 scores, labels = scores[order], labels[order]
+        lists = [(mask, [scores, labels])]
         if lengths is not None:
-            mask, scores, labels = pad_lists(check_lengths(scores, lengths), scores, labels)
-        real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
-        several = real.sum(-1) > 1
-        spread = torch.where(several, deviation(scores, real), 0.0).sum()
-        unequal = several & (deviation(labels.to(scores.dtype), real) > 0)
-        self._steps.append(torch.stack([spread, several.sum(), unequal.sum()]))
+            whole = chunks(check_lengths(scores, lengths), scores, labels)
+            lists = [(mask, columns) for _, mask, columns in whole]
+        self._steps.append(torch.stack([spreads(x, y, mask) for mask, (x, y) in lists]).sum(0))
         if len(self._steps) == self.window:
             steps = torch.stack(self._steps)
             self._steps.clear()
@@ -150,6 +148,21 @@ class CollapseAlarm(TrainerCallback):
                 lengths=given.get("lengths"),
                 qid=given.get("qid"),
             )
+
+
+def spreads(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return three sums over the lists (..., n) that have at least two items.
+
+    They are: the deviation of the scores; 1; whether the labels differ.
+
+    >>> spreads(torch.tensor([[1.0, 3.0], [2.0, 2.0]]), torch.tensor([[1, 1], [0, 1]]), None)
+    tensor([1., 2., 1.])
+    """
+    real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+    several = real.sum(-1) > 1
+    spread = torch.where(several, deviation(scores, real), 0.0).sum()
+    unequal = several & (deviation(labels.to(scores.dtype), real) > 0)
+    return torch.stack([spread, several.sum(), unequal.sum()])
 
 
 def deviation(x: Tensor, real: Tensor) -> Tensor:

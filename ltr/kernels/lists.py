@@ -12,6 +12,18 @@ from ltr.shapes import check_lists, refuse_nested
 Lengths = Tensor | Sequence[int]
 """The lengths (R,) of ragged lists: whole numbers in a tensor, a numpy array or a list."""
 
+Chunk = tuple[Tensor, Tensor | None, list[Tensor]]
+"""The numbers of some lists (B,), their mask (B, longest) or None, and their padded columns."""
+
+POSITIONS = 1 << 20
+"""Positions in a chunk."""
+
+SAME = 1 << 15
+"""If a length has this many items on average, each length is a chunk without padding."""
+
+SPARE = 1 << 14
+"""This many padded positions cost less than one more chunk."""
+
 
 @dataclass(frozen=True)
 class SortedLists:
@@ -132,14 +144,6 @@ def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
     return numbers.repeat_interleave(lengths, output_size=len(scores))
 
 
-def positions_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
-    """Return the hard rank 1, 2, ... of each item in its ragged list, (N,), in `like`'s dtype."""
-    assert lists.order is not None
-    rank = torch.arange(1, len(like) + 1, device=like.device)
-    rank = rank - lists.starts.repeat_interleave(lists.lengths, output_size=len(like))
-    return torch.empty_like(rank).scatter(0, lists.order, rank).to(like.dtype)
-
-
 def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     """Return the order of n rows by ascending qid, and the length of each list.
 
@@ -193,48 +197,104 @@ def _ascends(ids: Tensor) -> bool:
     return bool((ids[1:] >= ids[:-1]).all())
 
 
-def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """Return the mask and the padded values (lists, longest) of ragged values (N,).
+def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
+    """Yield ragged lists as padded chunks, for code that knows masks. Losses and metrics use it.
 
-    Padded positions are 0. `padded[mask]` gives the flat values.
+    A chunk has lists of nearly equal lengths, so that little padding is needed. It is: the numbers
+    of its lists (B,); their mask (B, longest), or None if no position is padded; and the columns
+    (B, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk. Without items
+    there is one chunk of 0 lists.
 
-    Raises:
-        ValueError: values are not flat, or, on the CPU, lengths do not sum to N.
-
-    >>> import torch
-    >>> mask, padded = pad_lists(torch.tensor([1, 2]), torch.tensor([0.1, 0.2, 0.3]))
-    >>> padded
-    tensor([[0.1000, 0.0000],
-            [0.2000, 0.3000]])
-    """
-    for value in values:
-        check_lengths(value, lengths, "values")
-    longest = int(lengths.max()) if len(lengths) else 0
-    mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
-    padded = (value.new_zeros(mask.shape).masked_scatter(mask, value) for value in values)
-    return mask, *padded
-
-
-def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield padded tiles of ragged lists, whose shapes depend only on n and the number of lists.
-
-    `torch.compile` needs that: `pad_lists` reads the longest length. The first tile has the lists
-    of up to 8 items, the next those of up to 32, then 128, and so on. A tile has as many rows as n
-    items can make such lists; most rows may be empty. All tiles together have O(n log(n))
-    positions. Lists of length 0 are in no tile.
+    In `torch.compile` the shapes of all chunks depend only on N and R, so one graph serves any
+    lengths. There the lists of up to 8 items come first, then those of up to 32, of up to 128, and
+    so on. A chunk has as many rows as N items can make such lists. A row without a list is all
+    masked, and has the number R, which is no list. All chunks together have O(N log(N)) positions.
 
     Args:
-        lengths: (R,) int64, R >= 1.
-        n: the number of items, >= 1.
+        lengths: (R,) int64, the number of items of each list; see `check_lengths`.
+        columns: (N, ...) each, one list after the other. Derivatives go through.
 
-    Yields:
-        The lists (rows,) and the items (rows, width) as int64 indices, and the mask (rows, width).
-        A row without a list is all masked, and has the index of some list.
-
-    >>> [(lists, items, mask)] = length_tiles(torch.tensor([1, 2]), 3)
-    >>> items[mask]
-    tensor([1, 2, 0])
+    >>> for lists, mask, [values] in chunks(torch.tensor([1, 2]), torch.tensor([2, 1, 3])):
+    ...     print(lists.tolist(), mask.tolist(), values.tolist())
+    [0, 1] [[True, False], [True, True]] [[2, 0], [1, 3]]
     """
+    n = len(columns[0])
+    if not n:
+        cut = iter([(lengths.new_zeros(0), lengths.new_zeros(0, 1), None)])
+    else:
+        cut = _fixed_chunks(lengths, n) if torch.compiler.is_compiling() else _chunks(lengths)
+    for lists, items, mask in cut:
+        padded = []
+        for column in columns:  # the backward of `index_select` is faster than that of [items]
+            values = column.index_select(0, items.flatten()).unflatten(0, items.shape)
+            if mask is not None:
+                values.masked_fill_(~mask.view(*mask.shape, *[1] * (column.dim() - 1)), 0)
+            padded.append(values)
+        yield lists, mask, padded
+
+
+def from_chunks(parts: Sequence[tuple[Tensor, Tensor]], size: int, fill: float = 0.0) -> Tensor:
+    """Return the values (..., size) of all lists: the opposite of `chunks`.
+
+    Args:
+        parts: the numbers of its lists (B,) and their values (..., B), for each chunk.
+        size: the number of lists R.
+        fill: the value of a list that is in no chunk.
+
+    >>> from_chunks([(torch.tensor([2, 0]), torch.tensor([5.0, 6.0]))], 3)
+    tensor([6., 0., 5.])
+    """
+    numbers, found = zip(*parts, strict=True)
+    lists, values = torch.cat(numbers), torch.cat(found, -1)
+    whole = values.new_full((*values.shape[:-1], size + 1), fill)
+    return whole.scatter(-1, lists.expand(values.shape), values)[..., :size]
+
+
+def _chunks(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Yield lists (B,), items (B, longest) and the mask of each chunk: see `chunks`."""
+    starts = lengths.cumsum(0) - lengths
+    by_length, numbers = lengths.sort(stable=True)
+    filled = by_length > 0
+    by_length, numbers = by_length[filled], numbers[filled]
+    for first, last in _cuts(by_length):
+        lists, longest = numbers[first:last], int(by_length[last - 1])
+        position = torch.arange(longest, device=lengths.device)
+        items, mask = starts[lists].unsqueeze(-1) + position, None
+        if int(by_length[first]) < longest:
+            mask = position < by_length[first:last].unsqueeze(-1)
+            items = torch.where(mask, items, 0)
+        yield lists, items, mask
+
+
+def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
+    """Return where to cut lists, sorted by ascending length, into chunks.
+
+    A chunk has lists of one length if there are many of each length. Otherwise its lengths differ
+    by at most a quarter, or need little padding.
+    """
+    sizes, counts = by_length.unique_consecutive(return_counts=True)
+    exact = int(by_length.sum()) >= SAME * len(sizes)
+    cuts: list[tuple[int, int]] = []
+    position, least, longest, spare = 0, 0, 0, 0
+    for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
+        rows = max(1, POSITIONS // size)
+        end = position + lists
+        if cuts and not exact:
+            first, last = cuts[-1]
+            padding = spare + (last - first) * (size - longest)
+            near = size <= max(8, least * 5 / 4) or padding <= SPARE
+            if near and first + rows > last:
+                position, longest, spare = min(end, first + rows), size, padding
+                cuts[-1] = (first, position)
+        while position < end:
+            least, longest, spare = size, size, 0
+            cuts.append((position, min(end, position + rows)))
+            position = cuts[-1][1]
+    return cuts
+
+
+def _fixed_chunks(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield chunks as `_chunks` does, of shapes that depend only on n and the number of lists."""
     starts = lengths.cumsum(0) - lengths
     by_length, lists = lengths.sort(descending=True)
     last, width = 0, min(8, n)
@@ -247,7 +307,7 @@ def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tens
         position = torch.arange(width, device=lengths.device)
         mask = position < size.unsqueeze(-1)
         items = torch.where(mask, starts[lists[row]].unsqueeze(-1) + position, 0)
-        yield lists[row], items, mask
+        yield torch.where(size > 0, lists[row], len(lengths)), items, mask
         last, width = width, min(4 * width, n)
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ltr.kernels.lists import (
     Lengths,
     check_lengths,
+    chunks,
+    from_chunks,
     group_by_qid,
-    length_tiles,
-    pad_lists,
     sum_lists,
 )
 from ltr.losses.nested import any_nested, flatten_nested
@@ -83,34 +83,6 @@ class RankingLoss(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
-    def per_ragged_list(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lengths: Tensor,
-        weights: Tensor | None,
-        **extra: Tensor,
-    ) -> Tensor:
-        """Return one number for each ragged list: (N,) each and lengths (R,) -> (R,).
-
-        By default the lists are padded to the longest one and passed to `per_list`. In
-        `torch.compile` they are padded in tiles (see `ltr.kernels.lists.length_tiles`), so that one
-        graph serves any lengths. If a loss defines this method, as `SoftNDCG` does, a subclass that
-        overrides `per_list` must override this method too.
-        """
-        given = extra if weights is None else {"weights": weights, **extra}
-        values = {"scores": scores, "labels": labels, **given}
-        if not torch.compiler.is_compiling() or not len(scores):
-            mask, *padded = pad_lists(lengths, *values.values())
-            named = {"weights": None, **dict(zip(values, padded, strict=True))}
-            return self.per_list(mask=mask, **named)
-        each = scores.new_zeros(len(lengths))
-        for lists, items, mask in length_tiles(lengths, len(scores)):
-            named = {"weights": None, **{name: x[items] for name, x in values.items()}}
-            found = self.per_list(mask=mask, **named)
-            each = each.expand(*found.shape[:-1], -1).index_add(-1, lists, found)
-        return each
-
     def forward(
         self,
         scores: Tensor,
@@ -176,15 +148,14 @@ class RankingLoss(nn.Module):
                 wrong = None if wrong is None else wrong.index_select(0, order)
         scores = upcast(scores)
         given = {name: x.to(scores.dtype) for name, x in given.items()}
-        labels, weights = given.pop("labels"), given.pop("weights", None)
         with full_precision(scores):
             if lengths is None:
-                each = self.per_list(scores, labels, mask, weights, **given)
+                each = self.per_list(scores, mask=mask, **{"weights": None, **given})
                 bad = None if wrong is None else wrong.any(-1)
-                samples = each.dim() - (labels.dim() - 1)
+                samples = each.dim() - (scores.dim() - 1)
             else:
                 lengths = check_lengths(scores, lengths)
-                each = self.per_ragged_list(scores, labels, lengths, weights, **given)
+                each = self._per_ragged_list({"scores": scores, **given}, lengths)
                 bad = None if wrong is None else sum_lists(wrong.long(), lengths) > 0
                 samples = each.dim() - 1
         if bad is not None:
@@ -200,6 +171,14 @@ class RankingLoss(nn.Module):
         else:  # all lists, if they have items
             counted = max(1, each.numel() if scores.shape[-1] else 0)
         return each.sum() / counted
+
+    def _per_ragged_list(self, given: dict[str, Tensor], lengths: Tensor) -> Tensor:
+        """Return `per_list` of ragged lists: (N,) each and lengths (R,) -> (..., R)."""
+        parts = []
+        for lists, mask, columns in chunks(lengths, *given.values()):
+            padded = dict(zip(given, columns, strict=True))
+            parts.append((lists, self.per_list(mask=mask, **{"weights": None, **padded})))
+        return from_chunks(parts, len(lengths))
 
     def _checked(
         self, given: dict[str, Tensor], mask: Tensor | None

@@ -153,20 +153,6 @@ class Penalized(RankingLoss):
         value = self.loss(scores, labels, mask, weights, **own)
         return value + self.strength * self.penalty(scores, labels, mask, weights, **others)
 
-    def per_ragged_list(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lengths: Tensor,
-        weights: Tensor | None,
-        **extra: Tensor,
-    ) -> Tensor:
-        """Return loss plus penalty of each ragged list."""
-        own, others = self._shared(extra)
-        value = self.loss(scores, labels, None, weights, lengths=lengths, **own)
-        penalty = self.penalty(scores, labels, None, weights, lengths=lengths, **others)
-        return value + self.strength * penalty
-
     def _shared(self, extra: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the side inputs of the loss, and those of the penalty."""
         own = {name: x for name, x in extra.items() if name in self.loss.side_inputs}

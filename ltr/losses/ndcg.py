@@ -15,14 +15,11 @@ from ltr.gains import (
     inverse_log2,
     log2_discount,
     ndcg_gains,
-    ragged_ideal_dcg,
-    ragged_ndcg_gains,
 )
-from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction, check_flag, first_value
 from ltr.losses.scaling import sinkhorn_scaled
 from ltr.losses.soft import check_rows, cutoff_discount, shortfall, sort_operator
-from ltr.losses.softmax import ragged_softmax_divergence, softmax_divergence
+from ltr.losses.softmax import softmax_divergence
 from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator, Standardized
 from ltr.operators.base import check_operator
 from ltr.shapes import check_at_least, check_number, check_top_k, masked_fill, positions
@@ -167,37 +164,13 @@ class SoftNDCG(RankingLoss):
             found = found + self.softmax * softmax_divergence(scores, gains, mask)[0]
         return found
 
-    def per_ragged_list(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
-    ) -> Tensor:
-        """Return the loss of each ragged list, without padding if the operator needs none."""
-        inner = self.operator
-        if isinstance(inner, Standardized):
-            inner = inner.operator
-        pads = type(inner).ragged_discounts is RankOperator.ragged_discounts
-        if pads and torch.compiler.is_compiling():
-            return super().per_ragged_list(scores, labels, lengths, weights)
-        if self.dequantize and self.training:
-            relevant = sum_lists((labels > 0).to(labels.dtype), lengths) > 0
-            labels = labels + relevant[list_ids(labels, lengths)] * torch.rand_like(labels)
-        gains = ragged_ndcg_gains(labels, lengths, weights, self.gain)
-        self._check_discount(scores, lengths)
-        term, soft_term = self._terms()
-        discounts = self.operator.ragged_discounts(soft_term, scores, lengths)
-        ideal = ragged_ideal_dcg(gains, lengths, term, self.top_k)
-        found = self._shortfall(sum_lists(gains * discounts, lengths), ideal)
-        if self.softmax:
-            found = found + self.softmax * ragged_softmax_divergence(scores, gains, lengths)
-        return found
-
-    def _check_discount(self, scores: Tensor, lengths: Tensor | None = None) -> None:
+    def _check_discount(self, scores: Tensor) -> None:
         # a named discount is above 0; values are read on the CPU alone, as those of labels are
         if self.mean == "arithmetic" or not callable(self.discount):
             return
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        longest = scores.shape[-1] if lengths is None else max(lengths.tolist(), default=0)
-        ranks = torch.arange(1, longest + 1, dtype=scores.dtype)
+        ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
         values = self.discount(ranks).detach()
         wrong = first_value(ranks, ~(values > 0))
         if wrong is not None:

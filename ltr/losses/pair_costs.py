@@ -10,10 +10,15 @@ from ltr.shapes import check_number
 class PairCost(nn.Module):
     """Base class of costs of a pair of items.
 
-    A cost is a function cost(t, gap), with its gradient by t.
+    A cost is a function cost(t, gap): a subclass defines `forward`, elementwise and finite for any
+    finite t. Here t is the score of the item with the higher label minus the score of the other
+    item, and gap > 0 is the difference of their labels.
 
-    t is the score of the item with the higher label minus the score of the other item. gap > 0 is
-    the difference of their labels. Both methods are elementwise and finite for any finite t.
+    >>> class Absolute(PairCost):
+    ...     def forward(self, t, gap):
+    ...         return (t - gap).abs()
+    >>> Absolute().gradient(torch.tensor([0.5, 3.0]), torch.tensor([1.0, 2.0]))
+    tensor([-1.,  1.])
     """
 
     uses_gap: bool = True
@@ -29,8 +34,11 @@ class PairCost(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the derivative of the cost by t, computed by differentiable operations."""
-        raise NotImplementedError(f"{type(self).__name__} must define gradient")
+        """Return the derivative of the cost by t, which is differentiable too.
+
+        By default autograd computes it. A subclass overrides this if a formula is cheaper.
+        """
+        return torch.func.grad(lambda t: self(t, gap).sum())(t)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
         """Return the cost and, if `gradients`, the gradient.

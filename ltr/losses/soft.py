@@ -92,7 +92,7 @@ def one_draw(
     the same order needs the same noise in both calls.
     """
     while isinstance(operator, Stochastic):
-        scores, mask, _ = operator.draw(scores, mask)
+        scores, mask, _ = operator.transform(scores, mask)
         operator = operator.operator
     return operator, scores, mask
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
-from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.listmle import log_sums_from, tie_groups
 from ltr.losses.soft import below_largest, weighted_mean
@@ -42,23 +41,6 @@ def softmax_divergence(
     p = relevance / torch.where(total > 0, total, 1.0)
     divergence = (torch.xlogy(p, p) - p * log_q).sum(-1)
     return divergence, (p * log_q.exp()).sum(-1)
-
-
-def ragged_softmax_divergence(scores: Tensor, relevance: Tensor, lengths: Tensor) -> Tensor:
-    """Return KL(p || q) of ragged lists, as `softmax_divergence`: (N,) and lengths (R,) -> (R,).
-
-    >>> relevance, lengths = torch.tensor([3.0, 0.0, 2.0]), torch.tensor([2, 1])
-    >>> ragged_softmax_divergence(torch.zeros(3), relevance, lengths)
-    tensor([0.6931, 0.0000])
-    """
-    ids = list_ids(scores, lengths)
-    most = scores.new_zeros(len(lengths))
-    most = most.scatter_reduce(0, ids, scores.detach(), "amax", include_self=False)
-    shifted = scores - most[ids]
-    log_q = shifted - sum_lists(shifted.exp(), lengths).log()[ids]
-    total = sum_lists(relevance, lengths)
-    p = relevance / torch.where(total > 0, total, 1.0)[ids]
-    return sum_lists(torch.xlogy(p, p) - p * log_q, lengths)
 
 
 def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:

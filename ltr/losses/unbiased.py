@@ -1,11 +1,10 @@
 """Learning from clicks: inverse propensity weights for any loss."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
@@ -177,55 +176,22 @@ class Unbiased(RankingLoss):
             return self.loss(scores, labels, mask, weights, **extra)
         clicks = masked_fill(labels, mask)
         weights = None if weights is None else masked_fill(weights, mask)
-        mean, weights = _weights_of_clicks(
-            inverse, clicks, weights, lambda x: x.sum(-1), lambda x: x.unsqueeze(-1)
-        )
+        mean, weights = _weights_of_clicks(inverse, clicks, weights)
         return mean * self.loss(scores, labels, mask, weights, **extra)
-
-    def per_ragged_list(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lengths: Tensor,
-        weights: Tensor | None,
-        shown: Tensor | None = None,
-        **extra: Tensor,
-    ) -> Tensor:
-        """Return the loss of each ragged list on clicks (N,), shown at positions (N,)."""
-        if shown is None:
-            before = lengths.cumsum(0) - lengths
-            before = before.repeat_interleave(lengths, output_size=len(scores))
-            shown = positions(scores) - before.to(scores.dtype)
-        inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
-        if "shown" in self.loss.side_inputs:
-            extra["shown"] = shown
-        if self.every_item:
-            weights = inverse if weights is None else weights * inverse
-            return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
-        ids = list_ids(scores, lengths)
-        mean, weights = _weights_of_clicks(
-            inverse, labels, weights, lambda x: sum_lists(x, lengths), lambda x: x[ids]
-        )
-        return mean * self.loss(scores, labels, None, weights, lengths=lengths, **extra)
 
 
 def _weights_of_clicks(
-    inverse: Tensor,
-    clicks: Tensor,
-    weights: Tensor | None,
-    total: Callable[[Tensor], Tensor],
-    to_items: Callable[[Tensor], Tensor],
+    inverse: Tensor, clicks: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the mean inverse propensity of each list's clicks, and all weights relative to it.
 
-    `total` sums items over each list, `to_items` gives each item the value of its list. A list
-    without a click has the mean 1.
+    A list without a click has the mean 1.
     """
     counted = clicks.clamp(min=0) if weights is None else clicks.clamp(min=0) * weights
-    number = total(counted)
+    number = counted.sum(-1)
     some = number > 0
-    mean = torch.where(some, total(inverse * counted) / torch.where(some, number, 1.0), 1.0)
-    relative = torch.where(clicks > 0, inverse / to_items(mean), 1.0)
+    mean = torch.where(some, (inverse * counted).sum(-1) / torch.where(some, number, 1.0), 1.0)
+    relative = torch.where(clicks > 0, inverse / mean.unsqueeze(-1), 1.0)
     return mean, relative if weights is None else weights * relative
 
 

@@ -1,27 +1,18 @@
 """Lists in any form (padded, ragged with `lengths`, or flat with `qid`), ranked in chunks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths, check_lengths, group_by_qid, length_tiles
+from ltr.kernels.lists import Lengths, check_lengths, chunks, from_chunks, group_by_qid
 from ltr.metrics.ranked import Ranked, rank
 from ltr.metrics.values import ListValues
 from ltr.shapes import check_lists
 
 PerList = Callable[[Ranked], ListValues]
 """The `per_list` of a metric."""
-
-POSITIONS = 1 << 20
-"""Positions in a chunk. Apart from the order of the items, this bounds the memory."""
-
-SAME = 1 << 15
-"""If a length has this many items on average, each length is a chunk without padding."""
-
-SPARE = 1 << 14
-"""This many padded positions cost less than one more chunk."""
 
 
 @dataclass(frozen=True)
@@ -118,21 +109,15 @@ class Batch:
 def _of_ragged(batch: Batch, metrics: Sequence[PerList]) -> list[ListValues]:
     columns, lengths = batch._ragged()
     numbers, found = [], []
-    chunks = tiles if torch.compiler.is_compiling() else ragged_chunks
-    for lists, mask, padded in chunks(lengths, list(columns.values())):
+    for lists, mask, padded in chunks(lengths, *columns.values()):
         chunk = dict(zip(columns, padded, strict=True))
         ranked = rank(**chunk, mask=mask, topics=batch.topics)
         numbers.append(lists)
         found.append([per_list(ranked) for per_list in metrics])
-    if not found:  # no items, no chunk
-        none = batch.scores.new_zeros(0, 1)
-        numbers = [lengths.new_zeros(0)]
-        found = [[per_list(rank(none, none)) for per_list in metrics]]
-    lists, size = torch.cat(numbers), len(lengths)
+    size = len(lengths)
 
     def gathered(parts: list[Tensor], fill: float) -> Tensor:
-        values = torch.cat(parts)
-        return values.new_full((size + 1,), fill).scatter(0, lists, values)[:size]
+        return from_chunks(list(zip(numbers, parts, strict=True)), size, fill)
 
     of_metrics = []
     for of_chunks in zip(*found, strict=True):
@@ -141,96 +126,3 @@ def _of_ragged(batch: Batch, metrics: Sequence[PerList]) -> list[ListValues]:
         wrong = [x.wrong for x in of_chunks if x.wrong is not None]
         of_metrics.append(ListValues(values, empty, gathered(wrong, False) if wrong else None))
     return of_metrics
-
-
-def tiles(
-    lengths: Tensor, columns: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
-    """Yield chunks as `ragged_chunks` does, of shapes that do not depend on the lengths' values.
-
-    So one compiled graph serves any lengths. A row without a list is all masked, and has the number
-    R, which is no list.
-
-    >>> for lists, mask, [values] in tiles(torch.tensor([1, 2]), [torch.tensor([2, 1, 3])]):
-    ...     print(lists.tolist(), mask.tolist(), values.tolist())
-    [1, 0] [[True, True, False], [True, False, False]] [[1, 3, 0], [2, 0, 0]]
-    """
-    for lists, items, mask in length_tiles(lengths, len(columns[0])):
-        lists = torch.where(mask.any(-1), lists, len(lengths))
-        padded = []
-        for column in columns:
-            outside = ~mask.view(*mask.shape, *[1] * (column.dim() - 1))
-            padded.append(column[items].masked_fill(outside, 0))
-        yield lists, mask, padded
-
-
-def ragged_chunks(
-    lengths: Tensor, columns: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor | None, list[Tensor]]]:
-    """Yield chunks of lists with nearly equal lengths, so that little padding is needed.
-
-    A chunk is: the numbers of its lists; a mask, or None if no position is padded; and the columns
-    (lists, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk.
-
-    Args:
-        lengths: (R,) int64, the items of each list.
-        columns: (N, ...) each, one list after the other.
-
-    >>> for lists, mask, [values] in ragged_chunks(torch.tensor([1, 2]), [torch.tensor([2, 1, 3])]):
-    ...     print(lists.tolist(), mask.tolist(), values.tolist())
-    [0, 1] [[True, False], [True, True]] [[2, 0], [1, 3]]
-    """
-    starts = lengths.cumsum(0) - lengths
-    by_length, numbers = lengths.sort(stable=True)
-    filled = by_length > 0
-    by_length, numbers = by_length[filled], numbers[filled]
-    for first, last in _cuts(by_length):
-        lists = numbers[first:last]
-        longest = int(by_length[last - 1])
-        mask = None
-        if int(by_length[first]) < longest:
-            position = torch.arange(longest, device=lengths.device)
-            mask = position < lengths[lists].unsqueeze(-1)
-        padded = [_rows(column, starts[lists], longest) for column in columns]
-        if mask is not None:
-            for column in padded:
-                column[~mask] = 0
-        yield lists, mask, padded
-
-
-def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """Return the (lists, longest, ...) items from each start, even past the end of a list."""
-    windows = len(column) - longest
-    if not len(starts) or int(starts.max()) <= windows:
-        shape, step = (max(windows, 0) + 1, longest, *column.shape[1:]), column.stride(0)
-        strides = (step, step, *column.stride()[1:])
-        return column.as_strided(shape, strides)[starts]  # whole rows at a time
-    position = torch.arange(longest, device=column.device)
-    return column[(starts.unsqueeze(-1) + position).clamp(max=len(column) - 1)]
-
-
-def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
-    """Return where to cut lists, sorted by ascending length, into chunks.
-
-    A chunk has lists of one length if there are many of each length. Otherwise its lengths differ
-    by at most a quarter, or need little padding.
-    """
-    sizes, counts = by_length.unique_consecutive(return_counts=True)
-    exact = int(by_length.sum()) >= SAME * len(sizes)
-    cuts: list[tuple[int, int]] = []
-    position, least, longest, spare = 0, 0, 0, 0
-    for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
-        rows = max(1, POSITIONS // size)
-        end = position + lists
-        if cuts and not exact:
-            first, last = cuts[-1]
-            padding = spare + (last - first) * (size - longest)
-            near = size <= max(8, least * 5 / 4) or padding <= SPARE
-            if near and first + rows > last:
-                position, longest, spare = min(end, first + rows), size, padding
-                cuts[-1] = (first, position)
-        while position < end:
-            least, longest, spare = size, size, 0
-            cuts.append((position, min(end, position + rows)))
-            position = cuts[-1][1]
-    return cuts

@@ -32,7 +32,7 @@ ids of the same shapes. In compiled code:
 - with `qid`, reduction="none" gives (N,), with NaN after the last list;
 - values cannot be read: a list with a score, label, weight or gain that would be an error, or
   without a value if empty="error", is NaN, and so are the mean and the sum;
-- ragged lists are padded, in O(N log(N)) memory (`ltr.kernels.lists.length_tiles`);
+- ragged lists are padded, in O(N log(N)) memory (`ltr.kernels.lists.chunks`);
 - `alpha_ndcg`, and `err` and `rbo` with ties="expected", loop over the positions; the graph holds
   each step, so compiling takes longer for longer lists.
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ltr.gains import CUT_WIDTH, truncated
-from ltr.kernels.lists import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
-from ltr.shapes import check_lists, check_temperature, masked_fill
+from ltr.shapes import check_temperature, masked_fill
 
 
 class RankOperator(nn.Module):
@@ -86,36 +85,6 @@ class RankOperator(nn.Module):
         1/2 for equal ranks. For hard ranks it is 0 or 1. The diagonal is 0.
         """
         return rank_steps(self(scores, mask), exact=self.exact_cutoff)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of ragged lists: flat scores with `lengths` instead of a mask.
-
-        Each list gets the same ranks as on its own. Operators based on kernel sums compute all
-        lists in one sweep, without padding. Other operators pad to the longest list.
-
-        Args:
-            scores: (N,), one list after the other.
-            lengths: (R,) whole numbers, the lists' lengths; they sum to N.
-            weights: (N,), or None.
-
-        Raises:
-            ValueError: scores are not flat, or lengths do not fit.
-        """
-        lengths = check_lengths(scores, lengths)
-        check_lists(scores, weights=weights)
-        if weights is None:
-            mask, padded = pad_lists(lengths, scores)
-            return self(padded, mask)[..., mask]
-        mask, padded, w = pad_lists(lengths, scores, weights)
-        return self(padded, mask, w)[..., mask]
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discounts` (N,) of ragged lists: scores (N,) and lengths (R,) as in `ragged`."""
-        lengths = check_lengths(scores, lengths)
-        mask, padded = pad_lists(lengths, scores)
-        return self.discounts(discount, padded, mask)[..., mask]
 
 
 def rank_steps(ranks: Tensor, *, exact: bool) -> Tensor:

@@ -375,7 +375,7 @@ def _draw(
     # return the keys to sort by, with one draw of noise for the whole call
     plain, keys = operator, x if descending else -x
     while isinstance(plain, Stochastic):
-        keys, mask, _ = plain.draw(keys, mask)
+        keys, mask, _ = plain.transform(keys, mask)
         plain = plain.operator
     return keys, mask, plain
 

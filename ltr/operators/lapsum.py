@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.kernel import Kernel, Profile
-from ltr.kernels.lists import Lengths, SortedLists, in_order
+from ltr.kernels.lists import SortedLists, in_order
 from ltr.kernels.named import laplace, survival
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
@@ -259,11 +259,6 @@ class LapSum(KernelRank, SortOperator):
         """Return Laplace ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return super().forward(scores, mask)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return Laplace ranks (N,) of flat scores (N,), lengths (R,); weights are refused."""
-        refuse_weights(self, weights)
-        return super().ragged(scores, lengths)
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
-from ltr.kernels.lists import Lengths, in_order, positions_in_lists, sort_lists, sort_ragged
+from ltr.kernels.lists import in_order, sort_lists
 from ltr.kernels.named import gaussian, laplace, level_of, sign
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sums import kernel_sums
@@ -26,7 +26,7 @@ from ltr.operators.permutation import (
     take_along,
 )
 from ltr.operators.tiles import MOST, Tiles, over_tiles
-from ltr.shapes import count, masked_fill, positions, upcast, widened
+from ltr.shapes import count, masked_fill, positions, widened
 
 Given = Sequence[tuple[Tensor, int]]
 """Tensors, and for each the number of its own last axes: batch axes come before them."""
@@ -334,33 +334,6 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
     if power == 1:
         return laplace(), temperature
     return gaussian(level_of(dtype)), temperature**0.5
-
-
-def ragged_ranks(
-    scores: Tensor, lengths: Lengths, temperature: float, power: float, *, by_item: bool
-) -> Tensor:
-    """Return ranks (N,) of ragged lists: those of `SoftSort` or of `SoftSortRank`.
-
-    Args:
-        scores: (N,), one list after the other.
-        lengths: (R,) whole numbers.
-        temperature: > 0.
-        power: 1 or 2.
-        by_item: whether the kernel is normalized for each item (`SoftSortRank`) or for each
-            position (`SoftSort`).
-
-    >>> ragged_ranks(torch.tensor([0.0, 9.0]), torch.tensor([2]), 0.1, 1, by_item=True)
-    tensor([2., 1.])
-    """
-    scores = upcast(scores)
-    lists = sort_ragged(scores, lengths)
-    kernel, scale = kernel_of(power, temperature, scores.dtype)
-    position, one = positions_in_lists(lists, scores), scores.new_ones(()).expand(scores.shape)
-    if by_item:
-        y, c = kernel_sums(scores, [position, one], [(0, kernel), (1, kernel)], lists, scale)
-        return y / c
-    (c,) = kernel_sums(scores, [one], [(0, kernel)], lists, scale)
-    return kernel_sums(scores, [position / c], [(0, kernel)], lists, scale)[0]
 
 
 class NeuralSortPermutation(

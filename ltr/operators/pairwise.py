@@ -1,13 +1,12 @@
 """Ranks that softly count the items above each item, in sort time by kernel sums."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.lists import Lengths, SortedLists, in_order, sort_lists, sort_ragged
+from ltr.kernels.lists import SortedLists, in_order, sort_lists
 from ltr.kernels.named import Distribution, level_of, survival
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import TemperatureRank
@@ -190,7 +189,7 @@ def abs_power(x: Tensor, power: float) -> Tensor:
 
 
 class KernelRank(TemperatureRank):
-    """A rank operator whose ranks are kernel sums, so ragged lists need no padding.
+    """A rank operator whose ranks are kernel sums.
 
     Attributes:
         distribution: the distribution of the noise that decides a pair.
@@ -206,20 +205,6 @@ class KernelRank(TemperatureRank):
         """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
         scale = self.width * self.temperature
         return kernel_ranks(scores, mask, self.distribution, scale, weights)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of flat scores (N,), lengths (R,) and weights (N,)."""
-        if weights is not None or self.temperature == 0:
-            return super().ragged(scores, lengths, weights)
-        scores = upcast(scores)
-        lists = sort_ragged(scores, lengths)
-        return 0.5 + _chances(scores, self.distribution, lists, self.width * self.temperature)
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discount` of the soft ranks, (N,)."""
-        return discount(self.ragged(scores, lengths))
 
 
 class SigmoidRank(KernelRank):

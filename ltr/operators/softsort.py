@@ -7,15 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.lists import Lengths
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.lazy_permutation import (
-    KernelPermutation,
-    PowerPermutation,
-    ragged_ranks,
-)
+from ltr.operators.lazy_permutation import KernelPermutation, PowerPermutation
 from ltr.operators.pairwise import (
     abs_power,
     descending_scores,
@@ -68,19 +63,6 @@ class DistanceRank(TemperatureRank):
     def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
         super().__init__(temperature)
         self.power = check_power(power)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
-        refuse_weights(self, weights)
-        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
-            return super().ragged(scores, lengths)
-        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=self.by_item)
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discount` of the soft ranks, (N,)."""
-        return discount(self.ragged(scores, lengths))
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`; a module prints itself."""

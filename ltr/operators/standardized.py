@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths, check_lengths, list_ids, sum_lists
-from ltr.operators.base import RankOperator, SortOperator, check_operator
-from ltr.operators.permutation import SoftPermutation
+from ltr.operators.base import RankOperator, check_operator
 from ltr.operators.softsort import SoftSort
-from ltr.operators.stochastic import Stochastic, needs_matrix
+from ltr.operators.stochastic import Stochastic, TransformedScores
 from ltr.shapes import check_lists, count, largest, masked_fill, upcast
 
 
-class Standardized(SortOperator):
+class Standardized(TransformedScores):
     r"""Applies an operator to standardized scores, so that one temperature fits any scale.
 
     The unit of the temperature is the spread of each list.
@@ -65,11 +61,6 @@ class Standardized(SortOperator):
             )
         self.operator = SoftSort(0.3) if operator is None else check_operator(operator)
 
-    @property
-    def exact_cutoff(self) -> bool:
-        """Return whether the operator's ranks are whole."""
-        return self.operator.exact_cutoff
-
     def standardize(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (s - mean) / sd of each list's real items, (..., n), 0 where masked."""
         check_lists(scores, mask=mask)
@@ -81,61 +72,11 @@ class Standardized(SortOperator):
         centered = masked_fill(units - units.sum(-1, keepdim=True) / number.clamp(min=1), mask)
         return centered / _spread(centered.square().sum(-1, keepdim=True), number)
 
-    def forward(
+    def transform(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n)."""
-        return self.operator(self.standardize(scores, mask), mask, weights)
-
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> SoftPermutation:
-        """Return the soft permutation (..., n, n) of the standardized scores.
-
-        Raises:
-            ValueError: the operator has no permutation.
-        """
-        operator = needs_matrix(self.operator, "Standardized.permutation")
-        return operator.permutation(self.standardize(scores, mask), mask, weights)
-
-    def discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """Return the operator's discounts, (..., n)."""
-        return self.operator.discounts(discount, self.standardize(scores, mask), mask)
-
-    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the operator's soft membership, (..., n)."""
-        return self.operator.top_k(k, self.standardize(scores, mask), mask)
-
-    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the operator's steps between ranks, (..., n, n)."""
-        return self.operator.before(self.standardize(scores, mask), mask)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of ragged lists."""
-        lengths = check_lengths(scores, lengths)
-        return self.operator.ragged(_standardize_ragged(scores, lengths), lengths, weights)
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return the operator's discounts (N,) of ragged lists."""
-        lengths = check_lengths(scores, lengths)
-        z = _standardize_ragged(scores, lengths)
-        return self.operator.ragged_discounts(discount, z, lengths)
-
-
-def _standardize_ragged(scores: Tensor, lengths: Tensor) -> Tensor:
-    # the standardized scores (N,) of lists of these lengths (R,)
-    values = upcast(scores)
-    ids, number = list_ids(values, lengths), lengths.to(values.dtype)
-    ends = values.new_zeros(2, len(lengths))
-    fixed = torch.stack((values, -values)).detach()
-    top, bottom = ends.scatter_reduce(1, ids.expand(2, -1), fixed, "amax", include_self=False)
-    units = _units(values, top[ids], -bottom[ids], number[ids])
-    centered = units - (sum_lists(units, lengths) / number)[ids]
-    return centered / _spread(sum_lists(centered.square(), lengths), number)[ids]
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return the standardized scores, and mask and weights as they are."""
+        return self.standardize(scores, mask), mask, weights
 
 
 def _units(values: Tensor, top: Tensor, bottom: Tensor, number: Tensor) -> Tensor:

@@ -48,16 +48,69 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
     return generator
 
 
-class Stochastic(SortOperator):
+class TransformedScores(SortOperator):
+    """Base class of operators that apply another operator to transformed scores.
+
+    A subclass defines `transform` and sets `operator`. The results have the shape of the
+    transformed scores.
+    """
+
+    operator: RankOperator
+
+    @property
+    def exact_cutoff(self) -> bool:
+        """Return whether a cutoff of the operator is exact."""
+        return self.operator.exact_cutoff
+
+    def transform(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return the scores, mask and weights (..., n) that the operator gets."""
+        raise NotImplementedError(f"{type(self).__name__} must define transform")
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return soft ranks (..., n)."""
+        return self.operator(*self.transform(scores, mask, weights))
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SoftPermutation:
+        """Return the soft permutation (..., n, n) of the transformed scores.
+
+        Raises:
+            ValueError: the operator has no permutation.
+        """
+        operator = needs_matrix(self.operator, f"{type(self).__name__}.permutation")
+        return operator.permutation(*self.transform(scores, mask, weights))
+
+    def discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the operator's discounts, (..., n)."""
+        return self.operator.discounts(discount, *self.transform(scores, mask)[:2])
+
+    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the operator's soft membership, (..., n)."""
+        return self.operator.top_k(k, *self.transform(scores, mask)[:2])
+
+    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the operator's steps between ranks, (..., n, n)."""
+        return self.operator.before(*self.transform(scores, mask)[:2])
+
+
+class Stochastic(TransformedScores):
     """Adds Gumbel noise to the scores of any operator, to draw random orders.
 
     It adds noise only in training mode, like dropout; results then have a first axis of `samples`.
     In eval mode it is the plain operator, without that axis. With a hard operator, the draws are
     orders from the Plackett-Luce distribution with weights exp(scores / scale). With a soft
     operator, they are its reparameterized relaxation, with gradients (the stochastic variants of
-    NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or `top_k` draws
-    noise once. Masked items stay masked in every sample. Noise is drawn for them too. So masking an
-    item gives the same distribution as deleting it, but not the same numbers.
+    NeuralSort and SoftSort). With `P = permutation(scores)`, `P.mv(scores)` sorts the scores
+    without noise. Each call of `forward`, `permutation`, `discounts` or `top_k` draws noise once.
+    Masked items stay masked in every sample. Noise is drawn for them too. So masking an item gives
+    the same distribution as deleting it, but not the same numbers.
 
     With a generator the draws repeat after `generator.manual_seed(...)`. The generator and its
     state are pickled and copied with the module, but are not in the `state_dict`. Under
@@ -100,12 +153,7 @@ class Stochastic(SortOperator):
         self.scale = check_number("scale", scale, minimum=0.0)
         self.generator = check_generator(generator)
 
-    @property
-    def exact_cutoff(self) -> bool:
-        """Return whether the operator's ranks are whole."""
-        return self.operator.exact_cutoff
-
-    def draw(
+    def transform(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return noisy scores, mask and weights, each (samples, ..., n); unchanged in eval mode."""
@@ -116,40 +164,6 @@ class Stochastic(SortOperator):
         noisy = upcast(scores) + noise
         mask, weights = (None if t is None else t.expand(noisy.shape) for t in (mask, weights))
         return noisy, mask, weights
-
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (samples, ..., n) of scores (..., n); (..., n) in eval mode."""
-        return self.operator(*self.draw(scores, mask, weights))
-
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> SoftPermutation:
-        """Return the soft permutations (samples, ..., n, n); `P.mv(scores)` sorts without noise.
-
-        Raises:
-            ValueError: the operator has no permutation.
-        """
-        operator = needs_matrix(self.operator, "Stochastic.permutation")
-        return operator.permutation(*self.draw(scores, mask, weights))
-
-    def discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """Return the operator's discounts, (samples, ..., n); (..., n) in eval mode."""
-        scores, mask, _ = self.draw(scores, mask)
-        return self.operator.discounts(discount, scores, mask)
-
-    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the operator's soft membership, (samples, ..., n); (..., n) in eval mode."""
-        scores, mask, _ = self.draw(scores, mask)
-        return self.operator.top_k(k, scores, mask)
-
-    def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the operator's steps between ranks, (samples, ..., n, n)."""
-        scores, mask, _ = self.draw(scores, mask)
-        return self.operator.before(scores, mask)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

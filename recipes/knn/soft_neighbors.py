@@ -89,7 +89,7 @@ class SharedStochastic(Stochastic):
     (torch.Size([2, 3, 4]), tensor(True))
     """
 
-    def draw(
+    def transform(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return noisy scores, mask and weights, each (samples, ..., n); unchanged in eval mode."""

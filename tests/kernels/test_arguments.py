@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from ltr.kernels.lists import pad_lists, sort_lists, sort_ragged
+from ltr.kernels.lists import sort_lists, sort_ragged
 from ltr.kernels.named import gaussian, laplace, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
-from ltr.operators import LaplaceRank, NeuralSort, SigmoidRank
 
 SCORES, ONES = torch.tensor([[0.3, 0.1, 0.2], [1.0, 0.0, 2.0]]), torch.ones(2, 3)
 LISTS, OUTPUT = sort_lists(SCORES), (0, laplace())
@@ -44,7 +43,6 @@ def test_kernel_sums(arguments, words):
         (lambda: descending_order(SCORES, ONES[:, :2].bool()), r"mask must"),
         (lambda: sort_ragged(torch.arange(3), torch.tensor([3])), "scores must"),
         (lambda: sort_ragged([0.1], torch.tensor([1])), "scores.*list"),
-        (lambda: pad_lists(torch.tensor([1, 1]), torch.ones(3)), "must sum to 3 values, got 2"),
         (lambda: kernel_sums_at(ONES[:1], SCORES, [ONES], [OUTPUT]), r"queries must"),
         (lambda: kernel_sums_at(ONES.double(), SCORES, [ONES], [OUTPUT]), "queries must"),
         (lambda: survival("cauchy"), "distribution.*'cauchy'"),
@@ -54,12 +52,3 @@ def test_kernel_sums(arguments, words):
 def test_the_others(call, words):
     with pytest.raises(ValueError, match=words):
         call()
-
-
-@pytest.mark.parametrize("operator", [SigmoidRank(), LaplaceRank(), NeuralSort()])
-def test_ragged_lists_of_an_operator(operator):
-    flat, lengths = SCORES[0], torch.tensor([1, 2])
-    with pytest.raises(ValueError, match="scores must"):
-        operator.ragged(flat.long(), lengths)
-    with pytest.raises(ValueError, match=r"weights must"):
-        operator.ragged(flat, lengths, torch.ones(2))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltr.kernels.lists import group_by_qid, pad_lists, positions_in_lists, sort_ragged, sum_lists
+from ltr.kernels.lists import chunks, from_chunks, group_by_qid, sort_ragged, sum_lists
 from ltr.kernels.sorting import by_numpy, by_torch, descending_order, falling_values
 
 ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("inf")]
@@ -74,13 +74,37 @@ def test_ragged_lists_are_sorted_one_by_one(lengths):
     expected = [
         p.argsort(descending=True, stable=True) + a for p, a in zip(parts, starts, strict=True)
     ]
+    assert lists.order is not None
     assert lists.order.equal(torch.cat([*expected, torch.zeros(0, dtype=torch.int64)]))
-    ranks = positions_in_lists(lists, scores).split(lengths.tolist())
-    for part, rank in zip(parts, ranks, strict=True):
-        assert part[rank.argsort()].equal(part.sort(descending=True).values)
-    mask, padded = pad_lists(lengths, scores)
-    assert padded[mask].equal(scores)
-    torch.testing.assert_close(sum_lists(scores, lengths), padded.sum(-1))
+    sums = [part.sum() for part in parts] or [torch.zeros(0)]
+    torch.testing.assert_close(sum_lists(scores, lengths), torch.hstack(sums).double())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("lengths", [[3, 0, 5, 1], [0, 0], [], [1], [700, 2, 300], [9] * 4])
+def test_chunks_hold_each_list_once(lengths, compiled, monkeypatch):
+    if compiled:  # the chunks of one graph for any lengths
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    monkeypatch.setattr("ltr.kernels.lists.SPARE", 100)
+    scores = torch.randn(sum(lengths), dtype=torch.float64, requires_grad=True)
+    names = torch.stack([torch.arange(sum(lengths)), -torch.arange(sum(lengths))], -1)
+    sizes, found = torch.tensor(lengths, dtype=torch.int64), {}
+    parts = []
+    for lists, mask, (padded, pairs) in chunks(sizes, scores, names):
+        real = torch.ones_like(padded, dtype=torch.bool) if mask is None else mask
+        assert (padded[~real] == 0).all()
+        assert (pairs[~real] == 0).all()
+        rows = zip(lists.tolist(), padded, pairs, real, strict=True)
+        found |= {r: (x[m], y[m]) for r, x, y, m in rows if r < len(lengths)}
+        parts.append((lists, padded.sum(-1)))
+    assert sorted(found) == [r for r, size in enumerate(lengths) if size]
+    for r, (x, y) in enumerate(zip(scores.split(lengths), names.split(lengths), strict=True)):
+        assert r not in found or (found[r][0].equal(x) and found[r][1].equal(y))
+    sums = from_chunks(parts, len(lengths))
+    torch.testing.assert_close(sums, sum_lists(scores, sizes))
+    weights = torch.randn(len(lengths), dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((sums * weights).sum(), scores)
+    assert gradient.equal(weights.repeat_interleave(sizes))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_samples_are_averaged_after_the_square():
     operator = Stochastic(SigmoidRank(), samples=4, generator=generator)
     found = ExposureParity(operator)(scores, labels, groups=groups)
     generator.manual_seed(0)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     wide = [x.expand(4, 3, 5) for x in (labels, groups)]
     torch.testing.assert_close(found, ExposureParity()(noisy, wide[0], groups=wide[1]))
 

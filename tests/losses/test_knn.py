@@ -79,7 +79,7 @@ def test_samples_are_averaged():
     scores, labels, weights = draw(3, 5)
     generator = torch.Generator().manual_seed(0)
     operator = Stochastic(SoftSort(), samples=4, generator=generator)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     wide = [x.expand(4, 3, 5) for x in (labels, weights)]
     for form in ("probability", "log"):
         generator.manual_seed(0)

@@ -164,7 +164,7 @@ def test_samples_are_averaged():
             generator.manual_seed(1)
             loss = NeuralNDCG(operator, 3, transposed, scaling)(scores, labels)
             generator.manual_seed(1)
-            noisy, _, _ = operator.draw(scores)
+            noisy, _, _ = operator.transform(scores)
             plain = NeuralNDCG(NeuralSort(), 3, transposed, scaling)
             torch.testing.assert_close(loss, plain(noisy, labels.expand(4, 3, 5)))
 

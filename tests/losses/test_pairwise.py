@@ -224,9 +224,6 @@ def test_a_users_own_cost_and_weights():
         def forward(self, t, gap):
             return (t - gap).abs()
 
-        def gradient(self, t, gap):
-            return (t - gap).sign()
-
     class Square(PairWeights):
         def columns(self, labels, mask):
             return (labels.square(),)
@@ -244,6 +241,27 @@ def test_a_users_own_cost_and_weights():
     loss.backward()
     assert loss.item() == pytest.approx(expected)
     assert scores.grad.tolist() == pytest.approx([-7 / 8, 2 / 8, 5 / 8])
+
+
+def test_a_cost_without_a_gradient_takes_it_from_autograd():
+    class Softplus(PairCost):
+        def forward(self, t, gap):
+            return torch.nn.functional.softplus(-t)
+
+    class ByFormula(Softplus):
+        def gradient(self, t, gap):
+            return -torch.sigmoid(-t)
+
+    scores, labels = draw(4, 9)
+    mask, weights = draw(4, 9, seed=1)[0] > -0.5, draw(4, 9, seed=2)[1]
+    scores.requires_grad_()
+    found = []
+    for cost in (Softplus(), ByFormula()):
+        loss = PairwiseLoss(cost, NDCGLoss2PP())(scores, labels, mask, weights)
+        (slope,) = torch.autograd.grad(loss, scores, create_graph=True)
+        (second,) = torch.autograd.grad(slope.square().sum(), scores)
+        found.append((loss, slope, second))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
 def test_bad_arguments():

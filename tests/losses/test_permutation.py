@@ -107,7 +107,7 @@ def test_samples_are_averaged():
     operator = Stochastic(SoftSort(), samples=4, generator=generator)
     found = PermutationCrossEntropy(operator)(scores, labels)
     generator.manual_seed(0)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     expected = PermutationCrossEntropy()(noisy, labels.expand(4, 3, 5))
     torch.testing.assert_close(found, expected)
 

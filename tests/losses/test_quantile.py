@@ -75,7 +75,7 @@ def test_samples_are_averaged_after_the_square():
     operator = Stochastic(SoftSort(), samples=4, generator=generator)
     found = QuantileLoss(operator)(scores, labels, values=values)
     generator.manual_seed(0)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     wide = [x.expand(4, 3, 5) for x in (labels, values)]
     torch.testing.assert_close(found, QuantileLoss()(noisy, wide[0], values=wide[1]))
 

@@ -265,7 +265,7 @@ def test_one_draw_of_noise_serves_both_ranks_of_map():
     mask[:, 4] = False
     found = SoftMAP(operator, reduction="none")(scores, labels, mask)
     generator.manual_seed(0)
-    noisy, _, _ = operator.draw(scores, mask)
+    noisy, _, _ = operator.transform(scores, mask)
     exact = [average_precision(s, labels, mask=mask, reduction="none") for s in noisy]
     torch.testing.assert_close(found, 1 - torch.stack(exact).mean(0))
 

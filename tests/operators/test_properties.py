@@ -56,6 +56,13 @@ def test_shifting_scores_changes_nothing(operator):
     torch.testing.assert_close(operator(scores + 3), operator(scores), rtol=0, atol=1e-11)
 
 
+@every
+def test_nested_scores_raise_a_clear_error(operator):
+    nested = torch.nested.nested_tensor([draw(3), draw(2)], layout=torch.jagged)
+    with pytest.raises(ValueError, match=r"scores.*scores\.values\(\)"):
+        operator(nested)
+
+
 @covering("operator, hidden", OPERATORS, named(0.0, 1e30, torch.nan, torch.inf, -torch.inf))
 def test_mask_is_deletion(operator, hidden):
     real, mask = draw(4, 6), torch.zeros(4, 9, dtype=torch.bool)

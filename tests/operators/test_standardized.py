@@ -39,8 +39,6 @@ def test_it_is_the_operator_of_the_standardized_scores(operator):
         expected = operator.discounts(inverse, z)
         torch.testing.assert_close(wrapped.discounts(inverse, s, m)[m], expected)
         torch.testing.assert_close(wrapped.top_k(2, s, m)[m], operator.top_k(2, z))
-    ragged = wrapped.ragged(scores[mask], mask.sum(-1))
-    torch.testing.assert_close(ragged, found[mask])
 
 
 def test_the_permutation_sorts_the_standardized_scores():
@@ -95,9 +93,6 @@ def test_a_list_of_two_keeps_its_gradient():
         ranks[0].backward()
         assert x.grad is not None
         assert x.grad[0] < 0 < x.grad[1]
-    x = torch.tensor([0.2, 0.5, 7.0, 7.0, 8.0], dtype=torch.float64)
-    ragged = Standardized(SigmoidRank(0.3)).ragged(x, [2, 3])
-    torch.testing.assert_close(ragged[:2], SigmoidRank(0.3)(x[:2]))
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e30, 1e38])
@@ -116,7 +111,6 @@ def test_empty_and_masked_lists():
     assert ranks.tolist() == [[1.0, 1.0, 1.0]]
     assert x.grad is not None
     assert x.grad.tolist() == [[0.0, 0.0, 0.0]]
-    assert Standardized().ragged(torch.ones(2), [0, 2, 0]).tolist() == [1.5, 1.5]
 
 
 @pytest.mark.parametrize("operator", [SigmoidRank(0.3), SoftSort(0.5)], ids=repr)

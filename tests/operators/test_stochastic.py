@@ -88,7 +88,7 @@ def test_every_method_draws_once():
     discounts = again(lambda: operator.discounts(torch.reciprocal, scores, mask))
     expected = torch.where(mask, ranks.reciprocal(), 0.0)
     torch.testing.assert_close(discounts, expected)
-    noisy, wide, _ = again(lambda: operator.draw(scores, mask))
+    noisy, wide, _ = again(lambda: operator.transform(scores, mask))
     members = again(lambda: operator.top_k(2, scores, mask))
     torch.testing.assert_close(members, SoftSort(0.3).top_k(2, noisy, wide))
     assert (ranks[0] != ranks[1]).any()
@@ -160,7 +160,7 @@ def test_a_loss_is_the_mean_over_samples():
     losses = SoftNDCG(operator, reduction="none", top_k=3, mean="arithmetic")(scores, labels)
     assert losses.shape == (2,)
     operator.generator.manual_seed(0)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     each = [
         SoftNDCG(HardRank(), reduction="none", top_k=3, mean="arithmetic")(x, labels) for x in noisy
     ]

@@ -122,16 +122,16 @@ def test_matching_networks():
 def test_noise_is_shared_by_the_queries():
     scores = torch.zeros(4, 3, 5, dtype=torch.float64)
     operator = SharedStochastic(SoftSort(0.1), samples=6)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     assert noisy.shape == (6, 4, 3, 5)
     assert (noisy == noisy[:, :1, :1]).all()
     assert (noisy[0, 0, 0] != noisy[1, 0, 0]).all()
     mask = torch.arange(5) < 3
-    _, wide, _ = operator.draw(scores, mask.expand(4, 3, 5))
+    _, wide, _ = operator.transform(scores, mask.expand(4, 3, 5))
     assert wide.shape == noisy.shape
-    assert operator.eval().draw(scores)[0] is scores
+    assert operator.eval().transform(scores)[0] is scores
     many = SharedStochastic(samples=20000, generator=torch.Generator().manual_seed(0))
-    drawn = many.draw(torch.tensor([0.0, 1.0]))[0].argmax(-1).float().mean()
+    drawn = many.transform(torch.tensor([0.0, 1.0]))[0].argmax(-1).float().mean()
     assert drawn.item() == pytest.approx(1 / (1 + torch.e**-1), abs=0.01)  # Plackett-Luce
 
 

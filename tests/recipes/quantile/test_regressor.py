@@ -119,7 +119,7 @@ def test_the_stochastic_loss_is_the_mean_over_the_samples():
     operator = Stochastic(NeuralSort(2.0), samples=5, generator=generator)
     loss = step(regressor(operator, expected=True), batch)
     generator.manual_seed(3)
-    noisy, _, _ = operator.draw(scores)
+    noisy, _, _ = operator.transform(scores)
     assert noisy.shape == (5, 4, 5)
     rows = NeuralSort(2.0).permutation(noisy).dense()[..., 2, :]
     median = batch["labels"].median(-1).values
