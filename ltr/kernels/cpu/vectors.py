@@ -1,4 +1,4 @@
-"""Exponentials, sums and products of vectors, compiled by numba."""
+"""Exponentials of vectors, and sums in any order, compiled by numba."""
 
 import numpy as np
 
@@ -40,21 +40,3 @@ def exp(x, scale):
         bits[k] = (bits[k] << 52) + BIAS  # two to that number
     for k in range(len(x)):
         x[k] *= scale[k]
-
-
-@sums_jit
-def total_of(x):
-    """Return the sum of x."""
-    total = 0.0
-    for k in range(len(x)):
-        total += x[k]
-    return total
-
-
-@sums_jit
-def dot(x, y):
-    """Return the sum of x y."""
-    total = 0.0
-    for k in range(len(x)):
-        total += x[k] * y[k]
-    return total
