@@ -221,6 +221,19 @@ def largest(x: Tensor) -> Tensor:
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
 
 
+def below_largest(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores minus the largest of each list, (..., n), 0 where masked.
+
+    What depends on differences alone stays the same, and its sums keep their digits: float32
+    numbers near 1e6 are 1/16 apart.
+
+    >>> below_largest(torch.tensor([3.0, 5.0, 4.0]), None)
+    tensor([-2.,  0., -1.])
+    """
+    top = largest(masked_fill(scores.detach(), mask, -torch.inf)).unsqueeze(-1)
+    return masked_fill(scores - torch.where(top.isfinite(), top, 0.0), mask)
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """Return a context without autocast, which would round sums and gradients to half precision."""
     device = x.device.type

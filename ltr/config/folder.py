@@ -10,6 +10,7 @@ step, the new one after it.
 import json
 import os
 import re
+import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -278,10 +279,12 @@ def _check_digest(config: Path, digests: Mapping[str, str], name: str) -> None:
 
 def _check_regular(path: Path) -> None:
     """Raise a ValueError for a device or a pipe, which may have no end, and for a folder."""
-    if path.exists() and not path.is_file():
-        raise ValueError(
-            f"path must be a folder of regular files, but {path} is a folder, a device or a pipe"
-        )
+    with suppress(OSError):  # a writer may rename the file; opening it says what is wrong
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(
+                f"path must be a folder of regular files, but {path} is a folder, a device or a "
+                "pipe"
+            )
 
 
 def _refuse(constant: str) -> float:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.soft import below_largest
-from ltr.shapes import check_top_k, masked_fill, positions
+from ltr.shapes import below_largest, check_top_k, masked_fill, positions
 
 Ties = Literal["mean", "random", "first"]
 

@@ -10,7 +10,7 @@ from ltr.gains import with_cutoff
 from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
-from ltr.shapes import largest, masked_fill
+from ltr.shapes import masked_fill
 
 LEAST_LOG = math.log(1e-38)
 """Replaces the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
@@ -129,19 +129,6 @@ def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
     total = real.sum(-1)
     mean = masked_fill(weights, mask).sum(-1) / total.clamp(min=1)
     return torch.where(total > 0, mean, 1.0)
-
-
-def below_largest(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the scores minus the largest of each list, (..., n), 0 where masked.
-
-    A loss of differences stays the same, and its logarithms of sums keep their digits: float32
-    numbers near 1e6 are 1/16 apart.
-
-    >>> below_largest(torch.tensor([3.0, 5.0, 4.0]), None)
-    tensor([-2.,  0., -1.])
-    """
-    top = largest(masked_fill(scores.detach(), mask, -torch.inf)).unsqueeze(-1)
-    return masked_fill(scores - torch.where(top.isfinite(), top, 0.0), mask)
 
 
 def finite_log(log_p: Tensor) -> Tensor:

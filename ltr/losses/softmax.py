@@ -8,8 +8,8 @@ from torch import Tensor
 from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
 from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.listmle import log_sums_from, tie_groups
-from ltr.losses.soft import below_largest, weighted_mean
-from ltr.shapes import check_number, check_whole, masked_fill
+from ltr.losses.soft import weighted_mean
+from ltr.shapes import below_largest, check_number, check_whole, masked_fill
 
 Gamma = float | Literal["random"]
 

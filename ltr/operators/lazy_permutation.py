@@ -26,7 +26,7 @@ from ltr.operators.permutation import (
     take_along,
 )
 from ltr.operators.tiles import MOST, Tiles, over_tiles
-from ltr.shapes import count, masked_fill, positions, widened
+from ltr.shapes import below_largest, count, masked_fill, positions, widened
 
 Given = Sequence[tuple[Tensor, int]]
 """Tensors, and for each the number of its own last axes: batch axes come before them."""
@@ -363,11 +363,12 @@ class NeuralSortPermutation(
         return widened(count(s, self.mask) + 1 - 2 * positions(s, self.rows))
 
     def item_numbers(self) -> list[Tensor]:
-        """Return the scores and A_j, the sum over k of |s_j - s_k|, in float64.
+        """Return the scores below the largest, and A_j, the sum over k of |s_j - s_k|, in float64.
 
         The terms of a logit are n times as large as their differences; float64 keeps enough digits.
+        A shift of all scores adds the same number to all logits of a row.
         """
-        s = widened(self.scores)
+        s = below_largest(widened(self.scores), self.mask)
         if prefers_dense("neuralsort", s.shape):
             gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
             mask = None if self.mask is None else self.mask.unsqueeze(-2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from sklearn.metrics import ndcg_score
 
-from ltr.metrics import batches
+import ltr.kernels.lists as ragged
 from ltr.metrics import functional as F
 from ltr.metrics.functional import (
     average_precision,
@@ -433,7 +433,7 @@ def test_lists_by_qid_are_the_loop_over_lists(metric):
 
 def test_chunks_of_any_size(monkeypatch):
     generator = torch.Generator().manual_seed(2)
-    monkeypatch.setattr(batches, "SAME", 100)
+    monkeypatch.setattr(ragged, "SAME", 100)
     for high, lists in ((4, 300), (200, 60)):  # many lists a length, and few
         lengths = torch.randint(1, high, (lists,), generator=generator)
         ids = torch.repeat_interleave(torch.arange(lists), lengths)
@@ -441,9 +441,9 @@ def test_chunks_of_any_size(monkeypatch):
         labels = torch.randint(0, 3, (len(ids),), generator=generator)
         whole = mrr(scores, labels, qid=ids, reduction="none")
         for positions in (1, 7, 300, 1 << 20):
-            monkeypatch.setattr(batches, "POSITIONS", positions)
+            monkeypatch.setattr(ragged, "POSITIONS", positions)
             assert mrr(scores, labels, qid=ids, reduction="none").equal(whole)
-            cuts = batches._cuts(lengths.sort().values)
+            cuts = ragged._cuts(lengths.sort().values)
             assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]
             assert cuts[-1][1] == lists
 
