@@ -89,6 +89,15 @@ def test_neuralsort_as_published_is_ours(tmp_path):
 
 
 @slow
+def test_devices(tmp_path):
+    options = ["--device", "cpu", "--seconds", "0.01", "--quick"]
+    result = run("devices.py", tmp_path / "result.json", *options)
+    assert result["environment"]["device"] == "cpu"
+    assert {row["name"] for row in result["rows"]} >= {"torch.sort", "SoftSort", "SoftNDCG, n x n"}
+    assert all(row["seconds"] > 0 for row in result["rows"])
+
+
+@slow
 def test_tied_scores(tmp_path):
     arguments = ["--shrink", "500", "--rounds", "1"]
     result = run("tied.py", tmp_path / "result.json", *arguments)
