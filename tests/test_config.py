@@ -163,7 +163,7 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
             if "loss" in parameters(type(obj)):  # it hands on what its parts take
                 extra = {"groups": (LABELS > 0).float()} if hasattr(obj, "penalty") else {}
                 extra |= (
-                    {"shown": torch.arange(1, 6.0).expand(2, 5)} if hasattr(obj, "bias") else {}
+                    {"position": torch.arange(1, 6.0).expand(2, 5)} if hasattr(obj, "bias") else {}
                 )
             return obj(SCORES, LABELS, **extra), obj.state_dict()
         if isinstance(obj, PairWeights):

@@ -17,7 +17,7 @@ _COLUMNS = (
     "_labels",
     "categories",
     "weights",
-    "positions",
+    "position",
     "groups",
     "doc_ids",
     "rows",
@@ -197,7 +197,7 @@ class StoredLists(ListDataset):
         documents = int(offsets[-1])
         arrays: dict[str, np.ndarray] = {}
         for key in widths.keys() - {"doc_ids"}:
-            dtype = np.int64 if key in ("categories", "positions") else np.float32
+            dtype = np.int64 if key in ("categories", "position") else np.float32
             arrays[key] = np.empty((documents, widths[key]) if key in WIDE else documents, dtype)
         qids: list[str] = []
         ids: list[Any] = []

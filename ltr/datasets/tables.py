@@ -97,10 +97,10 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     lists, qids = group_rows(table.column(schema.qid), schema.qid)
     order = np.argsort(lists, kind="stable")
     offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(qids)))]
-    found = {f"{use}s": _amounts(table, schema, use) for use in _RULES}
-    amounts = {name: values[order] for name, values in found.items() if values is not None}
-    if "positions" in amounts:
-        amounts["positions"] = amounts["positions"].astype(np.int64)
+    found = {use: _amounts(table, schema, use) for use in _RULES}
+    amounts = {use: values[order] for use, values in found.items() if values is not None}
+    if "position" in amounts:
+        amounts["position"] = amounts["position"].astype(np.int64)
     doc_ids = None
     if schema.doc_id is not None:
         ids = table.column(schema.doc_id)
@@ -108,13 +108,15 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
         doc_ids = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
     return ListDataset(
         features[order],
-        amounts.pop("labels", None),
+        amounts.pop("label", None),
         offsets.astype(np.int64),
         qids,
         doc_ids,
         categories=np.stack(codes, axis=1)[order] if codes else None,
         rows=order.astype(np.int64),
-        **amounts,
+        weights=amounts.get("weight"),
+        position=amounts.get("position"),
+        groups=amounts.get("group"),
     )
 
 

@@ -115,7 +115,7 @@ class Penalized(RankingLoss):
         strength: >= 0. Default: 1.
         reduction: replaces the reductions of the loss and of the penalty.
 
-    `forward` passes the side inputs of the loss, such as `shown` of `Unbiased`, to the loss. It
+    `forward` passes the side inputs of the loss, such as `position` of `Unbiased`, to the loss. It
     passes those of the penalty, such as `groups`, and all other arguments to the penalty.
 
     >>> from ltr.losses import PointwiseMSE

@@ -34,11 +34,10 @@ class Ranker(ScoringModule):
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from any checkpoint equals an uninterrupted run.
 
-    Some losses need side inputs: `Unbiased`, for example, needs the positions at which items were
-    shown. They come from the batches: `shown` is called `positions` there, and any other side input
-    has its own name. With a data module of tables, name their columns:
-    `TableDataModule(position="shown_at", group="kind")`. A missing side input is an error before
-    the first step.
+    Some losses need side inputs: `Unbiased`, for example, needs the position at which each item was
+    shown. They come from the batches, under their own names. With a data module of tables, name
+    their columns: `TableDataModule(position="position", group="kind")`. A missing side input is an
+    error before the first step.
 
     In `fit` it also adopts the `schema` of a data module of tables. In `test` and `predict` it
     passes the schema to the data module, which matches its columns by name.

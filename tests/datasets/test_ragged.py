@@ -25,7 +25,7 @@ def data(**more) -> ListDataset:
         [f"doc{i}" for i in range(documents)],
         categories=rng.integers(0, 4, (documents, 2)),
         weights=rng.random(documents).astype(np.float32),
-        positions=np.arange(documents),
+        position=np.arange(documents),
         groups=rng.integers(0, 2, documents).astype(np.float32),
         rows=np.arange(documents)[::-1].copy(),
         **more,

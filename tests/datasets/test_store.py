@@ -99,7 +99,7 @@ def test_shard_layout(tmp_path: Path):
     [offsets] = tmp_path.glob("*-offsets.bin")
     assert np.fromfile(offsets, "<i8").tolist() == [0, 2, 3]
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["version"] == 4
+    assert manifest["version"] == 5
     assert manifest["shards"][0]["checksum"] == file_checksum(the_shard(tmp_path))
 
 
@@ -193,7 +193,7 @@ def test_a_damaged_cache_is_made_again(source: Path, reads: list[Path], damage: 
     elif damage == "text":
         manifest.write_text("this is no cache\n" * 100)
     else:
-        manifest.write_text(manifest.read_text().replace('"version": 4', '"version": 3'))
+        manifest.write_text(manifest.read_text().replace('"version": 5', '"version": 3'))
     assert_same(load_letor(source), want)
     assert len(reads) == 2
     assert_same(load_letor(source), want)
@@ -209,13 +209,13 @@ def test_what_a_store_must_be(tmp_path: Path):
         open_store(tmp_path / "file")
     with pytest.raises(ValueError, match=f"path.*the file {tmp_path}/file"):
         write_store(ListDataset.from_arrays([[1.0]], labels=[1], qid=[7]), tmp_path / "file")
-    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 4}'):
+    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 5}'):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(ValueError, match=f"{tmp_path}: the manifest is damaged"):
             open_store(tmp_path)
-    for version in (3, 99):
+    for version in (4, 99):
         (tmp_path / "manifest.json").write_text(f'{{"format": "ltr store", "version": {version}}}')
-        with pytest.raises(ValueError, match=rf"version 4, got version {version}.*convert again"):
+        with pytest.raises(ValueError, match=rf"version 5, got version {version}.*convert again"):
             open_store(tmp_path)
 
 

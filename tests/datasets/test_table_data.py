@@ -115,7 +115,7 @@ def test_batches_have_what_the_table_has():
     assert len(batch["lengths"]) == len(batch["qid"])
     assert batch["features"].shape == (documents, 2)
     assert batch["categories"].shape == (documents, 1)
-    for name in ("labels", "weights", "positions", "groups", "rows"):
+    for name in ("labels", "weights", "position", "groups", "rows"):
         assert batch[name].shape == (documents,)
     assert (batch["weights"] == 2).all()
 
