@@ -18,7 +18,7 @@ _COLUMNS = (
     "categories",
     "weights",
     "position",
-    "groups",
+    "protected",
     "doc_ids",
     "rows",
 )

@@ -235,7 +235,7 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
 
     Args:
         loss: the loss.
-        given: `position` and `groups`, each (rows,) or None; what the loss does not need is left
+        given: `position` and `protected`, each (rows,) or None; what the loss does not need is left
             out.
         rows: how many there are.
 
@@ -281,7 +281,7 @@ def names_of_uses(columns: Collection[str]) -> dict[str, str]:
     """
     found = {}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
-    uses |= {"position": "position", "group": "groups"}
+    uses |= {"position": "position", "protected": "protected"}
     for use, name in uses.items():
         while name in columns:
             name += "_"

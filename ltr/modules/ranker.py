@@ -36,8 +36,8 @@ class Ranker(ScoringModule):
 
     Some losses need side inputs: `Unbiased`, for example, needs the position at which each item was
     shown. They come from the batches, under their own names. With a data module of tables, name
-    their columns: `TableDataModule(position="position", group="kind")`. A missing side input is an
-    error before the first step.
+    their columns: `TableDataModule(position="position", protected="minority")`. A missing side
+    input is an error before the first step.
 
     In `fit` it also adopts the `schema` of a data module of tables. In `test` and `predict` it
     passes the schema to the data module, which matches its columns by name.

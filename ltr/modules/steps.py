@@ -82,7 +82,7 @@ def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
     """Return the side inputs of a loss that a batch has.
 
     >>> from ltr.losses import Unbiased
-    >>> side_inputs(Unbiased(), {"position": torch.tensor([2, 1]), "groups": torch.ones(2)})
+    >>> side_inputs(Unbiased(), {"position": torch.tensor([2, 1]), "protected": torch.ones(2)})
     {'position': tensor([2, 1])}
     """
     return {name: batch[name] for name in getattr(loss, "side_inputs", ()) if name in batch}

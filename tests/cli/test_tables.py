@@ -46,10 +46,10 @@ def test_a_loss_gets_its_side_inputs_by_their_columns(ltr, tmp_path, write_table
     ]
     answer = ltr(*command, "--data.position", "shown")
     assert answer.code == 2
-    assert "Unbiased needs the side input 'groups'" in answer.err
-    assert "--data.group" in answer.err
+    assert "Unbiased needs the side input 'protected'" in answer.err
+    assert "--data.protected" in answer.err
     assert "Traceback" not in answer.err
-    answer = ltr(*command, "--data.position", "shown", "--data.group", "kind")
+    answer = ltr(*command, "--data.position", "shown", "--data.protected", "kind")
     assert answer.code == 0, answer.err
     answer = ltr("test", "--ckpt_path", "best", "--data.path", "train.parquet")
     assert answer.code == 0, answer.err

@@ -86,7 +86,7 @@ def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
 
 
 USES: dict[str, Any] = {"qid": "query", "label": "grade", "weight": "w", "position": "position"}
-USES |= {"group": "kind", "doc_id": "id"}
+USES |= {"protected": "kind", "doc_id": "id"}
 
 
 def table_lists(path: Path) -> tuple[ListDataset, Schema]:

@@ -26,7 +26,7 @@ def data(**more) -> ListDataset:
         categories=rng.integers(0, 4, (documents, 2)),
         weights=rng.random(documents).astype(np.float32),
         position=np.arange(documents),
-        groups=rng.integers(0, 2, documents).astype(np.float32),
+        protected=rng.integers(0, 2, documents).astype(np.float32),
         rows=np.arange(documents)[::-1].copy(),
         **more,
     )

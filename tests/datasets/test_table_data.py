@@ -107,7 +107,7 @@ def test_levels_and_medians_are_of_the_training_lists():
 
 def test_batches_have_what_the_table_has():
     frame = make().assign(weight=2.0, shown=1, kind=True)
-    uses = {**USES, "weight": "weight", "position": "shown", "group": "kind"}
+    uses = {**USES, "weight": "weight", "position": "shown", "protected": "kind"}
     data = TableDataModule(frame, **uses, validation=0.3)
     data.setup("fit")
     batch = next(iter(data.train_dataloader()))
@@ -115,7 +115,7 @@ def test_batches_have_what_the_table_has():
     assert len(batch["lengths"]) == len(batch["qid"])
     assert batch["features"].shape == (documents, 2)
     assert batch["categories"].shape == (documents, 1)
-    for name in ("labels", "weights", "position", "groups", "rows"):
+    for name in ("labels", "weights", "position", "protected", "rows"):
         assert batch[name].shape == (documents,)
     assert (batch["weights"] == 2).all()
 

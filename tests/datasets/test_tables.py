@@ -190,15 +190,15 @@ def test_an_embedding_counts_as_its_size():
 
 def test_weights_positions_and_groups():
     table = pa.table({"q": [1, 1], "w": [0.5, 2], "p": [1, 3], "g": [-1, 1], "x": [1, 2]})
-    schema = Schema.infer(table, qid="q", weight="w", position="p", group="g")
+    schema = Schema.infer(table, qid="q", weight="w", position="p", protected="g")
     assert [*schema.features] == ["x"]
     assert Schema.from_dict(schema.to_dict()) == schema
     item = read_table(table, schema, needs_label=False)[0]
     assert item["weights"].tolist() == [0.5, 2]
     assert item["position"].tolist() == [1, 3]
-    assert item["groups"].tolist() == [-1, 1]
+    assert item["protected"].tolist() == [-1, 1]
     booleans = table.set_column(3, "g", pa.array([True, False]))
-    assert read_table(booleans, schema, needs_label=False)[0]["groups"].tolist() == [1, 0]
+    assert read_table(booleans, schema, needs_label=False)[0]["protected"].tolist() == [1, 0]
     for name, bad, message in (
         ("w", [0.5, -1], "row 1, column 'w': a weight must be a finite number >= 0, got -1"),
         ("p", [0, 1], "row 0, column 'p': a position must be a whole number >= 1, got 0"),

@@ -218,7 +218,8 @@ def test_side_inputs_reach_the_folds_of_a_search():
         grouped = quick(loss=Penalized(SoftmaxLoss(), strength=100.0))
         search = GridSearchCV(grouped, {"members": [1]}, cv=query_folds(qid, 2))
         found = [
-            search.fit(X, y, qid=qid, groups=groups).best_score_ for groups in (X[:, 0] > 0, y)
+            search.fit(X, y, qid=qid, protected=protected).best_score_
+            for protected in (X[:, 0] > 0, y)
         ]
     assert found[0] != found[1]
 

@@ -161,16 +161,16 @@ def test_by_default_lists_are_in_the_order_in_which_they_were_shown():
 def test_position_and_what_the_loss_takes_of_ragged_lists():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(9, generator=generator, dtype=torch.float64)
-    clicks, groups = torch.randint(0, 2, (2, 9), generator=generator)
+    clicks, protected = torch.randint(0, 2, (2, 9), generator=generator)
     position = torch.tensor([4, 3, 2, 1, 2, 3, 1, 5, 4])
     lengths = torch.tensor([4, 0, 5])
     loss = Unbiased(Penalized(PointwiseMSE()), reduction="none")
-    parts = [x.split(lengths.tolist()) for x in (scores, clicks, position, groups)]
+    parts = [x.split(lengths.tolist()) for x in (scores, clicks, position, protected)]
     for told in (True, False):
         options = {"position": position} if told else {}
-        found = loss(scores, clicks, lengths=lengths, groups=groups, **options)
+        found = loss(scores, clicks, lengths=lengths, protected=protected, **options)
         apart = [
-            loss(s, y, groups=g, **({"position": p} if told else {}))
+            loss(s, y, protected=g, **({"position": p} if told else {}))
             for s, y, p, g in zip(*parts, strict=True)
         ]
         torch.testing.assert_close(found, torch.stack(apart), rtol=0, atol=1e-12)
@@ -223,21 +223,23 @@ def test_masked_values_do_not_matter():
 def test_a_loss_declares_its_side_inputs():
     assert SoftNDCG().side_inputs == ()
     assert Unbiased().side_inputs == ("position",)
-    assert ExposureParity().side_inputs == ("groups",)
-    assert Penalized().side_inputs == ("groups",)
+    assert ExposureParity().side_inputs == ("protected",)
+    assert Penalized().side_inputs == ("protected",)
     assert Penalized(Unbiased(), SoftMRR()).side_inputs == ("position",)
-    assert Unbiased(Penalized()).side_inputs == ("position", "groups")
-    assert Penalized(Unbiased(), Penalized(Unbiased())).side_inputs == ("position", "groups")
+    assert Unbiased(Penalized()).side_inputs == ("position", "protected")
+    assert Penalized(Unbiased(), Penalized(Unbiased())).side_inputs == ("position", "protected")
 
 
 def test_each_part_gets_the_side_inputs_that_it_declares():
     generator = torch.Generator().manual_seed(0)
     scores, clicks = torch.randn(2, 6, generator=generator), torch.ones(2, 6)
     position = torch.tensor([[6, 5, 4, 3, 2, 1]] * 2)
-    groups = torch.tensor([[1, 0, 1, 0, 0, 0]] * 2)
+    protected = torch.tensor([[1, 0, 1, 0, 0, 0]] * 2)
     loss, penalty = Unbiased(PointwiseMSE()), ExposureParity()
-    expected = loss(scores, clicks, position=position) + penalty(scores, clicks, groups=groups)
-    both = {"position": position, "groups": groups}
+    expected = loss(scores, clicks, position=position) + penalty(
+        scores, clicks, protected=protected
+    )
+    both = {"position": position, "protected": protected}
     found = Penalized(loss, penalty)(scores, clicks, **both)
     torch.testing.assert_close(found, expected)
     flat = {name: x.flatten() for name, x in both.items()}
