@@ -65,7 +65,7 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
     Returns:
         `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the items have
         them, also `labels` float32 (B, n) and `doc_ids` (B lists of strings, without padding).
-        Every other tensor (n, ...) of the items, such as `weights`, is also padded with 0.
+        Every other tensor (n, ...) of the items, such as `weight`, is also padded with 0.
 
     Raises:
         ValueError: there are no items, or their tensors differ in more than their length.

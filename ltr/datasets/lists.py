@@ -58,7 +58,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, if the
     data have them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
-    `weights` float32 (n,), `position` int64 (n,), `protected` float32 (n,) and `rows` int64 (n,).
+    `weight` float32 (n,), `position` int64 (n,), `protected` float32 (n,) and `rows` int64 (n,).
     `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
 
     A `DataLoader` requests a whole batch at once (`__getitems__`). The batch is ragged: arrays are
@@ -76,7 +76,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         qids: one string per list.
         doc_ids: one string per document, or None if the data have none.
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
-        weights: float32 (documents,), >= 0.
+        weight: float32 (documents,), >= 0.
         position: int64 (documents,), where each document was shown, from 1.
         protected: float32 (documents,), above 0 in the protected group; see `ExposureParity`.
         rows: int64 (documents,), the position of each document in the table that it comes from.
@@ -102,7 +102,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         doc_ids: pa.StringArray | Sequence[str] | None = None,
         *,
         categories: np.ndarray | None = None,
-        weights: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
         position: np.ndarray | None = None,
         protected: np.ndarray | None = None,
         rows: np.ndarray | None = None,
@@ -115,7 +115,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
         if categories is not None and (categories.ndim != 2 or len(categories) != documents):
             raise ValueError(f"categories must be ({documents}, c), got shape {categories.shape}")
-        narrow = {"weights": weights, "position": position, "protected": protected, "rows": rows}
+        narrow = {"weight": weight, "position": position, "protected": protected, "rows": rows}
         for name, array in narrow.items():
             if array is not None and array.shape != (documents,):
                 raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
@@ -129,7 +129,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.features = features
         self._labels = labels
         self.categories = categories
-        self.weights = weights
+        self.weight = weight
         self.position = position
         self.protected = protected
         self.rows = rows
@@ -321,7 +321,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def columns(self) -> dict[str, np.ndarray]:
         """All arrays except the features, by their names in a batch."""
-        named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
+        named = {"labels": self._labels, "categories": self.categories, "weight": self.weight}
         named |= {"position": self.position, "protected": self.protected, "rows": self.rows}
         return {name: array for name, array in named.items() if array is not None}
 

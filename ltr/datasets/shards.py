@@ -1,7 +1,7 @@
 """Shards: the documents of some lists of a store in one memory-mapped Arrow IPC file.
 
 A shard is one record batch with one row per document. Its columns may be float32 `labels`,
-`weights` and `protected`, int64 `position`, large_string `doc_ids`, and fixed-size lists of float32
+`weight` and `protected`, int64 `position`, large_string `doc_ids`, and fixed-size lists of float32
 `features` and int32 `categories`. It has those that exist in the data. Its buffers are the flat
 arrays of `ListDataset`, uncompressed, so reading copies nothing. A shard holds only numbers and
 strings, and reading it runs no code from it. Any other schema is an error, even with Arrow's
@@ -26,14 +26,14 @@ _TYPES = {
     "features": np.float32,
     "categories": np.int32,
     "labels": np.float32,
-    "weights": np.float32,
+    "weight": np.float32,
     "position": np.int64,
     "protected": np.float32,
 }
 WIDE = ("features", "categories")
 """The columns with several numbers a document."""
 
-_LEAST = {"labels": 0, "weights": 0, "position": 1, "protected": -np.inf, "categories": 0}
+_LEAST = {"labels": 0, "weight": 0, "position": 1, "protected": -np.inf, "categories": 0}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ _COLUMNS = (
     "features",
     "_labels",
     "categories",
-    "weights",
+    "weight",
     "position",
     "protected",
     "doc_ids",

@@ -114,9 +114,7 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
         doc_ids,
         categories=np.stack(codes, axis=1)[order] if codes else None,
         rows=order.astype(np.int64),
-        weights=amounts.get("weight"),
-        position=amounts.get("position"),
-        protected=amounts.get("protected"),
+        **amounts,
     )
 
 

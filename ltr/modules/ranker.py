@@ -160,9 +160,14 @@ class Ranker(ScoringModule):
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
         """The lists of a batch with their scores."""
         scores = self(**_inputs(batch))
-        others = {name: batch.get(name) for name in ("mask", "weights", "lengths")}
-        side = side_inputs(self.loss, batch)
-        return ScoredLists(scores, batch["labels"], **others, side_inputs=side)
+        return ScoredLists(
+            scores,
+            batch["labels"],
+            batch.get("mask"),
+            batch.get("weight"),
+            batch.get("lengths"),
+            side_inputs(self.loss, batch),
+        )
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_ids`, `rows`.

@@ -179,7 +179,7 @@ class QuantileRegressor(TrainableModule):
         self, batch: dict[str, Any], scores: Tensor, values: Tensor, mean: ListMean
     ) -> Tensor:
         mask = batch["mask"]
-        loss = self.loss(scores, batch["labels"], mask, batch.get("weights"), values=values)
+        loss = self.loss(scores, batch["labels"], mask, batch.get("weight"), values=values)
         mean.update(loss.detach(), mask.any(-1).sum())
         return loss
 

@@ -89,7 +89,7 @@ class Regressor(TrainableModule):
         mask, labels = batch.get("mask"), batch["labels"]
         scores = self.scorer(batch["features"], mask)
         targets = (labels - self.label_center) / self.label_scale
-        loss = self.loss(scores, targets, mask, batch.get("weights"))
+        loss = self.loss(scores, targets, mask, batch.get("weight"))
         if loss.dim() or not loss.requires_grad:
             raise ValueError(
                 f"loss must give one number per batch, with a gradient to train by ({self.loss})"

@@ -67,8 +67,8 @@ def test_batch():
 
 
 def test_batch_pads_what_else_the_items_have():
-    items = [dict(data()[i], weights=torch.ones(n)) for i, n in ((0, 2), (1, 1))]
-    assert collate_lists(items)["weights"].tolist() == [[1, 1], [1, 0]]
+    items = [dict(data()[i], weight=torch.ones(n)) for i, n in ((0, 2), (1, 1))]
+    assert collate_lists(items)["weight"].tolist() == [[1, 1], [1, 0]]
 
 
 def test_summary():

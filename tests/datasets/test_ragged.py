@@ -24,7 +24,7 @@ def data(**more) -> ListDataset:
         ["a", "b", "c", "d"],
         [f"doc{i}" for i in range(documents)],
         categories=rng.integers(0, 4, (documents, 2)),
-        weights=rng.random(documents).astype(np.float32),
+        weight=rng.random(documents).astype(np.float32),
         position=np.arange(documents),
         protected=rng.integers(0, 2, documents).astype(np.float32),
         rows=np.arange(documents)[::-1].copy(),

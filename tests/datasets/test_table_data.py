@@ -115,9 +115,9 @@ def test_batches_have_what_the_table_has():
     assert len(batch["lengths"]) == len(batch["qid"])
     assert batch["features"].shape == (documents, 2)
     assert batch["categories"].shape == (documents, 1)
-    for name in ("labels", "weights", "position", "protected", "rows"):
+    for name in ("labels", "weight", "position", "protected", "rows"):
         assert batch[name].shape == (documents,)
-    assert (batch["weights"] == 2).all()
+    assert (batch["weight"] == 2).all()
 
 
 def scores_of(ranker: Ranker, data: TableDataModule, folder: Path, **options) -> pd.DataFrame:

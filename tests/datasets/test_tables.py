@@ -194,7 +194,7 @@ def test_weights_positions_and_groups():
     assert [*schema.features] == ["x"]
     assert Schema.from_dict(schema.to_dict()) == schema
     item = read_table(table, schema, needs_label=False)[0]
-    assert item["weights"].tolist() == [0.5, 2]
+    assert item["weight"].tolist() == [0.5, 2]
     assert item["position"].tolist() == [1, 3]
     assert item["protected"].tolist() == [-1, 1]
     booleans = table.set_column(3, "g", pa.array([True, False]))

@@ -160,7 +160,7 @@ def test_weights_of_ragged_lists_reach_the_loss():
     batch = lists().__getitems__([0, 2])
     ranker = Ranker(LinearScorer(3), ListNet())
     ranker.log = lambda *args, **kwargs: None
-    weighted = {**batch, "weights": torch.rand(8)}
+    weighted = {**batch, "weight": torch.rand(8)}
     found = ranker.training_step(weighted, 0)
     torch.testing.assert_close(found, ranker.training_step(pad_batch(weighted), 0))
     assert found != ranker.training_step(batch, 0)

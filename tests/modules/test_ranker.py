@@ -322,7 +322,7 @@ def test_weights_reach_the_loss():
         ranker.scorer.layers.bias.zero_()
     ranker.log = lambda *args, **kwargs: None
     plain = ranker.training_step(batch, 0)
-    first = ranker.training_step({**batch, "weights": torch.tensor([[1.0, 0.0]])}, 0)
+    first = ranker.training_step({**batch, "weight": torch.tensor([[1.0, 0.0]])}, 0)
     assert plain.item() > first.item()
 
 
