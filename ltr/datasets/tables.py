@@ -101,17 +101,17 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     amounts = {use: values[order] for use, values in found.items() if values is not None}
     if "position" in amounts:
         amounts["position"] = amounts["position"].astype(np.int64)
-    doc_ids = None
+    doc_id = None
     if schema.doc_id is not None:
         ids = table.column(schema.doc_id)
         _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
-        doc_ids = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
+        doc_id = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
     return ListDataset(
         features[order],
         amounts.pop("label", None),
         offsets.astype(np.int64),
         qids,
-        doc_ids,
+        doc_id,
         categories=np.stack(codes, axis=1)[order] if codes else None,
         rows=order.astype(np.int64),
         **amounts,

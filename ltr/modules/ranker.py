@@ -170,11 +170,11 @@ class Ranker(ScoringModule):
         )
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_ids`, `rows`.
+        """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_id`, `rows`.
 
         For a padded batch, return `scores` (B, n) with `mask`.
         """
-        keys = ("qid", "doc_ids", "rows", "mask", "lengths")
+        keys = ("qid", "doc_id", "rows", "mask", "lengths")
         known = {key: batch[key] for key in keys if key in batch}
         scores = self(**_inputs(batch))
         check_scores(scores, batch)

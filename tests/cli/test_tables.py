@@ -131,11 +131,11 @@ def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeyp
         assert max(sizes) <= longest
     if ending == "run":
         names = [line.split()[2] for line in Path("p.run").read_text().splitlines()]
-        assert sorted(names) == sorted(store.doc_ids.to_pylist())
+        assert sorted(names) == sorted(store.doc_id.to_pylist())
         return
     load = pd.read_csv if ending == "csv" else pd.read_parquet
     found = load(f"p.{ending}")
-    assert found["doc_id"].tolist() == store.doc_ids.to_pylist()
+    assert found["doc_id"].tolist() == store.doc_id.to_pylist()
     assert found["query"].tolist() == np.repeat(list(store.qids), store.lengths).tolist()
     if ending == "parquet":
         return

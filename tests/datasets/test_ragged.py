@@ -50,7 +50,7 @@ def test_a_batch_is_its_items(indices):
     assert_same(batch, collate_ragged([lists[i] for i in indices]))
     assert batch["lengths"].tolist() == [0 if i < 0 else LENGTHS[i] for i in indices]
     assert batch["features"].shape == (int(batch["lengths"].sum()), 2)
-    assert len(batch["doc_ids"]) == len(batch["features"])
+    assert len(batch["doc_id"]) == len(batch["features"])
     assert_same(pad_batch(batch), pad_item_by_item([lists[i] for i in indices]))
 
 

@@ -56,9 +56,9 @@ def assert_same(got: ListDataset, want: ListDataset) -> None:
     np.testing.assert_array_equal(got.labels, want.labels)
     np.testing.assert_array_equal(got.offsets, want.offsets)
     assert list(got.qids) == list(want.qids)
-    assert (got.doc_ids is None) == (want.doc_ids is None)
-    if got.doc_ids is not None:
-        assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
+    assert (got.doc_id is None) == (want.doc_id is None)
+    if got.doc_id is not None:
+        assert got.doc_id.to_pylist() == want.doc_id.to_pylist()
 
 
 def cache_of(source: Path) -> Path:
@@ -70,9 +70,9 @@ def the_shard(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("doc_ids", [None, ["a", "", "ü"]])
-def test_store_round_trip(tmp_path: Path, doc_ids):
-    data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_ids)
+@pytest.mark.parametrize("doc_id", [None, ["a", "", "ü"]])
+def test_store_round_trip(tmp_path: Path, doc_id):
+    data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_id)
     write_store(data, tmp_path / "store")
     assert_same(open_store(tmp_path / "store"), data)
     write_store(data.select([1]), tmp_path / "store")  # instead of the other one
@@ -85,12 +85,12 @@ def test_shard_layout(tmp_path: Path):
     write_store(data, tmp_path)
     table = pa.ipc.open_file(the_shard(tmp_path)).read_all()
     assert table.to_pylist() == [
-        {"features": [1, 2], "labels": 0, "doc_ids": "a"},
-        {"features": [3, 4], "labels": 1, "doc_ids": "b"},
-        {"features": [5, 6], "labels": 2, "doc_ids": "c"},
+        {"features": [1, 2], "labels": 0, "doc_id": "a"},
+        {"features": [3, 4], "labels": 1, "doc_id": "b"},
+        {"features": [5, 6], "labels": 2, "doc_id": "c"},
     ]
     assert table.schema.field("features").type == pa.list_(pa.float32(), 2)
-    assert table.schema.field("doc_ids").type == pa.large_string()
+    assert table.schema.field("doc_id").type == pa.large_string()
     [lists] = tmp_path.glob("*-lists.arrow")
     assert pa.ipc.open_file(lists).read_all().to_pydict() == {
         "qid": ["x", "y"],

@@ -69,7 +69,7 @@ def test_an_error_names_the_row_of_the_file(split: str, tmp_path: Path):
     frame = make()
     data = TableDataModule(frame, **USES, validation=0.3)
     data.setup("fit")
-    names = data.splits[split].doc_ids.to_pylist()
+    names = data.splits[split].doc_id.to_pylist()
     row = max(frame.index[frame["sku"].isin(names)])
     assert row >= len(names)  # rows of the other split stand before it
     frame["grade"] = frame["grade"].where(frame.index != row, -1)

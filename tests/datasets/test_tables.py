@@ -76,7 +76,7 @@ def test_every_source_gives_the_same_lists(tmp_path: Path, kind: str):
     assert data.lengths.tolist() == [2, 2, 1]
     assert data.rows.tolist() == [0, 2, 1, 4, 3]
     assert data.labels.tolist() == [0, 2, 1, 1, 0]
-    assert data.doc_ids.to_pylist() == ["D1", "D3", "D2", "D5", "D4"]
+    assert data.doc_id.to_pylist() == ["D1", "D3", "D2", "D5", "D4"]
     assert data.features.dtype == np.float32
     np.testing.assert_array_equal(
         data.features, [[1.5, 3], [-3, np.nan], [np.nan, 1], [0.25, 0], [4, 2]]

@@ -106,8 +106,8 @@ def test_a_run_is_that_of_padded_batches(tmp_path, make, transform):
             scores.append(torch.cat([batch["scores"][batch["mask"]] for batch in batches]))
         else:
             assert [qid for batch in batches for qid in batch["qid"]] == lists().qids
-            assert [name for batch in batches for name in batch["doc_ids"]] == (
-                lists().doc_ids.to_pylist()
+            assert [name for batch in batches for name in batch["doc_id"]] == (
+                lists().doc_id.to_pylist()
             )
             assert torch.cat([batch["lengths"] for batch in batches]).tolist() == LENGTHS
             scores.append(torch.cat([batch["scores"] for batch in batches]))

@@ -203,7 +203,7 @@ def test_predictions_come_with_their_documents(tmp_path: Path):
         ["digits-test-2"],
     ]
     for batch, raw in zip(batches, data.predict_dataloader(), strict=True):
-        assert batch["doc_ids"] == raw["doc_ids"]
+        assert batch["doc_id"] == raw["doc_id"]
         assert torch.equal(batch["lengths"], raw["lengths"])
         scores = ranker(raw["features"], lengths=raw["lengths"]).detach()
         assert scores.shape == raw["labels"].shape
