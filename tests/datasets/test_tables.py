@@ -93,7 +93,9 @@ def test_a_schema_is_plain_data():
     again = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert again == schema
     assert again.difference(schema) is None
-    for broken in ({}, {**schema.to_dict(), "qid": 3}, {**schema.to_dict(), "features": {"x": 0}}):
+    plain = schema.to_dict()
+    unknown = {**plain, "group": plain["protected"]}
+    for broken in ({}, {**plain, "qid": 3}, {**plain, "features": {"x": 0}}, unknown):
         with pytest.raises(ValueError, match="a schema must"):
             Schema.from_dict(broken)
 

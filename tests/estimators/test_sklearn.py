@@ -9,7 +9,7 @@ import pytest
 import sklearn
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -222,6 +222,16 @@ def test_side_inputs_reach_the_folds_of_a_search():
             for protected in (X[:, 0] > 0, y)
         ]
     assert found[0] != found[1]
+
+
+def test_the_groups_of_a_search_make_its_folds():
+    X, y, qid = lists(240)
+    folds = GroupKFold(2)
+    with sklearn.config_context(enable_metadata_routing=True):
+        alone = GridSearchCV(quick(), {"members": [1]}, cv=folds).fit(X, y, qid=qid, groups=qid)
+        splits = [*folds.split(X, y, groups=qid)]
+        listed = GridSearchCV(quick(), {"members": [1]}, cv=splits).fit(X, y, qid=qid)
+    assert alone.best_score_ == listed.best_score_
 
 
 def search(est: Any, X: Any, y: Any, queries: Any, **given: Any) -> None:
