@@ -22,7 +22,7 @@ FEW = 20
 _UNIQUE = 0.8
 """Text with more different values than this share of the rows has nearly one per row."""
 
-_KEYS = ("qid", "label", "weight", "position", "group", "doc_id")
+_KEYS = ("qid", "label", "weight", "position", "protected", "doc_id")
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
 _ARE = {
@@ -61,7 +61,7 @@ class Schema:
         label: the column of graded relevance, or None.
         weight: the column of the rows' weights, or None.
         position: the column of the positions at which documents were shown, or None.
-        group: the column of the documents' groups, numbers above 0 for the first one, or None; see
+        protected: the column of numbers above 0 for documents in the protected group, or None; see
             `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
         features: the columns of numbers, each with the number of features that it holds: 1, or the
@@ -83,7 +83,7 @@ class Schema:
     label: str | None = None
     weight: str | None = None
     position: str | None = None
-    group: str | None = None
+    protected: str | None = None
     doc_id: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     categories: Mapping[str, Category] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Schema:
         label: str | None = None,
         weight: str | None = None,
         position: str | None = None,
-        group: str | None = None,
+        protected: str | None = None,
         doc_id: str | None = None,
         features: Sequence[str] | None = None,
         categories: Sequence[str] | None = None,
@@ -116,7 +116,7 @@ class Schema:
             label: see `Schema`.
             weight: see `Schema`.
             position: see `Schema`.
-            group: see `Schema`.
+            protected: see `Schema`.
             doc_id: see `Schema`.
             features: the columns of numbers, embeddings or dates. Default: all other columns of
                 numbers, of dates, of missing values only, and of fixed-size lists of numbers.
@@ -132,7 +132,7 @@ class Schema:
                 `RoundedNumbers`); or there is neither a feature nor a category.
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
-        keys |= {"group": group, "doc_id": doc_id}
+        keys |= {"protected": protected, "doc_id": doc_id}
         uses = check_columns({**keys, "features": features, "categories": categories})
         kinds = {field.name: kind_of(field.type) for field in table.schema}
         given: dict[str, str] = {}
@@ -264,7 +264,7 @@ class Schema:
 
     def optional(self, *, needs_label: bool = True, needs_weight: bool = True) -> set[str]:
         """Return the columns that a table may lack; see `read_table`."""
-        training = {self.weight, self.position, self.group}
+        training = {self.weight, self.position, self.protected}
         found = set() if needs_label else {self.label}
         found |= set() if needs_label and needs_weight else training
         return {name for name in found if name is not None}

@@ -16,13 +16,13 @@ from ltr.datasets.table_files import load_columns, naming, of_file
 from ltr.datasets.text_types import first_text, shown
 from ltr.shapes import check_choice
 
-_RULES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
-    "label": ("a finite number >= 0", lambda x: x >= 0),
-    "weight": ("a finite number >= 0", lambda x: x >= 0),
-    "position": ("a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
-    "group": ("a finite number", np.isfinite),
+_RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
+    "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
+    "weight": ("a weight", "a finite number >= 0", lambda x: x >= 0),
+    "position": ("a position", "a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
+    "protected": ("protected", "a finite number", np.isfinite),
 }
-"""What a number of a row must be, by its use; it must be finite in any case."""
+"""The name of a row's number and what it must be, by its use; it must be finite in any case."""
 
 
 def read_table(
@@ -48,15 +48,15 @@ def read_table(
         missing: "keep" keeps missing features as NaN; "error" refuses them.
         needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
             lists then have no labels.
-        needs_weight: whether the columns of weights, positions and groups, which only training
+        needs_weight: whether the columns of weight, position and protected, which only training
             uses, must exist. Without `needs_label` they may be missing too.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
             label is missing, negative, infinite or not a number; a weight is missing, negative or
-            infinite; a position is not a whole number >= 1; a group is not a finite number; a date
-            is invalid, or differs from the training dates in having a time zone; or a feature is
-            infinite in float32. The message names the row and the column.
+            infinite; a position is not a whole number >= 1; protected is not a finite number; a
+            date is invalid, or differs from the training dates in having a time zone; or a feature
+            is infinite in float32. The message names the row and the column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
     >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
@@ -97,21 +97,21 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     lists, qids = group_rows(table.column(schema.qid), schema.qid)
     order = np.argsort(lists, kind="stable")
     offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(qids)))]
-    found = {f"{use}s": _amounts(table, schema, use) for use in _RULES}
-    amounts = {name: values[order] for name, values in found.items() if values is not None}
-    if "positions" in amounts:
-        amounts["positions"] = amounts["positions"].astype(np.int64)
-    doc_ids = None
+    found = {use: _amounts(table, schema, use) for use in _RULES}
+    amounts = {use: values[order] for use, values in found.items() if values is not None}
+    if "position" in amounts:
+        amounts["position"] = amounts["position"].astype(np.int64)
+    doc_id = None
     if schema.doc_id is not None:
         ids = table.column(schema.doc_id)
         _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
-        doc_ids = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
+        doc_id = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
     return ListDataset(
         features[order],
-        amounts.pop("labels", None),
+        amounts.pop("label", None),
         offsets.astype(np.int64),
         qids,
-        doc_ids,
+        doc_id,
         categories=np.stack(codes, axis=1)[order] if codes else None,
         rows=order.astype(np.int64),
         **amounts,
@@ -199,14 +199,14 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _amounts(table: pa.Table, schema: Schema, use: str) -> np.ndarray | None:
-    """Return the labels, weights, positions or groups, if the table has them."""
+    """Return the numbers of the column of a use of `_RULES`, if the table has it."""
     name = getattr(schema, use)
     if name is None or name not in table.column_names:
         return None
     values = _feature(table.column(name), name, 1)[:, 0]
-    rule, holds = _RULES[use]
+    what, rule, holds = _RULES[use]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
-        problem = f"a {use} must be {rule}, got {_shown(table, name, int(row))}"
+        problem = f"{what} must be {rule}, got {_shown(table, name, int(row))}"
         if values[row] < 0 and use == "label":
             problem += " (leave out rows of padding or without a judgement)"
         raise RowError(int(row), name, problem)
@@ -215,7 +215,7 @@ def _amounts(table: pa.Table, schema: Schema, use: str) -> np.ndarray | None:
 
 def _check_numbers(table: pa.Table, schema: Schema) -> None:
     """Raise an error for text instead of numbers; it names the first row without a number."""
-    uses = {getattr(schema, use): f"a {use}" for use in _RULES}
+    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
     uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
     given = {*table.column_names}  # once: Arrow makes a new list each time
     for name, what in uses.items():

@@ -130,7 +130,7 @@ class NeuralRanker(RankingEstimator):
     True
     """
 
-    __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "groups": True}
+    __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "protected": True}
 
     columns_: list[str]
     schema_: Schema
@@ -191,7 +191,7 @@ class NeuralRanker(RankingEstimator):
         group: Any = None,
         sample_weight: Any = None,
         position: Any = None,
-        groups: Any = None,
+        protected: Any = None,
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
@@ -211,7 +211,7 @@ class NeuralRanker(RankingEstimator):
                 weights of the lists, in the order of their first rows. Default: 1.
             position: (rows,), where each row was shown in its list, from 1. Only a loss on clicks
                 (`Unbiased`) needs it; other losses ignore it.
-            groups: (rows,), above 0 for a row of the first group. Only a penalty on exposure
+            protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
                 (`ExposureParity`) needs it; other losses ignore it.
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
@@ -237,7 +237,7 @@ class NeuralRanker(RankingEstimator):
         """
         again = self.warm_start and hasattr(self, "scorer_")
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        side = {"position": position, "groups": groups}
+        side = {"position": position, "protected": protected}
         lists = X, y, qid, group, sample_weight, side
         with self._fitting() as fitted:
             fitted._train(*lists, evaluation, again, callbacks=callbacks)
@@ -252,7 +252,7 @@ class NeuralRanker(RankingEstimator):
         group: Any = None,
         sample_weight: Any = None,
         position: Any = None,
-        groups: Any = None,
+        protected: Any = None,
     ) -> Self:
         """Train for one pass over more queries, without validation.
 
@@ -260,7 +260,7 @@ class NeuralRanker(RankingEstimator):
         call starts with a new optimizer. For the arguments see `fit`.
         """
         again = hasattr(self, "scorer_")
-        side = {"position": position, "groups": groups}
+        side = {"position": position, "protected": protected}
         lists = X, y, qid, group, sample_weight, side
         with self._fitting() as fitted:
             fitted._train(*lists, None, again, one_pass=True)
@@ -427,12 +427,12 @@ class NeuralRanker(RankingEstimator):
         if self.loss is not None:  # the default one needs none
             side = tables.side_columns(self.loss, given, table.num_rows)
         columns = {"qid": names, "label": labels, "weight": weights}
-        columns |= {"position": side.get("position"), "group": side.get("groups")}
+        columns |= {"position": side.get("position"), "protected": side.get("protected")}
         named = tables.names_of_uses(table.column_names)
         table = tables.join(table, {named[use]: values for use, values in columns.items()})
         uses = {use: None if columns[use] is None else name for use, name in named.items()}
         if again:
-            training_only = {use: uses[use] for use in ("weight", "position", "group")}
+            training_only = {use: uses[use] for use in ("weight", "position", "protected")}
             schema = replace(self.schema_, **training_only)
         else:
             schema = Schema.infer(table, **uses)  # pyright: ignore[reportArgumentType]
@@ -449,7 +449,7 @@ class NeuralRanker(RankingEstimator):
                 "y must have two different labels in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
             )
-        plain = replace(schema, weight=None, position=None, group=None)
+        plain = replace(schema, weight=None, position=None, protected=None)
         validation, note = None, ""
         if held is not None:
             validation = read_table(table.filter(pa.array(held[groups])), plain)
