@@ -49,6 +49,7 @@ STEPS = {
         "    assert main(['evaluate', 'a.run', '--qrels', 'qrels']) == 0"
     ),
     "readers": "from ltr.datasets import read_letor; from ltr.metrics import NDCG",
+    "reports": "import ltr.reports",
     "commands": "import ltr.cli.lightning_cli",
 }
 
@@ -98,6 +99,10 @@ def test_evaluate_loads_neither_lightning_nor_pandas(loaded):
 
 def test_readers_and_metrics_do_not_load_lightning(loaded):
     assert not loaded["readers"] & {"lightning", "pytorch_lightning"}
+
+
+def test_reports_load_no_pandas(loaded):
+    assert "pandas" not in loaded["reports"]
 
 
 def test_the_command_line_loads_no_recipe(loaded):
