@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lightning.pytorch import Callback, Trainer
 from torch import nn
 
-from ltr.datasets import BucketSampler, ListDataModule, ListDataset, NoTransform, load_letor
+from ltr.datasets import BucketSampler, ListDataModule, ListDataset, NoTransform, read_letor
 from ltr.datasets.splits import find_splits
 from ltr.models import LinearScorer, Scorer
 from ltr.modules import Ranker
@@ -54,7 +54,7 @@ def test_little_padding_and_each_list_once(lengths, batch_size: int, replicas: i
 
 
 def test_of_real_lists(data_root, tmp_path):
-    lists = load_letor(find_splits(data_root / "MQ2008", 1)["train"], cache_dir=tmp_path)
+    lists = read_letor(find_splits(data_root / "MQ2008", 1)["train"])
     sampler = BucketSampler(lists.lengths, 64)
     assert padding(lists.lengths, batches_of(sampler, 64)) <= 0.1
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets import ListDataset, ListSampler, open_store, samplers, write_store
+from ltr.datasets import ListDataset, ListSampler, open_lists, samplers, write_lists
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -119,12 +119,12 @@ def test_up_to_the_limit_the_order_is_exact(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_batch_of_fillers_alone(tmp_path):
-    # an uneven last batch of several processes, from lists in memory and from a store
+    # an uneven last batch of several processes, from lists in memory and from the disk
     data = ListDataset.from_arrays(
         [[1.0], [2.0]], labels=[0, 2], qid=["a", "b"], doc_ids=["x", "y"]
     )
-    write_store(data, tmp_path / "store")
-    for lists in (data, open_store(tmp_path / "store")):
+    write_lists(data, tmp_path / "lists")
+    for lists in (data, open_lists(tmp_path / "lists")):
         batch = lists.__getitems__([-1, -1])
         assert batch["lengths"].tolist() == [0, 0]
         assert batch["features"].shape == (0, 1)
