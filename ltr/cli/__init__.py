@@ -26,7 +26,8 @@ take a checkpoint, `best` or `last` of the newest run, the folder of a run, a fo
 resumes the newest run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does a failed
-training. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
+training. An interrupted run exits with code 130, a terminated one with 143. `last.ckpt` is that of
+the last whole epoch.
 Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
 
 This module imports neither torch nor lightning; only the commands that need them do.

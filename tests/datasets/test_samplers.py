@@ -35,23 +35,13 @@ def test_order_is_by_seed_and_epoch_alone():
     assert list(ListSampler(range(5), shuffle=False)) == [0, 1, 2, 3, 4]
 
 
-def test_skip_holds_once():
-    sampler = ListSampler(range(20), seed=5)
-    whole = list(sampler)
-    sampler.skip = 12
-    assert len(sampler) == 20
-    assert list(sampler) == whole[12:]
-    assert list(sampler) == whole
-
-
-def test_epoch_and_skip_are_read_at_the_first_index():
+def test_the_epoch_is_read_at_the_first_index():
     sampler = ListSampler(range(20))
     started = iter(sampler)
     sampler.set_epoch(4)
-    sampler.skip = 1
     other = ListSampler(range(20))
     other.set_epoch(4)
-    assert list(started) == list(other)[1:]
+    assert list(started) == list(other)
 
 
 def test_is_one_that_lightning_leaves_alone():
@@ -88,8 +78,6 @@ def test_blocks_of_many_lists(monkeypatch: pytest.MonkeyPatch, replicas: int, sh
     assert len({index // 16 for index in together[:64]}) <= 5
     for sampler, order in zip(several, orders, strict=True):
         assert list(sampler) == order
-        sampler.skip = 100
-        assert list(sampler) == order[100:]
         sampler.set_epoch(1)
         assert list(sampler) != order
 

@@ -148,7 +148,7 @@ def test_the_smallest_run_is_trained_and_tested_by_ltr(ltr, name):
 @pytest.mark.parametrize("name", ONE_FAST)
 def test_a_smallest_run_that_is_stopped_is_resumed_to_the_same_weights(ltr, monkeypatch, name):
     Path("recipe_stopper.py").write_text(STOPPER)
-    config = ["--config", f"{name}/smoke", "--last_checkpoint.every_n_train_steps", 1]
+    config = ["--config", f"{name}/smoke"]
     config += ["--trainer.callbacks+", "recipe_stopper.RecipeStopper"]
     whole = ltr("fit", *config, "--trainer.default_root_dir", "whole")
     assert whole.code == 0, whole.err
