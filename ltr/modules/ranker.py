@@ -32,7 +32,7 @@ class Ranker(ScoringModule):
     list; nothing is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
-    run resumed from any checkpoint equals an uninterrupted run.
+    run resumed from the end of an epoch equals an uninterrupted run.
 
     Some losses need side inputs: `Unbiased`, for example, needs the positions at which items were
     shown. They come from the batches: `shown` is called `positions` there, and any other side input
