@@ -272,7 +272,7 @@ def size_of(documents: int, folder: Path, stages: Collection[str]) -> dict[str, 
 def main() -> None:
     """Measure all sizes and write the results."""
     parser = argparse.ArgumentParser(description="Time reading, storing and batching.")
-    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6])
     parser.add_argument("--stages", choices=[*STAGES], nargs="+", default=[*STAGES])
     parser.add_argument("--folder", type=Path, default=Path("data-benchmark"))
     parser.add_argument("--output", type=Path, default=RESULTS / "data.json")

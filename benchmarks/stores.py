@@ -175,7 +175,7 @@ def main() -> None:
     """Measure all sizes and write the results."""
     parser = argparse.ArgumentParser(description="Lists on disk in another checkout and here.")
     parser.add_argument("other", type=Path)
-    parser.add_argument("--documents", type=int, nargs="+", default=[10**6, 10**7])
+    parser.add_argument("--documents", type=int, nargs="+", default=[10**6])
     parser.add_argument("--stages", choices=STAGES, nargs="+", default=[*STAGES])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("stores-benchmark"))

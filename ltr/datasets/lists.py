@@ -561,14 +561,16 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.with_arrays(rows=rows + start)
 
     def to_fit(self) -> "ListDataset":
-        """Return the lists to fit a transform on: all lists, or a sample from the disk.
+        """Return the lists to fit a transform on, in memory: all lists, or a sample from the disk.
 
         For lists on disk with more than `FIT_VALUES` feature values, it is a sample of whole lists,
         drawn without regard to their labels and always the same.
         """
-        values = int(self.offsets[-1]) * max(1, self.num_features)
-        if self.source is None or values <= FIT_VALUES:
+        if self.source is None:
             return self
+        values = int(self.offsets[-1]) * max(1, self.num_features)
+        if values <= FIT_VALUES:
+            return self.read(np.arange(len(self)))
         count = max(1, len(self) * FIT_VALUES // values)
         drawn = np.random.default_rng(0).choice(len(self), count, replace=False, shuffle=False)
         return self.read(np.sort(drawn))
