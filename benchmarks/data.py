@@ -181,14 +181,14 @@ def group(source: Path, store: Path) -> dict[str, float]:
 
 def opening(source: Path, store: Path) -> dict[str, float]:
     """Open the store."""
-    from ltr.datasets import open_store
+    from ltr.datasets import open_lists
 
     before, times = anonymous(), []
     for _ in range(5):
         start = time.perf_counter()
-        open_store(store)
+        open_lists(store)
         times.append(time.perf_counter() - start)
-    data = open_store(store)
+    data = open_lists(store)
     lists, size = len(data), sum(path.stat().st_size for path in store.iterdir())
     return {
         "milliseconds": statistics.median(times) * 1e3,
@@ -202,13 +202,13 @@ def epoch(source: Path, store: Path, padded: bool = False) -> dict[str, float]:
     """Make the batches of a shuffled pass."""
     from torch.utils.data import DataLoader
 
-    from ltr.datasets import ListSampler, collate_lists, collate_ragged, open_store
+    from ltr.datasets import ListSampler, collate_lists, collate_ragged, open_lists
 
     most = 0.0
 
     def go() -> None:
         nonlocal most
-        data = open_store(store)
+        data = open_lists(store)
         collate = collate_lists if padded else collate_ragged
         for number, _ in enumerate(
             DataLoader(data, BATCH, sampler=ListSampler(data), collate_fn=collate)
@@ -272,7 +272,7 @@ def size_of(documents: int, folder: Path, stages: Collection[str]) -> dict[str, 
 def main() -> None:
     """Measure all sizes and write the results."""
     parser = argparse.ArgumentParser(description="Time reading, storing and batching.")
-    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6])
     parser.add_argument("--stages", choices=[*STAGES], nargs="+", default=[*STAGES])
     parser.add_argument("--folder", type=Path, default=Path("data-benchmark"))
     parser.add_argument("--output", type=Path, default=RESULTS / "data.json")

@@ -4,12 +4,12 @@
 
 For each size a Parquet file is written of documents in random order, of 136 float32 features and of
 lists of 100 documents. Random numbers hardly compress, so that the file is as large as the rows. It
-is converted in a process of its own, and deleted as soon as the store is written.
+is converted in a process of its own, and deleted as soon as the lists are written.
 
 `peak` is the most memory that this process holds in all, Python and torch included; `anonymous` is
 without the pages of mapped files, which the system takes back when it needs them. The system counts
-this program's own memory as the least of `peak`. `disk` is the most that the folder of the store
-takes while it is written, the store and temporary files together. Sizes are in MiB, `wall` and
+this program's own memory as the least of `peak`. `disk` is the most that the folder of the lists
+takes while it is written, the lists and temporary files together. Sizes are in MiB, `wall` and
 `cpu` in seconds. `in_order` says whether each query is one list, and lists and documents are in the
 order of their first appearance.
 """
@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from measure import RESULTS, environment, rounded, write
 
 FEATURES, LENGTH, BLOCK = 136, 100, 50_000
+CHECKED = 1000  # lists at a time
 HIGH = 1 << 20
 CONVERT = "import sys; from ltr.cli import main; sys.exit(main())"
 
@@ -65,17 +66,18 @@ def make_table(path: Path, size: int) -> int:
     return row
 
 
-def converted(table: Path, store: Path) -> dict[str, float]:
+def converted(table: Path, lists: Path) -> dict[str, float]:
     """Convert a table in a process of its own, and return what that took."""
-    options = [str(table), "--out", str(store), "--qid", "qid", "--label", "label", "--quiet"]
+    options = [str(table), "--out", str(lists), "--qid", "qid", "--label", "label", "--quiet"]
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", CONVERT, "convert", *options])
     anonymous = disk = 0
+    partial = lists.with_name(lists.name + ".partial")
     while True:
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 anonymous = max(anonymous, int(line.split()[1]))
-        disk = max(disk, size_of(store))
+        disk = max(disk, size_of(partial))
         time.sleep(0.1)
         ended, status, usage = os.wait4(process.pid, os.WNOHANG)
         if ended:
@@ -88,7 +90,7 @@ def converted(table: Path, store: Path) -> dict[str, float]:
         "peak": usage.ru_maxrss / 1024,
         "anonymous": anonymous / 1024,
         "disk": disk / 2**20,
-        "store": size_of(store) / 2**20,
+        "lists": size_of(lists) / 2**20,
     }
 
 
@@ -103,24 +105,21 @@ def size_of(folder: Path) -> int:
     return total
 
 
-def in_order(store: Path) -> bool:
+def in_order(folder: Path) -> bool:
     """Return whether each query is one list, and all is in the order of the first appearance."""
-    from ltr.datasets import open_store
+    from ltr.datasets import open_lists
 
-    data, last = open_store(store), -1
-    documents = 0
-    for number in range(len(data.store.entries)):
-        shard = data.store.shard(number)
-        high, low = shard.columns["features"][:, :2].astype(np.int64).T
-        first, end = data.store.first_list[number : number + 2]
-        rows, starts = high * HIGH + low, data.offsets[first:end] - data.offsets[first]
+    data, last = open_lists(folder), -1
+    for start in range(0, len(data), CHECKED):
+        some = data.read(np.arange(start, min(start + CHECKED, len(data))))
+        high, low = some.features[:, :2].astype(np.int64).T
+        rows, starts = high * HIGH + low, some.offsets[:-1]
         ascends = np.diff(rows) > 0
         ascends[starts[1:] - 1] = True  # from a list to the next one
         if not ascends.all() or (np.diff(rows[starts], prepend=last) <= 0).any():
             return False
         last = int(rows[starts[-1]])
-        documents += len(rows)
-    return documents == data.summary().documents and len({*data.qids}) == len(data)
+    return len({*data.qids}) == len(data)
 
 
 def main() -> None:
@@ -133,18 +132,18 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     found = []
     for gigabytes in given.gigabytes:
-        table, store = given.folder / "shuffled.parquet", given.folder / "grouped.store"
-        shutil.rmtree(store, ignore_errors=True)
+        table, lists = given.folder / "shuffled.parquet", given.folder / "grouped.lists"
+        shutil.rmtree(lists, ignore_errors=True)
         documents = make_table(table, int(gigabytes * 2**30))
         size = table.stat().st_size / 2**20
         print(f"{documents:,} documents, {size:,.0f} MiB of Parquet", flush=True)
-        one = converted(table, store)
+        one = converted(table, lists)
         table.unlink()
         values = {"documents": documents, "parquet": rounded(size)}
         values |= {key: rounded(value) for key, value in one.items()}
-        found.append({**values, "in_order": in_order(store)})
+        found.append({**values, "in_order": in_order(lists)})
         print(found[-1], flush=True)
-        shutil.rmtree(store)
+        shutil.rmtree(lists)
         write(given.output, {"environment": environment(), "features": FEATURES, "sizes": found})
 
 

@@ -1,16 +1,17 @@
-"""Convert, train on a store, predict and draw lists, in another checkout and here, in turns.
+"""Convert, open, train on lists on disk, predict and draw, in another checkout and here, in turns.
 
     python benchmarks/stores.py OTHER --folder BIG
 
 OTHER is a checkout of an earlier commit. For each number of documents a Parquet file is made whose
 queries stand together, one whose rows are in random order, and, for up to 1,000,000 documents, a
 file of LETOR text: see `data.py`. In each turn, both checkouts run each stage in a process of its
-own, each with a store of its own:
+own, each with lists of its own:
 
 - text, table, shuffled: `ltr convert` of each file.
-- fit: `ltr fit` with the recipe `table`, one epoch on the store of `table`.
-- predict: `ltr predict` of the same store.
-- random: batches of 64 lists drawn at random from it, by `__getitems__`.
+- open: open the lists of `table`; the median of 20 times.
+- fit: `ltr fit` with the recipe `table`, one epoch on these lists.
+- predict: `ltr predict` of the same lists.
+- random: batches of 64 lists drawn at random from them, by `__getitems__`.
 
 `cpu` is the least CPU time of all turns, in seconds, and `documents_per_second` is by it. `peak` is
 the most memory that a process holds in all, and `anonymous` is without the pages of mapped files,
@@ -40,18 +41,36 @@ HERE = Path(__file__).resolve().parent.parent
 MOST_TEXT = 1_000_000
 BATCHES = 1000
 LTR = "import sys; from ltr.cli import main; sys.exit(main())"
-RANDOM = """\
-import sys, time
+OPEN_LISTS = """\
+import statistics, sys, time
 import numpy as np
-from ltr.datasets import open_store
-data, draw = open_store(sys.argv[1]), np.random.default_rng(0)
-data.store.check()
+from ltr import datasets
+open_lists = getattr(datasets, "open_lists", None) or datasets.open_store
+"""
+OPEN = (
+    OPEN_LISTS
+    + """\
+times = []
+for _ in range(20):
+    begin = time.process_time()
+    len(open_lists(sys.argv[1]))
+    times.append(time.process_time() - begin)
+print(statistics.median(times))
+"""
+)
+RANDOM = (
+    OPEN_LISTS
+    + """\
+data, draw = open_lists(sys.argv[1]), np.random.default_rng(0)
+if hasattr(data, "store"):
+    data.store.check()  # its checksums, compared once
 batches = draw.integers(0, len(data), (int(sys.argv[2]), 64))
 begin, documents = time.process_time(), 0
 for batch in batches:
     documents += int(data.__getitems__(batch.tolist())["lengths"].sum())
 print(time.process_time() - begin, documents)
 """
+)
 
 
 def make_grouped(path: Path, documents: int) -> None:
@@ -89,8 +108,12 @@ def run(checkout: Path, folder: Path, code: str, *args: Any) -> tuple[dict[str, 
 
 
 def stage(name: str, checkout: Path, folder: Path, sources: Path, documents: int) -> dict[str, Any]:
-    """Run a stage for a checkout, whose stores lie in a folder of its own."""
-    table = folder / "table.store"
+    """Run a stage for a checkout, whose lists lie in a folder of its own."""
+    table = folder / "table.lists"
+    if name == "open":
+        found, said = run(checkout, folder, OPEN, table)
+        cpu = float(said)
+        return {**found, "cpu": cpu, "documents_per_second": documents / cpu}
     if name == "random":
         found, said = run(checkout, folder, RANDOM, table, BATCHES)
         cpu, drawn = map(float, said.split())
@@ -104,16 +127,16 @@ def stage(name: str, checkout: Path, folder: Path, sources: Path, documents: int
         found, _ = run(checkout, folder, LTR, "predict", "--config", "table", *options)
     else:
         source = sources / ("text.txt" if name == "text" else f"{name}.parquet")
-        store = folder / f"{name}.store"
-        shutil.rmtree(store, ignore_errors=True)
+        lists = folder / f"{name}.lists"
+        shutil.rmtree(lists, ignore_errors=True)
         columns = [] if name == "text" else ["--qid", "qid", "--label", "label"]
-        found, _ = run(checkout, folder, LTR, "convert", source, "--out", store, *columns)
+        found, _ = run(checkout, folder, LTR, "convert", source, "--out", lists, *columns)
         if name != "table":
-            shutil.rmtree(store)
+            shutil.rmtree(lists)
     return {**found, "documents_per_second": documents / found["cpu"]}
 
 
-STAGES = ("text", "table", "shuffled", "fit", "predict", "random")
+STAGES = ("text", "table", "shuffled", "open", "fit", "predict", "random")
 
 
 def size_of(documents: int, other: Path, given: argparse.Namespace) -> dict[str, Any]:
@@ -150,9 +173,9 @@ def size_of(documents: int, other: Path, given: argparse.Namespace) -> dict[str,
 
 def main() -> None:
     """Measure all sizes and write the results."""
-    parser = argparse.ArgumentParser(description="Stores in another checkout and here.")
+    parser = argparse.ArgumentParser(description="Lists on disk in another checkout and here.")
     parser.add_argument("other", type=Path)
-    parser.add_argument("--documents", type=int, nargs="+", default=[10**6, 10**7])
+    parser.add_argument("--documents", type=int, nargs="+", default=[10**6])
     parser.add_argument("--stages", choices=STAGES, nargs="+", default=[*STAGES])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("stores-benchmark"))

@@ -24,8 +24,8 @@ STAGES = {
     "padded": "the same, padded",
 }
 COMMANDS = {
-    "fit": "`ltr fit` on a store, one epoch",
-    "predict": "`ltr predict` of a store",
+    "fit": "`ltr fit` on lists on disk, one epoch",
+    "predict": "`ltr predict` of lists on disk",
     "random": "batches of lists drawn at random",
 }
 GOAL = 10**9  # documents
@@ -44,14 +44,14 @@ def memory(result: Result) -> str:
 
 
 def disk(result: Result) -> str:
-    """Return what opening a store takes, and its bytes."""
+    """Return what opening lists takes, and their bytes."""
     rows = []
     for size in result["sizes"]:
         opened = size["open"]
         row = [f"{size['documents']:,}", number(size["text_mb"] * 1e6 / size["documents"])]
         row += [number(opened["bytes_per_document"]), number(opened["milliseconds"])]
         rows.append([*row, number(max(0.0, opened["anonymous_mb"]))])
-    head = ["documents", "bytes of text each", "bytes in the store each", "ms to open"]
+    head = ["documents", "bytes of text each", "bytes on the disk each", "ms to open"]
     return table([*head, "MB of memory"], rows)
 
 
@@ -64,8 +64,7 @@ def beyond(result: Result) -> str:
     }
     rows = [
         ["text", f"{number(size['text_mb'] * GOAL / size['documents'] / 1e3)} GB"],
-        ["store", f"{number(size['open']['bytes_per_document'] * GOAL / 1e9)} GB"],
-        ["shards of 64 MiB", number(size["open"]["bytes_per_document"] * GOAL / (1 << 26))],
+        ["lists on disk", f"{number(size['open']['bytes_per_document'] * GOAL / 1e9)} GB"],
         ["lists", f"{number(GOAL / per_list / 1e6)} million"],
         ["the offsets of the lists, mapped", f"{number(8 * GOAL / per_list / 1e6)} MB"],
         ["converting, on one core", f"{number(hours['convert'])} hours"],

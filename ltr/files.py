@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SUFFIX = ".ltr-partial"
@@ -138,29 +138,6 @@ def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
             with suppress(OSError):  # what others have put there stays
                 one.rmdir()
         raise
-
-
-@contextmanager
-def durable_write(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a new file for bytes, and flush it to the disk at the end.
-
-    Unlike with `atomic_write`, other processes may see it before: it counts only after another file
-    names it.
-
-    Raises:
-        OSError: it cannot be written. The error of a full disk names `path`.
-
-    >>> from tempfile import mkdtemp
-    >>> with durable_write(path := Path(mkdtemp(), "bytes")) as file:
-    ...     file.write(b"12")
-    2
-    >>> path.read_bytes()
-    b'12'
-    """
-    with name_full_disk(path), Path(path).open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextmanager

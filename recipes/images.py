@@ -457,9 +457,9 @@ class ImageDataModule(SplitDataModule):
     """Batches `{"images": float32 (B, C, H, W), "targets": int64 (B,)}` of a source's images.
 
     The order of the training images depends on (seed, epoch) alone. Their crops and flips, if any,
-    depend on (seed, epoch, image) alone. So a run that is resumed within an epoch sees the same
-    batches as an uninterrupted run. All processes get the same number of images: empty images with
-    the target -1, which count nowhere, fill up the last ones.
+    depend on (seed, epoch, image) alone. So a resumed run sees the same batches as an uninterrupted
+    run. All processes get the same number of images: empty images with the target -1, which count
+    nowhere, fill up the last ones.
 
     Args:
         images: the source. Default: `DigitImages()`.

@@ -277,17 +277,6 @@ def test_losses_with_tied_scores(tmp_path):
 
 
 @slow
-def test_the_checksums_of_a_cache(tmp_path):
-    result = run("cache.py", tmp_path / "result.json", "--lists", "3", "--rounds", "1")
-    assert shape(result) == shape(committed("cache.json"))
-
-
-def test_the_committed_checksums_of_a_cache():
-    for seconds in (x["seconds"] for x in committed("cache.json")["shapes"].values()):
-        assert seconds["checksums"] <= 0.1 * seconds["training"]
-
-
-@slow
 def test_data(tmp_path):
     where = ["--folder", tmp_path / "big", "--documents", "3000"]
     result = run("data.py", tmp_path / "result.json", *where)
@@ -301,7 +290,7 @@ def test_the_sizing_page_is_that_of_its_numbers():
     kept, _ = sizing.results()
     page = sizing.PAGE.read_text()
     assert sizing.filled(page, sizing.tables(*sizing.results())) == page
-    assert [size["documents"] for size in kept["sizes"]] == [10**5, 10**6, 10**7]
+    assert [size["documents"] for size in kept["sizes"]] == [10**5, 10**6]
     for size in kept["sizes"]:
         for stage in ("parse", "convert", "group"):
             assert size[stage]["peak_mb"] < 800  # 1 GiB is 1074

@@ -1,4 +1,4 @@
-"""Caching and predicting, killed at random moments: nothing half-written, nothing left behind."""
+"""Predicting, killed at random moments: nothing half-written, nothing left behind."""
 
 import os
 import random
@@ -6,18 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from ltr.datasets import load_letor, open_store, read_letor
-from ltr.datasets.cache import cache_path
-
-CACHE = (
-    "import sys; from ltr.datasets import load_letor; load_letor(sys.argv[1], cache_dir='caches')"
-)
 LTR = "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"
 
 CONFIG = """\
@@ -86,25 +78,6 @@ def kill_often(
     check()
     assert partials(folder) == []
     assert len([path for path in folder.iterdir() if not path.name.startswith(".")]) == files
-
-
-@pytest.mark.slow  # twenty kills of fresh processes
-def test_caching_killed_at_any_moment(tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    source = tmp_path / "train.txt"
-    write_lists(source, 3000)
-    want = read_letor(source)
-    cache = cache_path(source, "caches")
-
-    def check() -> None:
-        if (cache / "manifest.json").exists():
-            np.testing.assert_array_equal(open_store(cache).features, want.features)
-
-    begin = partial(start, CACHE, str(source))
-    kill_often(lambda other: begin(other_tmp=other), make(str(cache)), check, 20, files=4)
-    got = load_letor(source, cache_dir="caches")
-    assert list(got.qids) == want.qids
-    np.testing.assert_array_equal(got.labels, want.labels)
 
 
 @pytest.mark.slow  # ten kills of fresh processes, each of which imports Lightning

@@ -7,7 +7,7 @@
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
     ltr export best --out model.onnx           write a model that onnxruntime runs
     ltr serve model/                           rank over HTTP with an exported model
-    ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
+    ltr convert train.parquet --out train.lists --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
@@ -26,7 +26,8 @@ take a checkpoint, `best` or `last` of the newest run, the folder of a run, a fo
 resumes the newest run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does a failed
-training. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
+training. An interrupted run exits with code 130, a terminated one with 143. `last.ckpt` is that of
+the last whole epoch.
 Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
 
 This module imports neither torch nor lightning; only the commands that need them do.
@@ -54,14 +55,14 @@ _COMMANDS = {
     "test": ("ltr.cli.training", "evaluate it on the test lists"),
     "predict": ("ltr.cli.training", "write scores and ranks: CSV, Parquet or a TREC run"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
-    "convert": ("ltr.cli.convert", "files of any size into a store of lists"),
+    "convert": ("ltr.cli.convert", "files of any size into lists on disk"),
     "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
     "serve": ("ltr.cli.serve", "rank over HTTP with an exported model"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
     "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),
 }
-_ON_RAY = ("fit", "predict", "convert")
+_ON_RAY = ("fit", "predict")
 """The commands that take `--ray` and `--ray-workers`."""
 
 _HELP = "\n".join(

@@ -1,29 +1,22 @@
-"""`ltr convert`: turn files of any size into a store of lists."""
+"""`ltr convert`: turn files of any size into lists on disk."""
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ltr.cli import on_ray
-from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 
-if TYPE_CHECKING:
-    from ltr.datasets.stored_lists import StoredLists
-
 _EPILOG = """\
-The store is a folder of shards and a manifest. `ltr fit`, `test` and `predict` take it instead
+The result is a folder of arrays that numpy maps. `ltr fit`, `test` and `predict` take it instead
 of a table; its lists are read from the disk on demand. The conversion takes at most 1 GiB of
-memory. If it is stopped, the same command starts again: a store is either complete or absent.
+memory. The folder appears when it is complete. A conversion that is killed leaves a folder
+`OUT.partial`: delete it before the next one.
 
-  ltr convert train.parquet --out train.store --qid query --label grade
-  ltr convert 'msn/Fold1/train.txt' --out train.store
-  ltr fit --config table --data.path train.store
+  ltr convert train.parquet --out train.lists --qid query --label grade
+  ltr convert 'msn/Fold1/train.txt' --out train.lists
+  ltr fit --config table --data.path train.lists
 """
 _COLUMNS = {
     "qid": (None, "column of the queries; not for LETOR text"),
@@ -37,24 +30,13 @@ _COLUMNS = {
 }
 
 
-def run(command: str, args: list[str], workers: int | None = None) -> int:
-    """Run the command `convert`, on a Ray cluster with `workers`."""
+def run(command: str, args: list[str]) -> int:
+    """Run the command `convert`."""
     options = _parser().parse_args(args)
-    if options.shard_mb <= 0:
-        raise CommandError(f"--shard-mb must be > 0, got {options.shard_mb:g}")
     from ltr.datasets import convert  # imports torch, which takes a while
-    from ltr.datasets.store import is_store
-    from ltr.datasets.table_files import find_files
 
-    run_tasks = None
-    if workers is not None and not is_store(options.input):  # `convert` refuses a store
-        if len(find_files(Path(options.input).expanduser())) > 1:
-            run_tasks = partial(on_ray.run_tasks, workers=workers)
-        else:
-            said = f"ltr convert: {options.input} is one file: one process converts it, without Ray"
-            print(said, file=sys.stderr)
     begin = time.monotonic()
-    with _progress(options.input, quiet=options.quiet or run_tasks is not None) as watch:
+    with _progress(options.input, quiet=options.quiet) as watch:
         data = convert(
             options.input,
             options.out,
@@ -62,26 +44,27 @@ def run(command: str, args: list[str], workers: int | None = None) -> int:
             max_levels=options.max_levels,
             missing=options.missing,
             sort_by_qid=options.sort_by_qid,
-            shard_bytes=max(1, int(options.shard_mb * 1e6)),
             watch=watch,
-            run_tasks=run_tasks,
         )
-    print(f"wrote {options.out}: {_told(data, time.monotonic() - begin)}")
+    summary, seconds = data.summary(), max(time.monotonic() - begin, 1e-3)
+    size = sum(file.stat().st_size for file in Path(options.out).expanduser().iterdir())
+    speed = f"{size / 1e6:,.1f} MB, {summary.documents / seconds:,.0f} documents a second"
+    print(f"wrote {options.out}: {summary}; {speed}")
     return 0
 
 
 def _parser() -> LineParser:
     parser = LineParser(
         "ltr convert",
-        usage="ltr convert INPUT --out STORE [--qid COLUMN] [--label COLUMN] ...",
-        description="Convert LETOR text, CSV or Parquet of any size into a store of lists.",
+        usage="ltr convert INPUT --out FOLDER [--qid COLUMN] [--label COLUMN] ...",
+        description="Convert LETOR text, CSV or Parquet of any size into lists on disk.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("input", metavar="INPUT", help="a file, a folder of files or a pattern")
-    add("--out", required=True, metavar="STORE", help="the folder of the store")
+    add("--out", required=True, metavar="FOLDER", help="a new or empty folder")
     for name, (nargs, about) in _COLUMNS.items():
         add(f"--{name.replace('_', '-')}", nargs=nargs, metavar="COLUMN", help=about)
     add(
@@ -92,9 +75,6 @@ def _parser() -> LineParser:
     )
     add("--missing", choices=["keep", "error"], default="keep", help="missing features")
     add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
-    add("--shard-mb", type=float, default=64, help="approximate megabytes of a shard; default: 64")
-    add("--ray", action="store_true", help="each file by itself, on all CPUs of a Ray cluster")
-    add("--ray-workers", metavar="N", type=int, help="like --ray, in N workers")
     add("--quiet", action="store_true", help="no progress bar")
     return parser
 
@@ -128,12 +108,3 @@ def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None
             bar.update(task, completed=done, total=total, documents=documents)
 
         yield watch
-
-
-def _told(data: "StoredLists", seconds: float) -> str:
-    summary, entries = data.summary(), data.store.entries
-    size = sum(entry.bytes for entry in entries)
-    return (
-        f"{summary}; {len(entries)} shards, {size / 1e6:,.1f} MB, "
-        f"{summary.documents / max(seconds, 1e-3):,.0f} documents a second"
-    )

@@ -21,7 +21,7 @@ MODEL = (
 )
 OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "Data (of a table; LETOR folders have --data.root, `ltr fit --config letor`)": {
-        "--data.path TABLE": (_ALL, "CSV, Parquet, LETOR text, or a store of `ltr convert`"),
+        "--data.path TABLE": (_ALL, "CSV, Parquet, LETOR text, or a folder of `ltr convert`"),
         "--data.qid COLUMN": (_ALL, "the query of each row; a model trained on a table knows it"),
         "--data.label COLUMN": (("fit", "validate", "test"), "the relevance of each row, >= 0"),
         "--data.doc_id COLUMN": (("predict",), "the names of the documents, for the output"),

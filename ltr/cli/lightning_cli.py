@@ -71,11 +71,10 @@ class RankingCLI(LightningCLI):
     """Lightning's command line, parsed and instantiated; `execute` runs the command.
 
     The options may name any LightningModule and LightningDataModule; the default model is a
-    `Ranker`. The options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the
-    callbacks of `fit`. Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so
-    on, which holds `checkpoints` and the CSV `logs`. `--ckpt_path last` continues in the folder of
-    its run. `validate` and `test` log in the folder of the run that they load. `predict` writes no
-    log.
+    `Ranker`. The options `best_checkpoint` and `early_stopping` configure the callbacks of `fit`.
+    Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so on, which holds
+    `checkpoints` and the CSV `logs`. `--ckpt_path last` continues in the folder of its run.
+    `validate` and `test` log in the folder of the run that they load. `predict` writes no log.
 
     Args:
         command: the command to run.
@@ -137,7 +136,6 @@ class RankingCLI(LightningCLI):
         """Add options for the callbacks, the initial checkpoint and the predictions."""
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
-        parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_argument(
             "--ckpt_path",
@@ -170,7 +168,7 @@ class RankingCLI(LightningCLI):
             self.config = parser.parse_args(args)
         except _ParseError as error:
             raise CommandError(explain(parser, args, str(error))) from error
-        for group in ("trainer", "best_checkpoint", "last_checkpoint", "early_stopping"):
+        for group in ("trainer", "best_checkpoint", "early_stopping"):
             if not isinstance(value := self.config[group], Namespace):
                 raise CommandError(f"{group} must be a mapping of options to values, got {value!r}")
 
@@ -242,6 +240,7 @@ class RankingCLI(LightningCLI):
             logs = self.command != "predict"
             config["logger"] = CSVLogger(self.run, name="logs") if logs else False
         self.memory = BatchInMemory()
+        self.last_checkpoint = LastCheckpoint()
         callbacks: list[Callback] = [self.memory]
         if self.ckpt_path is not None:
             callbacks.append(self.guard)
@@ -257,7 +256,7 @@ class RankingCLI(LightningCLI):
             if self.config.early_stopping.patience is not None:
                 callbacks.append(self.config_init.early_stopping)
             if config["enable_checkpointing"] is not False:
-                callbacks += [self.config_init.best_checkpoint, self.config_init.last_checkpoint]
+                callbacks += [self.config_init.best_checkpoint, self.last_checkpoint]
         elif not light:
             config["enable_checkpointing"] = False
         own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))

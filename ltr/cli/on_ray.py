@@ -6,7 +6,7 @@ All machines must see the working folder under the same path, and have the same 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -65,25 +65,11 @@ def connect(workers: int) -> int:
     return workers or cpus
 
 
-def run_tasks(tasks: Sequence[Callable[[], None]], workers: int) -> None:
-    """Call each task once, in `workers` processes of a cluster, by a map of Ray Data.
-
-    A task whose worker dies is called again.
-
-    Raises:
-        CommandError: the message of the first task that failed.
-    """
-    workers = connect(workers)
-    items = [{"number": i} for i in range(len(tasks))]
-    map_items(_call, items, {"tasks": tasks}, workers=workers)
-
-
 def map_items(
     work: Callable[..., dict[str, Any]],
     items: list[dict[str, Any]],
     given: dict[str, Any],
     *,
-    workers: int | None = None,
     on_gpu: bool = False,
 ) -> list[dict[str, Any]]:
     """Map items by Ray Data, and return the workers' results, by the items' numbers.
@@ -94,7 +80,6 @@ def map_items(
         work: takes an item and `given`, and returns the item with results.
         items: each has a `number`.
         given: arguments of `work`, the same for all items.
-        workers: the number of workers; by default, one per item.
         on_gpu: whether each worker has a GPU.
 
     Raises:
@@ -105,7 +90,7 @@ def map_items(
     ray.data.DataContext.get_current().enable_progress_bars = False
     mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
         partial(_with_error, work=work, folder=os.getcwd(), path=[*sys.path], given=given),
-        compute=ray.data.TaskPoolStrategy(size=min(workers or len(items), len(items))),
+        compute=ray.data.TaskPoolStrategy(size=len(items)),
         num_cpus=1,
         num_gpus=1 if on_gpu else None,
     )
@@ -132,11 +117,6 @@ def _with_error(
         if told is None:
             raise
         return {**item, "error": told}
-
-
-def _call(item: dict[str, Any], tasks: Sequence[Callable[[], None]]) -> dict[str, Any]:
-    tasks[int(item["number"])]()
-    return item
 
 
 def enter(folder: str, path: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Readers, the list store, samplers, transforms and Lightning data modules.
+"""Readers, lists on disk, samplers, transforms and Lightning data modules.
 
 The data modules import Lightning, which takes seconds, so they are loaded on first use.
 """
@@ -6,24 +6,22 @@ The data modules import Lightning, which takes seconds, so they are loaded on fi
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr.datasets.cache import load_letor
 from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
+from ltr.datasets.list_files import open_lists
 from ltr.datasets.list_transforms import (
     ListTransform,
     MinMaxPerList,
     RankPerList,
     StandardizePerList,
 )
+from ltr.datasets.list_writer import write_lists
 from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Category, Schema
-from ltr.datasets.store import is_store
-from ltr.datasets.store_writer import write_store
-from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import read_table
@@ -71,21 +69,18 @@ __all__ = [
     "SignedLog1pStandardize",
     "Standardize",
     "StandardizePerList",
-    "StoredLists",
     "TableDataModule",
     "TableTransform",
     "collate_lists",
     "collate_ragged",
     "convert",
-    "is_store",
-    "load_letor",
     "load_table",
-    "open_store",
+    "open_lists",
     "pad_batch",
     "query_folds",
     "read_letor",
     "read_table",
-    "write_store",
+    "write_lists",
 ]
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
 from ltr.datasets.qids import SeenQids
-from ltr.datasets.shards import from_batch, to_batch
+from ltr.datasets.schema import width_of
 from ltr.files import name_full_disk
 
 MEMORY = "256MB"
@@ -48,7 +48,7 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
     """Yield chunks as long as the rows of each list are together.
 
     Args:
-        chunks: see `write_store`; rows that a chunk had to gather are in its `rows`.
+        chunks: see `write_lists`; rows that a chunk had to gather are in its `rows`.
 
     Raises:
         NotGroupedError: a list continues after another list.
@@ -91,7 +91,7 @@ def group_chunks(
                 width, documents = _add_keys(database, keys)
                 chunks = iter(chunks)
                 first = next(chunks)
-                size = to_batch(first).nbytes // len(first.features)  # of a document
+                size = _to_batch(first).nbytes // len(first.features)  # of a document
                 size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
                 found = database.sql(_FILES.format(documents=max(1, room // size)))
@@ -176,7 +176,7 @@ def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> N
     for start, end in pairwise([*starts, len(numbers)]):
         part = data.between(start, end)
         qids = pa.RunEndEncodedArray.from_arrays(pa.array(part.offsets[1:]), pa.array(part.qids))
-        batch = to_batch(part).append_column("qid", qids)
+        batch = _to_batch(part).append_column("qid", qids)
         path = folder / f"{numbers[start]:06d}.arrow"
         with path.open("ab") as file, pa.ipc.new_stream(file, batch.schema) as writer:
             writer.write_batch(batch)
@@ -187,6 +187,36 @@ def _read(path: Path) -> Iterator[ListDataset]:
     with pa.memory_map(str(path)) as file:
         while file.tell() < file.size():
             [batch] = pa.ipc.open_stream(file)
-            qids: Any = batch.column("qid")
-            offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
-            yield from_batch(batch).lists(offsets, qids.values.to_pylist())
+            yield _from_batch(batch)
+
+
+def _to_batch(data: ListDataset) -> pa.RecordBatch:
+    """Return the documents of lists as rows of Arrow."""
+    columns: dict[str, Any] = {}
+    for key, array in {"features": data.features, **data.columns()}.items():
+        if key == "rows" or 0 in array.shape[1:]:
+            continue
+        values = pa.array(np.ascontiguousarray(array).reshape(-1))
+        wide = array.ndim > 1
+        columns[key] = pa.FixedSizeListArray.from_arrays(values, array.shape[1]) if wide else values
+    if data.doc_id is not None:
+        columns["doc_id"] = data.doc_id.cast(pa.string())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _from_batch(batch: pa.RecordBatch) -> ListDataset:
+    """Return rows of `_to_batch` as lists, without copying them."""
+    qids: Any = batch.column("qid")
+    offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
+    columns: dict[str, Any] = {}
+    for key, column in zip(batch.schema.names, batch.columns, strict=True):
+        if key == "doc_id":
+            columns[key] = column
+        elif key != "qid":
+            wide = pa.types.is_fixed_size_list(column.type)
+            values: Any = column.values if wide else column  # pyright: ignore[reportAttributeAccessIssue]
+            flat = values.to_numpy(zero_copy_only=True)
+            columns[key] = flat.reshape(-1, width_of(column.type)) if wide else flat
+    features = columns.pop("features", np.empty((len(batch), 0), np.float32))
+    labels, names = columns.pop("labels", None), qids.values.to_pylist()
+    return ListDataset(features, labels, offsets, names, **columns)

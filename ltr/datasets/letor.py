@@ -7,7 +7,6 @@ any other line to the strict parser, which reports the error.
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -116,9 +115,8 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
     """
     reader = LetorReader(files, **options)
     data = join_lists(reader.chunks(), across=True).widen(reader.width)
-    if len({*data.qids}) < len(data.qids):
-        data.rows = np.arange(len(data.labels))
-    return gather_runs(data)
+    returns = len({*data.qids}) < len(data.qids)
+    return gather_runs(data.numbered(0) if returns else data)
 
 
 class LetorReader:
@@ -166,40 +164,18 @@ class LetorReader:
         self.group_file = group_file
         self.group_files = [find_group_file(file, group_file) for file in files]
         self.missing: Literal["keep", "error"] = missing
-        self._before: tuple[bool | None, int] = None, 0  # `_has_qid` and `_groups` at the start
         self._restart()
 
     def _restart(self) -> None:
         self.width = self.num_features or 0
         self._alike, self._written = SeenQids(), SeenQids(spelling=True)
         self._last: bytes | None = None  # the qid of the last document
-        # whether the lines have a qid, None before the first; lists of group sizes before this file
-        self._has_qid, self._groups = self._before
+        self._has_qid: bool | None = None  # whether the lines have one, None before the first
+        self._groups = 0  # lists of group sizes before this file
         self._file = Path()
         self._group_file: Path | None = None
         self._ends: np.ndarray | None = None  # of its groups, read when they are needed
         self._documents = 0  # of the file so far
-
-    def by_file(self) -> "list[LetorReader]":
-        """Return a reader for each file; together they read the same lists as this one.
-
-        Lists from group sizes are numbered through all files, as by this reader.
-
-        Raises:
-            ValueError: the first documents or the group sizes are invalid.
-        """
-        next(self.chunks(), None)  # sets `_has_qid`
-        readers: list[LetorReader] = []
-        groups = 0
-        for file, sizes in zip(self.files, self.group_files, strict=True):
-            reader = copy(self)
-            reader.files, reader.group_files = [file], [sizes]
-            reader._before = self._has_qid, groups
-            reader._restart()
-            readers.append(reader)
-            if sizes is not None and not self._has_qid:
-                groups += len(read_sizes(sizes))
-        return readers
 
     def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
         """Yield the documents.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from ltr.datasets.cache import load_letor
+from ltr.datasets.letor import read_letor
 from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.splits import find_splits, list_folder
@@ -35,8 +35,6 @@ class LetorDataModule(ListDataModule):
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
         seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
-        cache_dir: the folder for the cache, such as `root`; see `load_letor`. None: the user's
-            cache folder.
         missing: see `read_letor`.
 
     Raises:
@@ -59,7 +57,6 @@ class LetorDataModule(ListDataModule):
         predict_path: str | Path | None = None,
         num_workers: int = 0,
         seed: int | None = None,
-        cache_dir: str | Path | None = None,
         missing: Literal["keep", "error"] = "keep",
     ) -> None:
         super().__init__(
@@ -84,15 +81,7 @@ class LetorDataModule(ListDataModule):
         self.predict_path = None
         if predict_path is not None:
             self.predict_path = check_path("predict_path", predict_path)
-        self.cache_dir = cache_dir
         self.missing: Literal["keep", "error"] = missing
-        self._prepared: dict[Path, ListDataset] = {}  # in this process, by `prepare_data`
-
-    def prepare_data(self) -> None:
-        """Read the files once, so that the processes of a run find them in the cache."""
-        if not self.splits:
-            for path in self._files().values():
-                self._prepared[path] = self._load(path)
 
     def setup(self, stage: str | None = None) -> None:
         """Load the splits; hold out lists for validation if there is no validation file."""
@@ -103,10 +92,7 @@ class LetorDataModule(ListDataModule):
     def load_splits(self) -> dict[str, ListDataset]:
         """Load the existing files; hold out validation lists if `validation` requires it."""
         files = self._files()
-        splits = {
-            split: self._prepared.pop(path, None) or self._load(path)
-            for split, path in files.items()
-        }
+        splits = {split: self._load(path) for split, path in files.items()}
         if "train" in splits and self._held_out:
             if "val" in splits:
                 raise ValueError(
@@ -143,10 +129,9 @@ class LetorDataModule(ListDataModule):
         return files
 
     def _load(self, path: Path) -> ListDataset:
-        return load_letor(
+        return read_letor(
             path,
             num_features=self.declared_features,
             sort_by_qid=self.sort_by_qid,
-            cache_dir=self.cache_dir,
             missing=self.missing,
         )

@@ -1,4 +1,4 @@
-"""Sources that already consist of lists, LETOR text and stores, used like a table.
+"""Sources that already consist of lists, LETOR text and lists on disk, used like a table.
 
 LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
@@ -15,23 +15,21 @@ import pyarrow as pa
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 
-from ltr.datasets.cache import load_letor_files
 from ltr.datasets.letor import read_letor_files
+from ltr.datasets.list_files import is_list_folder, open_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema, shown_names
 from ltr.datasets.splits import check_one_split
-from ltr.datasets.store import is_store
-from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import find_files, kind_of_file
 
 
 def holds_lists(source: Any) -> bool:
-    """Return whether a source is a store, or its files have names of LETOR text.
+    """Return whether a source is a folder of lists, or its files have names of LETOR text.
 
     Raises:
         ValueError: there is no such file.
     """
-    return is_store(source) or is_letor(source)
+    return is_list_folder(source) or is_letor(source)
 
 
 def is_letor(source: Any) -> bool:
@@ -52,7 +50,7 @@ def load_lists(
     missing: Literal["keep", "error"] = "keep",
     keep_order: bool = False,
 ) -> ListDataset:
-    """Load the lists of a store, or of a file, a folder or a pattern of LETOR text.
+    """Load lists on disk, or those of a file, a folder or a pattern of LETOR text.
 
     Files are in the order of their names, and a list may continue in the next file.
 
@@ -64,24 +62,19 @@ def load_lists(
 
     Raises:
         ValueError: the errors of `read_letor`; a folder holds several splits; a qid returns in
-            another file; or `missing` is "error" for a store with missing values.
+            another file; or `missing` is "error" for lists on disk with missing values.
     """
     path = Path(source).expanduser()
-    options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
-    if is_store(path):
-        data = open_store(path)
-        made_of = data.store.source
-        kept = made_of.get("missing") if isinstance(made_of, dict) else None
-        if missing == "error" and kept != missing:
+    if is_list_folder(path):
+        data = open_lists(path)
+        assert data.source is not None
+        if missing == "error" and data.source.missing:
             raise ValueError(
-                'missing must be "keep" for a store that was converted with '
-                f'missing="keep", got "error" for {source}'
+                f'missing must be "keep" for lists with missing features, got "error" for {source}'
             )
     else:
         check_one_split(path)
-        # a cache does not know the rows of lines that were gathered
-        read = read_letor_files if keep_order and sort_by_qid else load_letor_files
-        data = read(find_files(path), **options)
+        data = read_letor_files(find_files(path), sort_by_qid=sort_by_qid, missing=missing)
     return data.numbered(0) if keep_order else data
 
 
@@ -98,12 +91,12 @@ def schema_of(
     Raises:
         ValueError: the lists have no feature of this name.
     """
-    found = data.store.schema if isinstance(data, StoredLists) else None
+    found = None if data.source is None else data.source.schema
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
     what = "LETOR text"
     if found is not None:
         names = {key: getattr(found, key) for key in uses}
-        what = "this store"
+        what = "these lists"
     for key, name in uses.items():
         if name and name != names.get(key):
             wanted = f"None or {names[key]!r}" if found and names.get(key) else "None"
@@ -127,7 +120,7 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
     Raises:
         ValueError: a column is missing or is of another kind.
     """
-    found = data.store.schema if isinstance(data, StoredLists) else None
+    found = None if data.source is None else data.source.schema
     if found is None:
         numbers = [int(name) for name in schema.features if re.fullmatch("[1-9][0-9]*", name)]
         data = data.widen(max(data.num_features, *numbers, 0))
@@ -158,13 +151,11 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
         data = data.take_features(np.array(positions, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
         return data
-    codes = [_codes(found, schema, name) for name in schema.categories]
-    assert isinstance(data, StoredLists)  # LETOR text has no categories
-    return data.with_codes(codes)
+    return data.with_codes([_codes(found, schema, name) for name in schema.categories])
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
-    """Return a category's position in the store, and the schema's code for each of its codes."""
+    """Return a category's position in the lists, and the schema's code for each of its codes."""
     one, wanted = found.categories.get(name), schema.categories[name]
     if one is None or one.kind != wanted.kind:
         kind = "a feature" if one is None else f"a {one.kind} category"
@@ -191,19 +182,19 @@ def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return the columns of qids and, if they exist, of document ids, by `data.rows`."""
     rows = data.rows
     back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
-    return _keys(qid, data.qids, data.lengths, data.doc_id).take(pa.array(back))
+    return _keys(qid, [*data.qids], data.lengths, data.doc_id).take(pa.array(back))
 
 
 def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
-    """Return a batch of a store's lists, with the columns for its predictions.
+    """Return a batch of lists on disk, with the columns for its predictions.
 
     Args:
-        batch: ragged, with `rows`; see `StoredLists.numbered`.
+        batch: ragged, with `rows`; see `ListDataset.numbered`.
         qid: the name of the column of the qids.
 
     Returns:
         The batch with `keys`, `rows` and `chunk`, as `RowStream` gives them; here `chunk` is
-        the row in the store, int64 (N,).
+        the row in the lists on disk, int64 (N,).
 
     >>> batch = {"qid": ["a"], "lengths": torch.tensor([2]), "rows": torch.tensor([7, 8])}
     >>> found = with_keys(batch, "q")

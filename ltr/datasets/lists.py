@@ -1,9 +1,9 @@
 """Lists of documents in flat arrays, and batches of them."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,18 @@ from torch.utils.data import Dataset
 
 from ltr.arrays import as_names, as_numbers, is_absent, is_missing
 from ltr.shapes import check_at_least
+
+if TYPE_CHECKING:
+    from ltr.datasets.list_files import ListFiles, StoredQids
+
+FIT_VALUES = 1 << 28
+"""Of lists on disk with more features than this in all documents (1 GiB), a transform is fitted on
+a sample."""
+
+_LISTS = 1 << 14  # whose labels are read at a time
+
+BLOCK_VALUES = 1 << 23
+"""Features that are read at a time where all lists on disk are read (32 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +77,14 @@ class ListDataset(Dataset[dict[str, Any]]):
     (N, ...) instead of (n, ...), and `lengths` int64 (B,) replaces the mask. A filler has length 0.
     Its `collate_fn` is `collate_ragged`, which keeps this form, or `collate_lists`, which pads.
 
-    Most users get one from `read_letor`, `load_letor`, `read_table` or `ListDataset.from_arrays`,
+    Most users get one from `read_letor`, `read_table`, `open_lists` or `ListDataset.from_arrays`,
     which check the data. This constructor checks only shapes, and keeps the arrays without copying
     them.
+
+    The arrays of `open_lists` are maps of files, so the lists need not fit into memory. A batch is
+    copied from the files and its values are checked. `select`, `between`, `widen` and
+    `take_features` then read nothing: the lists are chosen and changed as they are read. `features`
+    and the other arrays of such a choice read all of its documents at each access.
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
@@ -80,6 +97,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         position: int64 (documents,), where each document was shown, from 1.
         protected: float32 (documents,), above 0 in the protected group; see `ExposureParity`.
         rows: int64 (documents,), the position of each document in the table that it comes from.
+
+    Attributes:
+        offsets: see the argument.
+        qids: one string per list; a sequence that reads them on demand, for lists on disk.
+        source: the files of lists on disk, with their schema; None for lists in memory.
 
     Raises:
         ValueError: the shapes do not fit together.
@@ -126,19 +148,21 @@ class ListDataset(Dataset[dict[str, Any]]):
             )
         if doc_id is not None and len(doc_id) != documents:
             raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
-        self.features = features
-        self._labels = labels
-        self.categories = categories
-        self.weight = weight
-        self.position = position
-        self.protected = protected
-        self.rows = rows
+        ids: Any = doc_id  # a pyarrow.StringArray: compact, and quick to cut
+        if ids is not None and not isinstance(ids, pa.StringArray):
+            ids = pa.array(ids, pa.string())
+        arrays: dict[str, Any] = {"features": features, "labels": labels, "categories": categories}
+        arrays |= {**narrow, "doc_id": ids}
+        self._arrays: Mapping[str, Any] = {k: x for k, x in arrays.items() if x is not None}
         self.offsets = offsets
-        self.qids: list[str] = list(qids)
-        self.doc_id: Any = None  # a pyarrow.StringArray: compact, and quick to cut
-        if doc_id is not None:
-            is_arrow = isinstance(doc_id, pa.StringArray)
-            self.doc_id = doc_id if is_arrow else pa.array(doc_id, pa.string())
+        self.qids: list[str] | StoredQids = list(qids)
+        self.source: ListFiles | None = None
+        # what is chosen and changed as lists on disk are read; all None for lists in memory
+        self._starts: np.ndarray | None = None  # of each list in the arrays, if not all are chosen
+        self._columns: np.ndarray | None = None  # which features, -1 for one of zeros
+        # of each category: its position in the files, and a new code for each of its codes
+        self._codes: list[tuple[int, np.ndarray]] | None = None
+        self._first_row: int | None = None
 
     @classmethod
     def from_arrays(
@@ -243,8 +267,16 @@ class ListDataset(Dataset[dict[str, Any]]):
         offsets = np.r_[starts, documents].astype(np.int64)
         return gather_runs(cls(values, grades, offsets, runs, ids))
 
+    @classmethod
+    def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":
+        """Return the lists of mapped files, which are read on demand; see `open_lists`."""
+        found = object.__new__(cls)
+        found.__dict__.update(_arrays=files, offsets=files.offsets, qids=qids, source=files)
+        found._starts = found._columns = found._codes = found._first_row = None
+        return found
+
     def __len__(self) -> int:
-        return len(self.qids)
+        return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if not -1 <= index < len(self):
@@ -286,32 +318,63 @@ class ListDataset(Dataset[dict[str, Any]]):
             batch["doc_id"] = found.doc_id.to_pylist()
         return batch
 
-    def read(self, chosen: np.ndarray) -> "ListDataset":
-        """Return the lists with these numbers, int64 (lists,), as a copy in memory."""
-        starts = self.offsets[chosen]
-        lengths = self.offsets[chosen + 1] - starts
+    def read(self, chosen: np.ndarray, only: set[str] | None = None) -> "ListDataset":
+        """Return the lists with these numbers, int64 (lists,), as a copy in memory.
+
+        Args:
+            chosen: the numbers of the lists.
+            only: the names of the arrays to read, such as {"labels"}. Default: all.
+
+        Raises:
+            ValueError: a value of lists on disk is damaged; the message names the file.
+        """
+        begins = self.offsets[chosen]
+        lengths = self.offsets[chosen + 1] - begins
+        starts = begins if self._starts is None else self._starts[chosen]
         offsets = np.r_[0, np.cumsum(lengths)]
         rows = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        arrays = {name: array.take(rows, axis=0) for name, array in self._arrays().items()}
-        if self.doc_id is not None:
-            arrays["doc_id"] = self.doc_id.take(pa.array(rows))
-        return self._with(**arrays, offsets=offsets, qids=[self.qids[i] for i in chosen.tolist()])
+        names = [name for name in self._arrays if only is None or name in only]
+        if self.source is None:
+            arrays = {name: _take(self._arrays[name], rows) for name in names}
+            qids = [self.qids[i] for i in chosen.tolist()]
+        else:
+            arrays = self._changed({name: self.source.read(name, rows) for name in names})
+            stored: Any = self.qids
+            qids: list[str] = stored[chosen]
+            if self._first_row is not None and (only is None or "rows" in only):
+                arrays["rows"] = rows + self._first_row
+        return self._in_memory(arrays, offsets, qids)
 
     def between(self, start: int, stop: int) -> "ListDataset":
         """Return neighboring lists, without copying them."""
+        if self.source is not None:
+            return self.select(range(start, stop))
         begin, end = int(self.offsets[start]), int(self.offsets[stop])
-        arrays = {name: array[begin:end] for name, array in self._arrays().items()}
-        if self.doc_id is not None:
-            arrays["doc_id"] = self.doc_id[begin:end]
-        offsets = self.offsets[start : stop + 1] - begin
-        return self._with(**arrays, offsets=offsets, qids=self.qids[start:stop])
+        arrays = {name: array[begin:end] for name, array in self._arrays.items()}
+        return self._in_memory(
+            arrays, self.offsets[start : stop + 1] - begin, self.qids[start:stop]
+        )
 
-    def _arrays(self) -> dict[str, Any]:
-        """The features and the columns, by the names of the attributes."""
-        columns = self.columns()
-        if self.has_labels:
-            columns["_labels"] = columns.pop("labels")
-        return {"features": self.features, **columns}
+    def blocks(self) -> "Iterator[ListDataset]":
+        """Yield the lists in order, in memory: all at once, or block by block from the disk."""
+        if self.source is None:
+            yield self
+            return
+        ends = self.offsets[1:] * max(1, self.num_features)
+        start = 0
+        while start < len(self):
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + BLOCK_VALUES, side="right"))
+            stop = max(stop, start + 1)
+            yield self.read(np.arange(start, stop))
+            start = stop
+
+    def _in_memory(
+        self, arrays: Mapping[str, Any], offsets: np.ndarray, qids: Sequence[str]
+    ) -> Self:
+        """Return lists like these in memory, of other arrays."""
+        changes = {"_starts": None, "_columns": None, "_codes": None, "_first_row": None}
+        return self._with(_arrays=arrays, offsets=offsets, qids=qids, source=None, **changes)
 
     def _with(self, **changes: Any) -> Self:
         """Return the same lists with other attributes."""
@@ -319,16 +382,33 @@ class ListDataset(Dataset[dict[str, Any]]):
         found.__dict__.update({**self.__dict__, **changes})
         return found
 
-    def columns(self) -> dict[str, np.ndarray]:
-        """All arrays except the features, by their names in a batch."""
-        named = {"labels": self._labels, "categories": self.categories, "weight": self.weight}
-        named |= {"position": self.position, "protected": self.protected, "rows": self.rows}
-        return {name: array for name, array in named.items() if array is not None}
+    def _changed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Return arrays with the columns and the codes that lists on disk get as they are read."""
+        if self._columns is not None and "features" in arrays:
+            arrays["features"] = arrays["features"][:, self._columns]
+            arrays["features"][:, self._columns < 0] = 0
+        if self._codes is not None and "categories" in arrays:
+            return _recoded(arrays, self._codes)
+        return arrays
+
+    def _whole(self, name: str) -> Any:
+        """Return an array of all documents, or None."""
+        if self.source is None:
+            return self._arrays.get(name)
+        unchanged = {"features": self._columns is None, "categories": self._codes is None}
+        if self._starts is not None or not unchanged.get(name, name != "rows"):
+            return self.read(np.arange(len(self)), {name})._arrays.get(name)
+        return self.source.whole(name) if name in self._arrays else None
+
+    @property
+    def features(self) -> np.ndarray:
+        """The features, float32 (documents, d); NaN is a missing value."""
+        return self._whole("features")
 
     @property
     def has_labels(self) -> bool:
         """Whether there are labels: data to score may have none."""
-        return self._labels is not None
+        return "labels" in self._arrays
 
     @property
     def labels(self) -> np.ndarray:
@@ -337,19 +417,57 @@ class ListDataset(Dataset[dict[str, Any]]):
         Raises:
             ValueError: there are none.
         """
-        if self._labels is None:
+        if not self.has_labels:
             raise ValueError("the lists must have labels, got none: name the label column")
-        return self._labels
+        return self._whole("labels")
+
+    @property
+    def categories(self) -> np.ndarray | None:
+        """The codes of categories, int64 (documents, c), or None."""
+        return self._whole("categories")
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        """The weights, float32 (documents,), or None."""
+        return self._whole("weight")
+
+    @property
+    def position(self) -> np.ndarray | None:
+        """The positions at which documents were shown, int64 (documents,), or None."""
+        return self._whole("position")
+
+    @property
+    def protected(self) -> np.ndarray | None:
+        """Above 0 for documents of the protected group, float32 (documents,), or None."""
+        return self._whole("protected")
+
+    @property
+    def rows(self) -> np.ndarray | None:
+        """The positions of documents in their table, int64 (documents,), or None."""
+        return self._whole("rows")
+
+    @property
+    def doc_id(self) -> Any:
+        """The names of the documents, a `pyarrow.StringArray`, or None."""
+        return self._whole("doc_id")
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """All arrays except the features, by their names in a batch."""
+        names = ("labels", "categories", "weight", "position", "protected", "rows")
+        named = {name: self._whole(name) for name in names}
+        return {name: array for name, array in named.items() if array is not None}
 
     @property
     def num_features(self) -> int:
         """The number of features."""
-        return self.features.shape[1]
+        return self._arrays["features"].shape[1] if self._columns is None else len(self._columns)
 
     @property
     def num_categories(self) -> int:
         """How many categories a document has."""
-        return 0 if self.categories is None else self.categories.shape[1]
+        if self._codes is not None:
+            return len(self._codes)
+        return self._arrays["categories"].shape[1] if "categories" in self._arrays else 0
 
     @property
     def lengths(self) -> np.ndarray:
@@ -380,30 +498,82 @@ class ListDataset(Dataset[dict[str, Any]]):
         Raises:
             ValueError: there are no labels.
         """
+        if self._starts is not None:
+            lists = np.arange(len(self))
+            parts = (lists[start : start + _LISTS] for start in range(0, len(self), _LISTS))
+            found = [self.read(part, {"labels"}).relevant() for part in parts]
+            return np.concatenate([np.empty(0, bool), *found])
         best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
         return best > 0
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
-        """Return a copy with only these lists, in this order.
+        """Return only these lists, in this order: a copy, or a choice from lists on disk.
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
         >>> data.select([1, 0]).qids
         ['8', '7']
         """
-        return self.read(np.asarray(lists, dtype=np.int64))
+        chosen = np.asarray(lists, dtype=np.int64)
+        if self.source is None:
+            return self.read(chosen)
+        starts = (self.offsets if self._starts is None else self._starts)[chosen]
+        offsets = np.r_[0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen])]
+        qids: Any = self.qids
+        return self._with(_starts=starts, offsets=offsets, qids=qids.take(chosen))
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
-        """Return a copy of the lists with only the features of these indices."""
-        return self._with(features=self.features[:, indices])
+        """Return the lists with only the features of these indices, -1 for a feature of zeros.
+
+        Lists in memory are copied.
+        """
+        if self.source is not None:
+            before = self._columns
+            if before is not None:
+                indices = np.where(indices < 0, -1, before[indices])
+            return self._with(_columns=indices)
+        features = self._arrays["features"][:, indices]
+        features[:, indices < 0] = 0
+        return self.with_arrays(features=features)
+
+    def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "ListDataset":
+        """Return the lists with other categories.
+
+        Args:
+            codes: for each category, its position among those of the lists, and a new code for each
+                of its codes.
+        """
+        if self.source is not None:
+            before = self._codes
+            if before is not None:
+                codes = [(before[i][0], table[before[i][1]]) for i, table in codes]
+            return self._with(_codes=codes)
+        return self._with(_arrays=_recoded(dict(self._arrays), codes))
+
+    def with_arrays(self, **arrays: Any) -> "ListDataset":
+        """Return lists in memory with other arrays, such as `features`, of as many documents."""
+        return self._with(_arrays={**self._arrays, **arrays})
 
     def numbered(self, start: int) -> "ListDataset":
         """Return the same lists; if they have no `rows`, number the documents from `start`."""
+        if self.source is not None:
+            return self._with(_first_row=start)
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
-        return self._with(rows=rows + start)
+        return self.with_arrays(rows=rows + start)
 
     def to_fit(self) -> "ListDataset":
-        """Return the lists to fit a transform on: these lists."""
-        return self
+        """Return the lists to fit a transform on, in memory: all lists, or a sample from the disk.
+
+        For lists on disk with more than `FIT_VALUES` feature values, it is a sample of whole lists,
+        drawn without regard to their labels and always the same.
+        """
+        if self.source is None:
+            return self
+        values = int(self.offsets[-1]) * max(1, self.num_features)
+        if values <= FIT_VALUES:
+            return self.read(np.arange(len(self)))
+        count = max(1, len(self) * FIT_VALUES // values)
+        drawn = np.random.default_rng(0).choice(len(self), count, replace=False, shuffle=False)
+        return self.read(np.sort(drawn))
 
     def widen(self, num_features: int) -> "ListDataset":
         """Return the lists with `num_features` features; new ones are 0 (sparse files omit them).
@@ -417,11 +587,27 @@ class ListDataset(Dataset[dict[str, Any]]):
                 [2., 0.]])
         """
         check_at_least("num_features", num_features, self.num_features)
-        if num_features == self.num_features:
+        known = self.num_features
+        if num_features == known:
             return self
+        if self.source is not None:
+            return self.take_features(np.r_[np.arange(known), np.full(num_features - known, -1)])
         features = np.zeros((len(self.features), num_features), dtype=np.float32)
-        features[:, : self.num_features] = self.features
-        return self._with(features=features)
+        features[:, :known] = self.features
+        return self.with_arrays(features=features)
+
+
+def _take(array: Any, rows: np.ndarray) -> Any:
+    if isinstance(array, np.ndarray):
+        return array.take(rows, axis=0)
+    return array.take(pa.array(rows))
+
+
+def _recoded(arrays: dict[str, Any], codes: list[tuple[int, np.ndarray]]) -> dict[str, Any]:
+    """Return arrays with other categories; see `ListDataset.with_codes`."""
+    given = arrays.pop("categories")
+    new = [table[given[:, position]] for position, table in codes]
+    return {**arrays, "categories": np.stack(new, axis=1)} if new else arrays
 
 
 def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
@@ -454,11 +640,10 @@ def gather_runs(data: ListDataset) -> ListDataset:
     position = {name: i for i, name in enumerate(names)}
     groups = np.array([position[name] for name in data.qids])
     order = np.argsort(groups, kind="stable")
-    ordered = data.select(order)
+    ordered = data.read(order)
     lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)
     offsets = np.r_[0, np.cumsum(lengths)]
-    ordered.offsets, ordered.qids = offsets, names
-    return ordered
+    return ordered._with(offsets=offsets, qids=names)
 
 
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:

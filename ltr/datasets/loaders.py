@@ -1,60 +1,24 @@
-"""The loaders of the data modules: sharding, shuffling, resuming inside an epoch."""
+"""The loaders of the data modules: the order of the lists, and the share of each process."""
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 
-from ltr.datasets.samplers import BucketSampler, ListSampler
+from ltr.datasets.samplers import ListSampler
 from ltr.shapes import check_at_least, check_whole
 
 
-class ListLoader(DataLoader[dict[str, Any]]):
-    """A loader of training lists that continues in the middle of an epoch after a resume.
+class TrainLoader(DataLoader[Any]):
+    """A loader whose workers begin with the first batch that is asked for.
 
-    Lightning saves how many batches of the epoch were trained. It restores a loader's `state_dict`
-    only if it resumes inside an epoch. The position is Lightning's own count, read when the first
-    batch is requested. So it is right even if workers have fetched batches ahead, or if a hook
-    wrote a checkpoint before the count increased.
-
-    Attributes:
-        batches_done: returns the number of batches of this epoch that are already trained.
+    Lightning asks for an iterator before it sets the epoch of the sampler. Workers that began then
+    would have the order of another epoch after a resume.
     """
 
-    batches_done: Callable[[], int] | None = None
-    _state: dict[str, int] | None = None
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the state that must be equal to repeat the rest of an epoch exactly."""
-        sampler = cast(ListSampler, self.sampler)
-        bucket = {"bucket": 1} if isinstance(sampler, BucketSampler) else {}
-        return {
-            **bucket,
-            "lists": len(cast(Sized, self.dataset)),
-            "batch_size": cast(int, self.batch_size),
-            "seed": sampler.seed,
-            "num_replicas": sampler.num_replicas,
-        }
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """The next pass continues where the checkpoint was written."""
-        self._state = state_dict
-
     def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # a generator, so that nothing is fetched before Lightning has settled epoch and batch
-        state, self._state = self._state, None
-        if state is not None and self.batches_done is not None and self.batches_done() > 0:
-            if state != self.state_dict():
-                rank_zero_warn(
-                    "Resuming in the middle of an epoch with other training data: the rest "
-                    f"of the epoch may repeat or miss lists (now {self.state_dict()}, in "
-                    f"the checkpoint {state})."
-                )
-            sampler = cast(ListSampler, self.sampler)
-            sampler.skip = self.batches_done() * cast(int, self.batch_size)
         yield from super().__iter__()
 
 
@@ -62,7 +26,7 @@ class SplitDataModule(LightningDataModule):
     """Base class of data modules with a data set for each split: the loaders.
 
     A subclass writes `dataset`. The order of training lists (or images) depends only on (seed,
-    epoch), also for the rest of an epoch after a resume.
+    epoch). So a run resumes at the end of an epoch; within an epoch, lists would repeat.
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -106,10 +70,8 @@ class SplitDataModule(LightningDataModule):
         return batch
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches of the training split, shuffled; after a resume they continue inside an epoch."""
-        loader = ListLoader(**self._loader_options("train"))
-        loader.batches_done = lambda: trained_batches(self.trainer)
-        return loader
+        """Batches of the training split, shuffled."""
+        return TrainLoader(**self._loader_options("train"))
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Batches of the validation split."""
@@ -136,11 +98,3 @@ class SplitDataModule(LightningDataModule):
             # that would give a resumed run other dropout masks or noise than an unbroken one
             "generator": torch.Generator().manual_seed(self.seed),
         }
-
-
-def trained_batches(trainer: Trainer | None) -> int:
-    """Return how many batches of its epoch a trainer has trained; 0 without a trainer.
-
-    `ListLoader.batches_done` calls it, to continue inside an epoch.
-    """
-    return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0

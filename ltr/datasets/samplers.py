@@ -42,10 +42,6 @@ class ListSampler(DistributedSampler[int]):
             `torch.distributed`, or 1 without it.
         rank: the number of this process, from 0.
 
-    Attributes:
-        skip: how many indices of this process the next pass skips, to resume within an epoch.
-            `len()` still counts a whole epoch.
-
     Raises:
         ValueError: the data set has no length, the seed is negative, or the rank is not below the
             number of processes.
@@ -53,9 +49,6 @@ class ListSampler(DistributedSampler[int]):
     >>> sampler = ListSampler(range(5), shuffle=False, num_replicas=2, rank=1)
     >>> list(sampler)
     [1, 3, -1]
-    >>> sampler.skip = 2
-    >>> list(sampler), list(sampler)
-    ([-1], [1, 3, -1])
     """
 
     def __init__(
@@ -82,13 +75,11 @@ class ListSampler(DistributedSampler[int]):
         super().__init__(
             cast(Any, dataset), num_replicas=num_replicas, rank=rank, shuffle=shuffle, seed=seed
         )
-        self.skip = 0
 
     def __iter__(self) -> Iterator[int]:
-        # a generator, so that epoch and `skip` are read when the first index is requested
-        skip, self.skip = self.skip, 0
+        # a generator, so that the epoch is read when the first index is requested
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        position = self.rank + skip * self.num_replicas  # of this process's next list, in its part
+        position = self.rank  # of this process's next list, in its part
         for part in self.parts(draws):
             mine = part[position :: self.num_replicas]
             position += len(mine) * self.num_replicas - len(part)

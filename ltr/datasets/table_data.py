@@ -1,4 +1,4 @@
-"""The data module for tables: CSV, Parquet, LETOR text, stores, pandas, polars and Arrow."""
+"""The data module for tables: CSV, Parquet, LETOR text, lists on disk, pandas, polars, Arrow."""
 
 import warnings
 from dataclasses import replace
@@ -24,7 +24,6 @@ from ltr.datasets.list_tables import (
 )
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema, no_column
-from ltr.datasets.stored_lists import StoredLists
 from ltr.datasets.table_files import column_names, load_columns, load_table, naming
 from ltr.datasets.table_notices import warn_of_table
 from ltr.datasets.table_stream import RowStream, scores_rows
@@ -48,8 +47,8 @@ class TableDataModule(ListDataModule):
     them, and a feature that no line has is 0. Comments are document ids. A query whose rows are not
     together is an error unless `sort_by_qid` is given.
 
-    A store of `ltr convert` is a table too, and need not fit into memory. It has the names and the
-    levels of its conversion.
+    The folder of `ltr convert` is a table too, and need not fit into memory. It has the names and
+    the levels of its conversion.
 
     Args:
         path: the table to train on; if there is no `test_path` or `predict_path`, `test` and
@@ -82,7 +81,7 @@ class TableDataModule(ListDataModule):
 
     Attributes:
         schema: the schema of the table that `fit` read, or of the model; None before.
-        stream: whether batches of `predict` have their own qids and document ids. Lists of a store
+        stream: whether batches of `predict` have their own qids and document ids. Lists on disk
             have them, and so do rows of files if the model scores each row alone (`RowStream`).
             False at first; `PredictionWriter` sets it for CSV and Parquet.
 
@@ -253,7 +252,7 @@ class TableDataModule(ListDataModule):
             self._tell_unused("predict", rows.unused)
             return DataLoader(rows, batch_size=None)
         options = self._loader_options("predict")
-        if isinstance(options["dataset"], StoredLists):  # its lists come in the order of its rows
+        if options["dataset"].source is not None:  # its lists come in the order of its rows
             options["collate_fn"] = partial(with_keys, qid=schema.qid)
         return DataLoader(**options)
 
@@ -319,10 +318,10 @@ class TableDataModule(ListDataModule):
         return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
 
     def _read_lists(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """Do the same for LETOR text or a store."""
+        """Do the same for LETOR text or lists on disk."""
         if self.categories:
             raise ValueError(
-                f"categories must be None for LETOR text or a store, got {self.categories!r}"
+                f"categories must be None for LETOR text or lists, got {self.categories!r}"
             )
         data = load_lists(source, sort_by_qid=self.sort_by_qid, missing=self.missing)
         schema = self.schema or schema_of(data, self.uses, self.features)

@@ -1,6 +1,5 @@
 """The choice of the columns that a ranker is trained on, by shuffling them on validation lists."""
 
-import copy
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -66,10 +65,11 @@ def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
 def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
     """Return lists of a schema with only the columns of a narrower one."""
     found = lists.take_features(_chosen(_positions(schema.features), narrow.features))
-    if lists.categories is not None:
-        positions = _chosen(_positions(dict.fromkeys(schema.categories, 1)), narrow.categories)
-        found.categories = lists.categories[:, positions] if len(positions) else None
-    return found
+    if not schema.categories:
+        return found
+    known = {name: position for position, name in enumerate(schema.categories)}
+    codes = {name: np.arange(len(one.levels) + 1) for name, one in narrow.categories.items()}
+    return found.with_codes([(known[name], same) for name, same in codes.items()])
 
 
 def choose_columns(
@@ -193,14 +193,13 @@ class _Shuffled:
 
     def _shuffled_values(self, names: Sequence[str]) -> np.ndarray:
         order = self.draw.permutation(len(self.lists.features))
-        found = copy.copy(self.lists)
+        shuffled: dict[str, np.ndarray] = {}
         for attribute, positions in (("features", self.features), ("categories", self.categories)):
             chosen = _chosen(positions, [name for name in names if name in positions])
             if len(chosen):
-                array = getattr(found, attribute).copy()
+                array = shuffled[attribute] = getattr(self.lists, attribute).copy()
                 array[:, chosen] = array[:, chosen][order]
-                setattr(found, attribute, array)
-        return self._values(found)
+        return self._values(self.lists.with_arrays(**shuffled))
 
     def _values(self, lists: ListDataset) -> np.ndarray:
         scores = torch.from_numpy(score_lists(*self.parts, lists, self.device))

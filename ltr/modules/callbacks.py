@@ -12,10 +12,9 @@ from ltr.shapes import check_at_least
 class SeedSteps(Callback):
     """Seeds torch, numpy and random before each batch, from (seed, epoch, batch, process).
 
-    So a resumed run has the same dropout and Gumbel noise as an uninterrupted run, even if it
-    resumes within an epoch. Training and validation do not influence each other's random numbers.
-    Tests and predictions are not seeded. Every `Ranker` adds this callback to its Trainer, unless
-    the Trainer already has one.
+    So a resumed run has the same dropout and Gumbel noise as an uninterrupted run. Training and
+    validation do not influence each other's random numbers. Tests and predictions are not seeded.
+    Every `Ranker` adds this callback to its Trainer, unless the Trainer already has one.
 
     Args:
         seed: >= 0. Default: the seed of `seed_everything`, or 0 without it. A checkpoint keeps the

@@ -4,9 +4,7 @@ import io
 import math
 import os
 import shutil
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +16,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from ltr.files import atomic_write
@@ -172,37 +169,17 @@ class BestCheckpoint(Checkpoint):
 class LastCheckpoint(Checkpoint):
     """Keeps `checkpoints/last.ckpt`, from which a killed run resumes (`--ckpt_path last`).
 
-    It is saved at the end of each epoch, and within an epoch as the arguments say. It is also saved
-    when SIGINT (Ctrl+C) or SIGTERM ends the run, after the current training step or validation. A
-    second signal ends the run at once.
+    It is saved at the end of each epoch. To save more often, make epochs shorter, with
+    `trainer.limit_train_batches`: each epoch has an order of its own.
 
-    Args:
-        every_n_train_steps: save also after this many steps; None for never.
-        every_seconds: save also after this many seconds; None for never.
-
-    Raises:
-        ValueError: an argument is not > 0.
-
-    >>> LastCheckpoint(every_seconds=0)
-    Traceback (most recent call last):
-    ValueError: every_seconds must be > 0 or None, got 0
+    Attributes:
+        seconds: the seconds of training so far, including those before a resume.
     """
 
-    def __init__(
-        self, every_n_train_steps: int | None = None, every_seconds: float | None = 60.0
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        if every_n_train_steps is not None and every_n_train_steps < 1:
-            raise ValueError(f"every_n_train_steps must be >= 1 or None, got {every_n_train_steps}")
-        if every_seconds is not None and not every_seconds > 0:
-            raise ValueError(f"every_seconds must be > 0 or None, got {every_seconds}")
-        self.every_n_train_steps = every_n_train_steps
-        self.every_seconds = every_seconds
-        self._saved_at = time.monotonic()
         self._before = 0.0
         self._begun: float | None = None
-        self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Set the path of the file, the same in all processes."""
@@ -227,76 +204,18 @@ class LastCheckpoint(Checkpoint):
         self._before = check_number("seconds", state_dict["seconds"], float)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock; from now on a signal takes effect at the end of a step."""
-        self._saved_at = self._begun = time.monotonic()
-        self._signal = None
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._note)
+        """Start the clock."""
+        self._begun = time.monotonic()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop the clock."""
         self._before, self._begun = self.seconds, None
-        self._restore_handlers()
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        """Restore the signal handlers."""
-        self._restore_handlers()
-
-    def _note(self, number: int, frame: Any) -> None:
-        self._signal = number
-        self._restore_handlers()
-
-    def _restore_handlers(self) -> None:
-        while self._handlers:
-            number, handler = self._handlers.popitem()
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _stop_if_told(self, trainer: Trainer) -> None:
-        """End the run, in all processes, if one of them got a signal."""
-        if trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False):
-            self._restore_handlers()
-            raise KeyboardInterrupt if self._signal == signal.SIGINT else SIGTERMException
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
-        """Save if it is due, unless a validation or the end of the epoch comes next.
-
-        A run resumed before that validation would skip it. So the callback saves after it.
-        """
-        done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        validates = trainer.val_check_batch is not None and done % trainer.val_check_batch == 0
-        if not (trainer.is_last_batch or validates):
-            self._save_if_due(trainer)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save if it is due within an epoch."""
-        if not (trainer.sanity_checking or trainer.is_last_batch):
-            self._save_if_due(trainer)
-
-    def _save_if_due(self, trainer: Trainer) -> None:
-        steps = self.every_n_train_steps
-        due = steps is not None and train_steps(trainer) % steps == 0
-        if self.every_seconds is not None and not due:
-            due = time.monotonic() - self._saved_at >= self.every_seconds
-        due = due or self._signal is not None
-        if trainer.strategy.reduce_boolean_decision(due, all=False):  # their clocks differ
-            self._save(trainer)
-            self._stop_if_told(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save; Lightning calls checkpoint callbacks last, so the state of the others is final."""
-        self._save(trainer)
-        self._stop_if_told(trainer)
-
-    def _save(self, trainer: Trainer) -> None:
         for logger in trainer.loggers:  # a killed run must not lose what it logged
             logger.save()
         trainer.save_checkpoint(self.path, weights_only=False)
-        self._saved_at = time.monotonic()
 
 
 class EarlyStopping(lightning_callbacks.EarlyStopping):

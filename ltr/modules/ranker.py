@@ -32,7 +32,7 @@ class Ranker(ScoringModule):
     list; nothing is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
-    run resumed from any checkpoint equals an uninterrupted run.
+    run resumed from the end of an epoch equals an uninterrupted run.
 
     Some losses need side inputs: `Unbiased`, for example, needs the position at which each item was
     shown. They come from the batches, under their own names. With a data module of tables, name

@@ -23,7 +23,7 @@ class EpisodeDataModule(ImageDataModule):
     A training batch has `candidates` float32 (B, C, H, W) and `candidate_targets` int64 (B,)
     besides `images` and `targets`. Queries and candidates are the training images in two orders,
     which depend on (seed, epoch) alone. An epoch passes every image once as a query and once as a
-    candidate. A run that is resumed within an epoch sees the same batches as an uninterrupted run.
+    candidate. A resumed run sees the same batches as an uninterrupted run.
     An image may be among its own candidates, as in the published code.
 
     >>> data = EpisodeDataModule(batch_size=32)

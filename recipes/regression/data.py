@@ -10,7 +10,6 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ltr.datasets.loaders import ListLoader, trained_batches
 from ltr.datasets.samplers import ListSampler
 from ltr.shapes import check_at_least, check_number, check_whole
 
@@ -116,9 +115,7 @@ class RegressionDataModule(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the training sample, `steps` times."""
         sample = _Sample(*self.splits["train"], times=self.steps)
-        loader = ListLoader(**_options(sample))
-        loader.batches_done = lambda: trained_batches(self.trainer)
-        return loader
+        return DataLoader(**_options(sample))
 
     def test_dataloader(self) -> DataLoader[Any]:
         """Return the test sample, once."""

@@ -62,9 +62,7 @@ def test_small_files_of_the_same_form(name, tmp_path):
             fold=fold,
             num_features=one.features,
             validation=0.5 if without_val else None,
-            cache_dir=tmp_path,
         )
-        data.prepare_data()
         data.setup("fit")
         queries = [query for split in data.splits.values() for query in split.qids]
         assert len(set(queries)) == 3 * len(find_splits(root, fold))

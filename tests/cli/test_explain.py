@@ -41,7 +41,7 @@ COMMAND_LINE = {
         (["--trainer.max_epoch", "3"], ["did you mean --trainer.max_epochs?"]),
         (["--trainr.max_epochs", "3"], ["did you mean --trainer.max_epochs?"]),
         (["--max_epochs", "3"], ["--max_epochs", "did you mean --trainer.max_epochs?"]),
-        (["--checkpoint", "x"], ["--best_checkpoint", "--last_checkpoint"]),
+        (["--checkpoint", "x"], ["--best_checkpoint"]),
         (
             ["--data", "recipes.images.ImageDataModule", "--data.normalise", "true"],
             ["--data.normalise: ", "did you mean --data.normalize?"],

@@ -77,7 +77,7 @@ def test_every_configuration_of_feature_lists_trains_2_steps(ltr, letor_root, na
     few = {"digits": ["--data.train_lists", 200], "letor": ["--data.root", letor_root]}
     answer = ltr(
         *("fit", "--config", name, *few[name], "--trainer.max_steps", 2),
-        *("--last_checkpoint.every_n_train_steps", 2, "--early_stopping.patience", "null"),
+        *("--early_stopping.patience", "null"),
         *("--trainer.limit_val_batches", 1, "--trainer.default_root_dir", "run"),
     )
     assert answer.code == 0, answer.err
@@ -213,7 +213,6 @@ def test_a_progress_bar_of_ones_own(ltr):
 def test_a_run_killed_in_an_epoch_goes_on_to_the_same_weights(ltr, monkeypatch):
     """In the second epoch, of 5 steps; test_stops.py has the first epoch."""
     options = ["--trainer.callbacks", "stopper.Stopper", "--trainer.max_epochs", 3]
-    options += ["--last_checkpoint.every_n_train_steps", 1]
 
     def fit(root, *more):
         return ltr(
@@ -226,7 +225,7 @@ def test_a_run_killed_in_an_epoch_goes_on_to_the_same_weights(ltr, monkeypatch):
     assert killed.code == 130
     assert killed.err.startswith("ltr: interrupted; resume it with: ltr fit ")
     assert killed.err.endswith(" --ckpt_path last\n")
-    assert torch.load("broken/1/checkpoints/last.ckpt")["global_step"] == 7
+    assert torch.load("broken/1/checkpoints/last.ckpt")["global_step"] == 5
     monkeypatch.delenv("STOP_AT")
     assert fit("broken", "--ckpt_path", "last").code == 0
     for name in ("last", "best"):

@@ -27,7 +27,6 @@ data:
   class_path: DigitsDataModule
   init_args: {list_size: 4, train_lists: 10, val_lists: 4, test_lists: 5, batch_size: 2}
 trainer: {max_epochs: 20, accelerator: cpu, enable_model_summary: false}
-last_checkpoint: {every_n_train_steps: 1}
 early_stopping: {patience: null}
 """
 

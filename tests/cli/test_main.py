@@ -184,4 +184,4 @@ def test_all_options_are_listed_on_demand(ltr):
     answer = ltr("fit", "--help-all")
     assert answer.code == 0
     assert "--trainer.gradient_clip_val" in answer.out
-    assert "--last_checkpoint.every_seconds" in answer.out
+    assert "--best_checkpoint.monitor" in answer.out

@@ -1,23 +1,17 @@
 """The commands on a Ray cluster of two CPUs, against the same commands in one process."""
 
-import os
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from ltr.cli.errors import CommandError
 from ltr.cli.on_ray import connect, take_workers
-from ltr.datasets import open_store
 
 from .conftest import make_table, write_letor
 
@@ -38,7 +32,6 @@ class Dying(Callback):
 """
 
 BATCH = "--data.batch_size"
-COLUMNS = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", 0.001]
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +81,17 @@ def options(ltr, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_conversion(cluster, ltr):
-    """The one job on a cluster in the fast tests: its workers start soonest."""
-    make_tables(2, 60)
-    convert_both(ltr)
+def test_an_epoch_of_training(cluster, ltr, options):
+    """The one job on a cluster in the fast tests: a worker trains a tiny model."""
+    weights = []
+    for name, more in {"one": [], "ray": ["--ray-workers", 1]}.items():
+        used = [f"--trainer.default_root_dir=runs/{name}", "--trainer.max_epochs=1"]
+        answer = ltr("fit", *options, *used, *more)
+        assert answer.code == 0, answer.err
+        last = torch.load(f"runs/{name}/1/checkpoints/last.ckpt", weights_only=True)
+        weights.append(last["state_dict"])
+    for key, value in weights[0].items():
+        torch.testing.assert_close(weights[1][key], value, rtol=1e-6, atol=1e-8, msg=key)
 
 
 def fit_both(ltr, options) -> None:
@@ -153,13 +153,13 @@ def test_prediction_of_a_table(cluster, ltr, options):
     columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
     table = ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "train.parquet"]
     ranks = ["--data.transform", "TableTransform", "--data.transform.features", "RankPerList"]
-    store = ["--out", "new.store", "--qid", "query", "--doc-id", "sku", "--shard-mb", 0.001]
-    assert ltr("convert", "new.parquet", *store, "--label", "grade").code == 0
+    stored = ["--out", "new.lists", "--qid", "query", "--doc-id", "sku", "--label", "grade"]
+    assert ltr("convert", "new.parquet", *stored).code == 0
     for name, more in {"rows": [], "lists": ranks}.items():
         used = [*table, *columns, *more, "--trainer.default_root_dir", f"runs/{name}"]
         held = ["--data.validation", 0.2, "--trainer.max_epochs", 1]
         assert ltr("fit", *used, *held).code == 0
-        for source in ("new.parquet", "new.store"):
+        for source in ("new.parquet", "new.lists"):
             new = ["--ckpt_path", "last", "--data.predict_path", source]
             assert ltr("predict", *used, *new, "--output", "p.csv").code == 0
             answer = ltr("predict", *used, *new, "--output", "ray.csv", "--ray-workers", 2)
@@ -167,97 +167,11 @@ def test_prediction_of_a_table(cluster, ltr, options):
             assert Path("ray.csv").read_text() == Path("p.csv").read_text()
 
 
-def make_tables(count: int, rows: int) -> None:
-    """Tables in the folder `in`, none with a query of another one."""
-    for number in range(count):
-        table = make_table(Path(f"in/{number}.parquet"), rows, seed=number)
-        table["query"] = f"{number}-" + table["query"]
-        table.to_parquet(f"in/{number}.parquet")
-
-
-def convert_both(ltr) -> None:
-    """Convert in one process and on the cluster, and compare the stores."""
-    for store, more in {"one": [], "two": ["--ray"]}.items():
-        answer = ltr("convert", "in", "--out", store, *COLUMNS, *more)
-        assert answer.code == 0, answer.err
-    same_lists(Path("one"), Path("two"))
-
-
-def same_lists(first: Path, second: Path) -> None:
-    """Compare two stores, but for where their shards end."""
-    one, two = open_store(first), open_store(second)
-    two.store.check()
-    assert two.store.source == one.store.source
-    assert two.store.schema == one.store.schema
-    assert two.summary() == one.summary()
-    assert list(two.qids) == list(one.qids)
-    for name, array in one.in_memory().columns().items():
-        np.testing.assert_array_equal(two.in_memory().columns()[name], array)
-    np.testing.assert_array_equal(two.in_memory().features, one.in_memory().features)
-    assert two.in_memory().doc_id.to_pylist() == one.in_memory().doc_id.to_pylist()
-
-
-@pytest.mark.slow  # one conversion on a cluster is among the fast tests
-@pytest.mark.filterwarnings("ignore")
-def test_a_mistake_in_a_table(cluster, ltr):
-    make_tables(3, 60)
-    table = pd.read_parquet("in/2.parquet")
-    table.loc[7, "grade"] = -1
-    table.to_parquet("in/2.parquet")
-    answer = ltr("convert", "in", "--out", "store", *COLUMNS, "--ray-workers", 2)
-    assert answer.code == 2
-    said = answer.err.splitlines()[-1]
-    assert said.startswith("ltr convert: in/2.parquet: row 7, column 'grade': a label must be")
-
-
-@pytest.mark.slow  # four commands on the cluster, two of which are fresh processes
-@pytest.mark.filterwarnings("ignore")
-def test_a_conversion_that_is_killed(cluster, ltr):
-    """The command is killed while it writes, several times; its cluster lives on."""
-    import ray
-
-    make_tables(4, 3000)
-    given = ["convert", "in", *COLUMNS[:-1], "0.003", "--ray", "--out"]
-    assert ltr(*given, "whole").code == 0
-
-    address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    code = "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *given, "store"]
-    store = Path("store")
-    for shards in (1, 40):
-        with subprocess.Popen(
-            command, env={**os.environ, **address}, stderr=subprocess.PIPE
-        ) as one:
-            while len([*store.glob(".temporary/*/*.arrow")]) < shards:
-                assert one.poll() is None, one.stderr and one.stderr.read().decode()[-2000:]
-                time.sleep(0.001)
-            one.kill()
-        assert not (store / "manifest.json").exists()
-        with pytest.raises(ValueError, match="its conversion has not ended"):
-            open_store(store)
-    answer = ltr(*given, "store")
-    assert answer.code == 0, answer.err
-    same_lists(Path("whole"), store)
-    assert {path.name for path in store.iterdir()} - {".lock"} == {
-        "manifest.json",
-        *open_store(store).store.names,
-    }
-
-
-def test_conversion_of_one_file(ltr):
-    write_letor(Path("train.txt"), 5, 3, 0)
-    answer = ltr("convert", "train.txt", "--out", "store", "--ray")
-    assert answer.code == 0
-    assert answer.err == (
-        "ltr convert: train.txt is one file: one process converts it, without Ray\n"
-    )
-
-
 def test_the_option(ltr):
     assert take_workers(["--ray", "a"]) == (["a"], 0)
     assert take_workers(["--ray-workers=3", "--ray"]) == ([], 3)
     assert take_workers(["a"]) == (["a"], None)
-    assert "only fit, predict, convert take --ray" in ltr("evaluate", "s.csv", "--ray").err
+    assert "only fit, predict take --ray" in ltr("evaluate", "s.csv", "--ray").err
     for value in ("0", "x", "-1", ""):
         answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", value)
         assert answer.code == 2

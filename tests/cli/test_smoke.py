@@ -37,7 +37,7 @@ def test_the_smallest_run_is_trained_and_tested(ltr, fit_once, options, name):
 def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(ltr, options, monkeypatch, name):
     config = ["--config", f"{name}/smoke", *options(name)]
     config += ["--trainer.callbacks+", "stopper.Stopper"]
-    config += ["--last_checkpoint.every_n_train_steps", 1]
+    config += ["--trainer.limit_train_batches", 2]
     whole = ltr("fit", *config, "--trainer.default_root_dir", "whole")
     assert whole.code == 0, whole.err
     config += ["--trainer.default_root_dir", "broken"]

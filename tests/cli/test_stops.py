@@ -36,7 +36,7 @@ def test_a_learning_rate_of_1e9(ltr):
     options = ["--model.optimizer", "AdamW", "--model.optimizer.lr", 1e9]
     answer = ltr(
         *(*FIT, *options, "--model.scorer.hidden", "[8, 8]", "--trainer.max_epochs", 9),
-        *("--last_checkpoint.every_n_train_steps", 1),
+        *("--trainer.limit_train_batches", 1),
     )
     assert answer.code == 2
     assert answer.err.count("\n") == 1
@@ -56,22 +56,15 @@ def test_a_learning_rate_of_1e9(ltr):
 
 
 @pytest.mark.parametrize(
-    ("number", "position", "saved", "more"),
-    [
-        (signal.SIGINT, "step:3", 4, ()),
-        # three trainings each; the two others have both signals, in a step and in a validation
-        # the last of an epoch: its validation is not left out
-        pytest.param(signal.SIGTERM, "step:4", 5, (), marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, "validation:5", 5, (), marks=pytest.mark.slow),
-        (signal.SIGTERM, "validation:3", 3, ("--trainer.val_check_interval", 1)),
-    ],
+    ("number", "position"),
+    [(signal.SIGINT, "step:7"), (signal.SIGTERM, "step:8"), (signal.SIGINT, "validation:10")],
 )
-def test_a_signal_writes_the_last_checkpoint(
-    ltr, fit_once, monkeypatch, number, position, saved, more
+def test_a_run_stopped_by_a_signal_resumes_at_its_last_epoch(
+    ltr, fit_once, monkeypatch, number, position
 ):
-    """No checkpoint is due within an epoch: this one is written because of the signal."""
+    """The first epoch has 5 steps."""
     Path("signaller.py").write_text(SIGNALLER)
-    options = ["--trainer.callbacks", "signaller.Signaller", *more]
+    options = ["--trainer.callbacks", "signaller.Signaller", "--trainer.max_epochs", 3]
     fit_once(*FIT[1:], *options, "--trainer.default_root_dir", "runs/whole")
     monkeypatch.setenv("SEND", str(int(number)))
     monkeypatch.setenv("SEND_AT", position)
@@ -82,7 +75,7 @@ def test_a_signal_writes_the_last_checkpoint(
     assert answer.code == 128 + number
     assert answer.err.endswith(" --ckpt_path last\n")
     last = torch.load("broken/1/checkpoints/last.ckpt")
-    assert last["global_step"] == saved
+    assert last["global_step"] == 5
     assert [signal.getsignal(one) for one in signals] == before
     answer = ltr(*broken, "--ckpt_path", "last")
     assert answer.code == 0, answer.err

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ltr.datasets import StoredLists, TableDataModule, convert, open_store
+from ltr.datasets import ListDataset, TableDataModule, convert, open_lists
 from ltr.modules.prediction_files import PredictionFile
 from ltr.serving import OnnxRanker
 
@@ -98,16 +98,17 @@ def test_rows_are_scored_as_they_are_read(fitted, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "run"])
-def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeypatch):
+def test_lists_on_disk_are_written_as_they_are_scored(fitted, ending, monkeypatch):
     uses = {"qid": "query", "label": "grade", "doc_id": "sku", "features": ["price", "stock"]}
-    convert("train.parquet", "new.store", **uses, categories=["shop"], shard_bytes=2000)
-    store = open_store("new.store")
-    longest, documents, waiting, read, written = 2 * store.lengths.max(), 300, 16, [], []
-    read_lists, write = StoredLists.read, PredictionFile.write
+    convert("train.parquet", "new.lists", **uses, categories=["shop"])
+    stored = open_lists("new.lists")
+    longest, documents, waiting, read, written = 2 * stored.lengths.max(), 300, 16, [], []
+    read_lists, write = ListDataset.read, PredictionFile.write
 
     def counted(self, chosen, only=None):
         found = read_lists(self, chosen, only)
-        read.append(found.offsets[-1])
+        if only is None:
+            read.append(found.offsets[-1])
         return found
 
     def bounded(self, table):
@@ -118,9 +119,9 @@ def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeyp
     monkeypatch.setattr("ltr.modules.prediction_files.GROUP", waiting)
     options = ("--data.batch_size", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(StoredLists, "read", counted)
+        patch.setattr(ListDataset, "read", counted)
         patch.setattr(PredictionFile, "write", bounded)
-        answer = predict(fitted, "new.store", f"p.{ending}", *options)
+        answer = predict(fitted, "new.lists", f"p.{ending}", *options)
     assert answer.code == 0, answer.err
     assert f"wrote p.{ending}: {documents} rows" in answer.out
     # whatever is in memory at a time is of one batch
@@ -129,24 +130,24 @@ def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeyp
         assert max(sizes) <= longest
     if ending == "run":
         names = [line.split()[2] for line in Path("p.run").read_text().splitlines()]
-        assert sorted(names) == sorted(store.doc_id.to_pylist())
+        assert sorted(names) == sorted(stored.doc_id.to_pylist())
         return
     load = pd.read_csv if ending == "csv" else pd.read_parquet
     found = load(f"p.{ending}")
-    assert found["doc_id"].tolist() == store.doc_id.to_pylist()
-    assert found["query"].tolist() == np.repeat(list(store.qids), store.lengths).tolist()
+    assert found["doc_id"].tolist() == stored.doc_id.to_pylist()
+    assert found["query"].tolist() == np.repeat(list(stored.qids), stored.lengths).tolist()
     if ending == "parquet":
         return
     # a limit that is none: the names and scores of all rows, put together at the end
     limit = ("--trainer.limit_predict_batches", 1000)
-    assert predict(fitted, "new.store", "whole.csv", *options, *limit).code == 0
+    assert predict(fitted, "new.lists", "whole.csv", *options, *limit).code == 0
     pd.testing.assert_frame_equal(found, pd.read_csv("whole.csv"))
 
 
-@pytest.mark.parametrize("source", ["new.csv", "new.store"])
+@pytest.mark.parametrize("source", ["new.csv", "new.lists"])
 def test_a_limit_makes_no_file_that_looks_whole(fitted, source):
     uses = {"qid": "query", "label": "grade", "features": ["price", "stock"]}
-    convert("new.csv", "new.store", **uses, categories=["shop"])
+    convert("new.csv", "new.lists", **uses, categories=["shop"])
     options = ("--data.batch_size", 2, "--trainer.limit_predict_batches", 1)
     answer = predict(fitted, source, "p.csv", *options)
     assert answer.code == 2
@@ -300,33 +301,31 @@ def test_letor_text_needs_no_names(ltr, tmp_path):
     assert "new.txt, line 13" in answer.err
 
 
-def test_a_store_in_the_place_of_a_table(ltr, tmp_path, write_table):
+def test_lists_on_disk_in_the_place_of_a_table(ltr, tmp_path, write_table):
     write_table(tmp_path / "train.parquet", 300)
     uses = ("--qid", "query", "--label", "grade", "--features", "price", "stock")
-    command = ("convert", "train.parquet", "--out", "train.store", *uses, "--categories", "shop")
-    answer = ltr(*command, "--shard-mb", 0.002)
+    command = ("convert", "train.parquet", "--out", "train.lists", *uses, "--categories", "shop")
+    answer = ltr(*command)
     assert answer.code == 0, answer.err
-    assert "wrote train.store: " in answer.out
-    assert " shards, " in answer.out
-    assert len(list((tmp_path / "train.store").glob("*-0*.arrow"))) > 2
-    fit = ("fit", "--config", "table/smoke", "--data.path", "train.store", "--data.validation", 0.2)
+    assert "wrote train.lists: " in answer.out
+    assert " documents a second" in answer.out
+    fit = ("fit", "--config", "table/smoke", "--data.path", "train.lists", "--data.validation", 0.2)
     answer = ltr(*fit)
     assert answer.code == 0, answer.err
-    for name in ("train.store", "train.parquet"):
+    for name in ("train.lists", "train.parquet"):
         answer = predict(ltr, name, f"{name}.csv")
         assert answer.code == 0, answer.err
     one, two = (
         pd.read_csv(f"train.{kind}.csv").sort_values(["query", "score"], kind="stable")
-        for kind in ("store", "parquet")
+        for kind in ("lists", "parquet")
     )
     assert one["query"].tolist() == two["query"].tolist()
     np.testing.assert_allclose(one["score"], two["score"], rtol=1e-5, atol=1e-6)
     for wrong, message in (
-        (("--shard-mb", 0), "--shard-mb must be > 0, got 0"),
         (("--qid", "q"), "train.parquet: qid must name a column of the table, got 'q'"),
         (("--max-levels", 0), "max_levels must be >= 1, got 0"),
     ):
-        answer = ltr(*command[:3], "other.store", *uses, "--categories", "shop", *wrong)
+        answer = ltr(*command[:3], "other.lists", *uses, "--categories", "shop", *wrong)
         assert answer.code == 2
         assert message in answer.err
         assert answer.err.count("\n") == 1
@@ -368,17 +367,17 @@ def test_a_table_with_categories_alone(ltr):
     frame["grade"] = (frame["shop"] == "b").astype(int) + (frame["kind"] == "x")
     frame.to_parquet("train.parquet")
     names = ("--qid", "query", "--label", "grade")
-    assert ltr("convert", "train.parquet", "--out", "train.store", *names).code == 0
+    assert ltr("convert", "train.parquet", "--out", "train.lists", *names).code == 0
     fit = ("fit", "--config", "table/smoke", "--data.validation", 0.2, "--data.path")
-    answer = ltr(*fit, "train.store")
+    answer = ltr(*fit, "train.lists")
     assert answer.code == 0, answer.err
-    for source in ("train.parquet", "train.store"):
+    for source in ("train.parquet", "train.lists"):
         assert predict(ltr, source, f"{source}.csv").code == 0
         assert len(pd.read_csv(f"{source}.csv")) == 240
     best = max(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
     answer = ltr("export", best, "--out", "out", "--test", "train.parquet")
     assert answer.code == 0, answer.err
-    scores = pd.read_csv("train.store.csv")["score"]
+    scores = pd.read_csv("train.lists.csv")["score"]
     exported = OnnxRanker("out/model.onnx").score(frame)
     np.testing.assert_allclose(exported, scores, rtol=1e-4, atol=1e-5)
 
@@ -416,7 +415,7 @@ def test_damaged_parquet_is_one_line(fitted, command):
     elif command == "predict":
         answer = predict(fitted, "bad.parquet", "scores.csv")
     elif command == "convert":
-        answer = fitted("convert", "bad.parquet", "--out", "store", "--qid", "query")
+        answer = fitted("convert", "bad.parquet", "--out", "lists", "--qid", "query")
     else:
         names = ("--qid", "query", "--label", "grade")
         answer = fitted("evaluate", "bad.parquet", *names)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ltr.cli import main
-from ltr.datasets import convert, open_store, table_stream
+from ltr.datasets import convert, open_lists, table_stream
 
 # Three processes import all that `ltr` needs, and run some thirty commands. Among the fast tests,
 # tests/modules/test_uneven.py trains in two processes.
@@ -97,7 +97,7 @@ def prepare(folder: Path) -> None:
     write_table(folder / "new.parquet", 77, 1)
     write_table(folder / "new.csv", 77, 1)
     uses = {"qid": "query", "label": "grade", "doc_id": "sku"}
-    convert(folder / "new.parquet", folder / "new.store", **uses, shard_bytes=1000)
+    convert(folder / "new.parquet", folder / "new.lists", **uses)
     (folder / "config.yaml").write_text(CONFIG)
     (folder / "buckets.yaml").write_text(BUCKETS)
     (folder / "stopper.py").write_text(STOPPER)
@@ -137,7 +137,6 @@ def work(folder: Path, processes: int) -> None:
     options = [*base, *letor, "--trainer.precision", "32-true", "--trainer.max_epochs", 2]
     ltr("fit", *options, "--trainer.default_root_dir", out / "whole")
     options += ["--trainer.default_root_dir", out / "resumed"]
-    options += ["--last_checkpoint.every_n_train_steps", 1]
     os.environ["STOP_AT"] = "5"
     ltr("fit", *options, code=130)
     del os.environ["STOP_AT"]
@@ -155,7 +154,7 @@ def work(folder: Path, processes: int) -> None:
             new = folder / f"new.{ending.partition('.')[0]}"
             file = out / f"{name}.{ending}"
             ltr("predict", *options, *last, "--data.predict_path", new, "--output", file)
-        new, file = folder / "new.store", out / f"{name}.store.csv"
+        new, file = folder / "new.lists", out / f"{name}.lists.csv"
         ltr("predict", *options, *last, "--data.predict_path", new, "--output", file)
 
 
@@ -223,10 +222,10 @@ def test_a_resumed_run_equals_an_unbroken_one(done, processes):
 
 LETOR = ["plain.csv", "plain.parquet", "plain.run", "buckets.csv"]
 TABLES = ["rows.csv.parquet", "rows.parquet.csv", "lists.parquet.csv", "lists.csv.run"]
-STORES = ["rows.store.csv", "lists.store.csv"]
+STORED = ["rows.lists.csv", "lists.lists.csv"]
 
 
-@pytest.mark.parametrize("name", [*LETOR, *TABLES, *STORES])
+@pytest.mark.parametrize("name", [*LETOR, *TABLES, *STORED])
 def test_predictions(done, name):
     one, two = (read(done / str(n) / name) for n in (1, 2))
     pd.testing.assert_frame_equal(two, one, check_exact=False, rtol=1e-5, atol=1e-6)
@@ -235,8 +234,8 @@ def test_predictions(done, name):
         lines = (done / "letor/test.txt").read_text().splitlines()
         names = [line.partition("# ")[2] for line in lines]
         found = two["doc_id"].tolist()
-    elif name in STORES:
-        names = open_store(done / "new.store").doc_id.to_pylist()
+    elif name in STORED:
+        names = open_lists(done / "new.lists").doc_id.to_pylist()
         found = two["doc_id"].tolist()
     else:
         names = pd.read_csv(done / "new.csv")["sku"].tolist()

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ltr.datasets import Schema, TableDataModule, convert, read_table
+from ltr.datasets import Schema, TableDataModule, convert, open_lists, read_table
 from ltr.datasets.dates import DateFinder, as_dates, read_dates
-from ltr.datasets.stored_lists import open_store
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_scan import scan_table
 
@@ -301,8 +300,8 @@ def convert_quietly(file, out, **uses):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         convert(file, out, **uses)
-    assert open_store(out).store.schema.dates == {"day": "naive", "at": "utc"}
-    return open_store(out)
+    assert open_lists(out).source.schema.dates == {"day": "naive", "at": "utc"}
+    return open_lists(out)
 
 
 def test_a_text_that_turns_up_late_makes_a_category(tmp_path: Path):

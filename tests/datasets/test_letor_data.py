@@ -13,7 +13,7 @@ from ltr.datasets import (
     NoTransform,
     Standardize,
     TableTransform,
-    load_letor,
+    read_letor,
 )
 from ltr.datasets.query_splits import query_shares
 
@@ -281,9 +281,8 @@ def test_arguments_are_kept(tmp_path: Path):
         ("MSLR-WEB10K-part", (43, 24, 43), 136),
     ],
 )
-def test_real_folders(data_root: Path, tmp_path: Path, folder: str, counts, features: int):
-    data = LetorDataModule(data_root / folder, cache_dir=tmp_path)
-    data.prepare_data()
+def test_real_folders(data_root: Path, folder: str, counts, features: int):
+    data = LetorDataModule(data_root / folder)
     data.setup("fit")
     assert tuple(len(data.splits[split]) for split in ("train", "val", "test")) == counts
     assert data.num_features == features
@@ -296,14 +295,14 @@ def test_real_folders(data_root: Path, tmp_path: Path, folder: str, counts, feat
     )
 
 
-def test_real_lightgbm_folder(data_root: Path, tmp_path: Path):
+def test_real_lightgbm_folder(data_root: Path):
     folder = data_root / "lightgbm-lambdarank"
-    data = LetorDataModule(folder, cache_dir=tmp_path, validation=0.2)
+    data = LetorDataModule(folder, validation=0.2)
     data.setup("fit")
     held = int((query_shares(range(1, 202)) < 0.2).sum())
     assert (len(data.splits["train"]), len(data.splits["val"])) == (201 - held, held)
     assert data.num_features == 300
-    assert len(load_letor(data_root / "lightgbm-lambdarank/rank.test", cache_dir=tmp_path)) == 50
+    assert len(read_letor(data_root / "lightgbm-lambdarank/rank.test")) == 50
 
 
 def test_missing_values(tmp_path: Path):

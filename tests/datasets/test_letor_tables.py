@@ -13,7 +13,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from ltr.datasets import StoredLists, TableDataModule, load_table
+from ltr.datasets import TableDataModule, load_table, read_letor
 from ltr.datasets.list_tables import load_lists
 from ltr.losses import SoftmaxLoss
 from ltr.models import LinearScorer
@@ -98,32 +98,24 @@ def test_compressed_files_folders_and_patterns(name: str):
 
 @pytest.mark.parametrize("sort_by_qid", [False, True])
 @pytest.mark.parametrize("keep_order", [False, True])
-def test_several_files_are_one_store(sort_by_qid: bool, keep_order: bool, monkeypatch):
+def test_several_files_are_one_file(sort_by_qid: bool, keep_order: bool):
     Path("parts").mkdir()
-    Path("parts/a.txt").write_text(lines(range(1, 21), null=True))
-    Path("parts/b.txt").write_text(lines(range(21 - 3 * sort_by_qid, 31), width=6))
-    options = {"sort_by_qid": sort_by_qid, "keep_order": keep_order}
-    data = load_lists("parts", **options)
-    in_memory = sort_by_qid and keep_order  # a cache does not know the rows
-    assert isinstance(data, StoredLists) != in_memory
-    if not in_memory:
-        [made] = Path("cache/ltr").iterdir()
-        changed = (made / "manifest.json").stat().st_mtime_ns
-        load_lists("parts", **options)
-        assert (made / "manifest.json").stat().st_mtime_ns == changed
-    # without a cache
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    joined = load_lists("parts", **options)
-    assert not isinstance(joined, StoredLists)
-    assert list(data.qids) == joined.qids
-    for position in range(len(joined)):
-        for key, value in joined[position].items():
+    parts = [lines(range(1, 21), null=True), lines(range(21 - 3 * sort_by_qid, 31), width=6)]
+    for name, text in zip("ab", parts, strict=True):
+        Path(f"parts/{name}.txt").write_text(text)
+    Path("whole.txt").write_text("".join(parts))
+    data = load_lists("parts", sort_by_qid=sort_by_qid, keep_order=keep_order)
+    whole = read_letor("whole.txt", sort_by_qid=sort_by_qid)
+    assert data.qids == whole.qids
+    for position in range(len(whole)):
+        for key, value in whole[position].items():
+            found = data[position][key]
             if isinstance(value, torch.Tensor):
-                torch.testing.assert_close(
-                    data[position][key], value, rtol=0, atol=0, equal_nan=True
-                )
+                torch.testing.assert_close(found, value, rtol=0, atol=0, equal_nan=True)
             else:
-                assert data[position][key] == value
+                assert found == value
+    if keep_order and not sort_by_qid:
+        assert data.rows.tolist() == [*range(len(whole.labels))]
 
 
 def test_scores_are_in_the_files_order():

@@ -5,7 +5,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from ltr.datasets import ListDataset, collate_lists, open_store, write_store
+from ltr.datasets import ListDataset, collate_lists, open_lists, write_lists
 
 FEATURES = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]
 LABELS = [0, 2, 0, 0]
@@ -85,11 +85,12 @@ def test_summary():
     ("count", "told"), [(0, ""), (1, " and 1 category"), (2, " and 2 categories")]
 )
 def test_the_summary_tells_the_categories(count, told, tmp_path):
-    lists = data()
-    lists.categories = np.zeros((4, count), dtype=np.int64) if count else None
+    one = data()
+    codes = np.zeros((4, count), dtype=np.int64) if count else None
+    lists = ListDataset(one.features, one.labels, one.offsets, one.qids, categories=codes)
     assert f"4 documents, 2 features{told}; the longest" in str(lists.summary())
-    write_store(lists, tmp_path)
-    assert open_store(tmp_path).summary() == lists.summary()
+    write_lists(lists, tmp_path)
+    assert open_lists(tmp_path).summary() == lists.summary()
 
 
 def test_select_and_widen():

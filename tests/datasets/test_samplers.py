@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets import ListDataset, ListSampler, open_store, samplers, write_store
+from ltr.datasets import ListDataset, ListSampler, open_lists, samplers, write_lists
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -35,23 +35,13 @@ def test_order_is_by_seed_and_epoch_alone():
     assert list(ListSampler(range(5), shuffle=False)) == [0, 1, 2, 3, 4]
 
 
-def test_skip_holds_once():
-    sampler = ListSampler(range(20), seed=5)
-    whole = list(sampler)
-    sampler.skip = 12
-    assert len(sampler) == 20
-    assert list(sampler) == whole[12:]
-    assert list(sampler) == whole
-
-
-def test_epoch_and_skip_are_read_at_the_first_index():
+def test_the_epoch_is_read_at_the_first_index():
     sampler = ListSampler(range(20))
     started = iter(sampler)
     sampler.set_epoch(4)
-    sampler.skip = 1
     other = ListSampler(range(20))
     other.set_epoch(4)
-    assert list(started) == list(other)[1:]
+    assert list(started) == list(other)
 
 
 def test_is_one_that_lightning_leaves_alone():
@@ -88,8 +78,6 @@ def test_blocks_of_many_lists(monkeypatch: pytest.MonkeyPatch, replicas: int, sh
     assert len({index // 16 for index in together[:64]}) <= 5
     for sampler, order in zip(several, orders, strict=True):
         assert list(sampler) == order
-        sampler.skip = 100
-        assert list(sampler) == order[100:]
         sampler.set_epoch(1)
         assert list(sampler) != order
 
@@ -119,10 +107,10 @@ def test_up_to_the_limit_the_order_is_exact(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_batch_of_fillers_alone(tmp_path):
-    # an uneven last batch of several processes, from lists in memory and from a store
+    # an uneven last batch of several processes, from lists in memory and from the disk
     data = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 2], qid=["a", "b"], doc_id=["x", "y"])
-    write_store(data, tmp_path / "store")
-    for lists in (data, open_store(tmp_path / "store")):
+    write_lists(data, tmp_path / "lists")
+    for lists in (data, open_lists(tmp_path / "lists")):
         batch = lists.__getitems__([-1, -1])
         assert batch["lengths"].tolist() == [0, 0]
         assert batch["features"].shape == (0, 1)

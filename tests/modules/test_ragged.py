@@ -210,7 +210,7 @@ def test_loaders_of_ones_own(tmp_path):
 
 def test_a_matching_of_ragged_lists(tmp_path):
     images = lists(features=16)
-    images.features = images.features.reshape(-1, 1, 4, 4)
+    images = images.with_arrays(features=images.features.reshape(-1, 1, 4, 4))
     sorter = MatrixSorter(ImageCNN((1, 4, 4), outputs=6))
     ragged, padded = (
         DataLoader(images, batch_size=3, collate_fn=collate)

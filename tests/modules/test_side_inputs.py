@@ -103,7 +103,7 @@ def table_module(table: pd.DataFrame, kind: str, folder: Path) -> TableDataModul
     elif kind != "frame":
         table.to_parquet(source := folder / "t.parquet", index=False)
     if kind == "store":
-        convert(source, source := folder / "t.store", shard_bytes=500, **uses)
+        convert(source, source := folder / "t.lists", **uses)
     return TableDataModule(source, **uses, validation=0.3, batch_size=3)
 
 

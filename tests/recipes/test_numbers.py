@@ -214,7 +214,7 @@ def fit(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
     else:
         loss = PermutationCrossEntropy(Stochastic(SoftSort(0.1), samples=2))
         model = Ranker(scorer, loss, metrics, optimizer)
-    saver = ModelCheckpoint(folder, every_n_train_steps=1, save_top_k=-1)
+    saver = ModelCheckpoint(folder, save_on_train_epoch_end=True, save_top_k=-1)
     trainer = Trainer(
         accelerator="cpu",
         max_epochs=EPOCHS,
@@ -230,14 +230,13 @@ def fit(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["scores", "matrix"])
-def test_resumed_inside_an_epoch(tmp_path: Path, kind: str):
+def test_resumed_after_an_epoch(tmp_path: Path, kind: str):
     end = fit(tmp_path / "whole", kind)
     assert end["global_step"] == EPOCHS * STEPS
-    for step in (2, STEPS, STEPS + 3):
-        [file] = (tmp_path / "whole").glob(f"*step={step}.ckpt")
-        again = fit(tmp_path / f"from{step}", kind, ckpt_path=file, seed=99)
-        for name, value in end["state_dict"].items():
-            assert torch.equal(again["state_dict"][name], value), (step, name)
+    [file] = (tmp_path / "whole").glob(f"*step={STEPS}.ckpt")
+    again = fit(tmp_path / "again", kind, ckpt_path=file, seed=99)
+    for name, value in end["state_dict"].items():
+        assert torch.equal(again["state_dict"][name], value), name
     cls = MatrixSorter if kind == "matrix" else Ranker
     model = cls.load_from_checkpoint(tmp_path / "whole" / "end.ckpt", trust=["recipes"])
     for name, value in model.state_dict().items():

@@ -27,12 +27,11 @@ PARTS = {
 STOPPER = """\
 import os
 from lightning.pytorch import Callback
-from ltr.modules.checkpoints import train_steps
 
 
 class RecipeStopper(Callback):
-    def on_train_batch_start(self, trainer, *args):
-        if "broken" in trainer.default_root_dir and train_steps(trainer) == 3:
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if "broken" in trainer.default_root_dir and (trainer.current_epoch, batch_idx) == (1, 1):
             if os.environ.get("STOP"):
                 raise KeyboardInterrupt
 """
@@ -148,7 +147,8 @@ def test_the_smallest_run_is_trained_and_tested_by_ltr(ltr, name):
 @pytest.mark.parametrize("name", ONE_FAST)
 def test_a_smallest_run_that_is_stopped_is_resumed_to_the_same_weights(ltr, monkeypatch, name):
     Path("recipe_stopper.py").write_text(STOPPER)
-    config = ["--config", f"{name}/smoke", "--last_checkpoint.every_n_train_steps", 1]
+    config = ["--config", f"{name}/smoke", "--trainer.max_epochs", 2]
+    config += ["--trainer.limit_train_batches", 2]
     config += ["--trainer.callbacks+", "recipe_stopper.RecipeStopper"]
     whole = ltr("fit", *config, "--trainer.default_root_dir", "whole")
     assert whole.code == 0, whole.err

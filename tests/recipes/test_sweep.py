@@ -28,7 +28,6 @@ trainer:
   max_epochs: 2
   accelerator: cpu
   callbacks: [{class_path: stopper.Stopper}]
-last_checkpoint: {every_n_train_steps: 1}
 """
 
 # to be interrupted before a certain step: STOP_AT in the environment

@@ -347,7 +347,7 @@ def test_networks_without_a_shape(tmp_path: Path):
 
 
 STEPS, EPOCHS = 5, 3
-KILLED_AT = 8  # the third batch of the second epoch; the last checkpoint is of step 6
+KILLED_AT = 8  # the third batch of the second epoch; the last checkpoint is of step 5
 
 
 class Kill(Callback):
@@ -367,7 +367,7 @@ def run(folder: Path, *callbacks: Callback, ckpt_path: str | None = None, seed: 
         optimizer=partial(torch.optim.Adam, lr=1e-3),
         scheduler=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.7),
     )
-    saver = ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1, save_last=True)
+    saver = ModelCheckpoint(folder, save_on_train_epoch_end=True, save_top_k=-1, save_last=True)
     fit = trainer(
         folder, max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saver, *callbacks]
     )
@@ -381,7 +381,7 @@ def test_killed_inside_an_epoch_and_resumed(tmp_path: Path):
         [sys.executable, __file__, tmp_path / "killed"], capture_output=True, text=True
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert torch.load(tmp_path / "killed" / "last.ckpt")["global_step"] == 6
+    assert torch.load(tmp_path / "killed" / "last.ckpt")["global_step"] == STEPS
     steps, unbroken = run(tmp_path / "unbroken")
     resumed_steps, resumed = run(tmp_path / "killed", ckpt_path="last", seed=99)
     assert steps == resumed_steps == STEPS * EPOCHS

@@ -166,12 +166,12 @@ def test_a_checkpoint_is_all_of_it(tmp_path: Path):
     assert loaded.loss.keep == 0.7
 
 
-@pytest.mark.parametrize("step", [2, 7, 10])
+@pytest.mark.parametrize("step", [5, 10])
 def test_resumed_from_any_checkpoint(tmp_path: Path, step: int):
     def run(folder: Path, ckpt_path: Path | None = None) -> dict[str, Any]:
         seed_everything(5)
         model = regressor(LeastTrimmedSquares(SoftSort(1.0)), epochs=3)
-        saver = ModelCheckpoint(folder, every_n_train_steps=1, save_top_k=-1)
+        saver = ModelCheckpoint(folder, save_on_train_epoch_end=True, save_top_k=-1)
         fit = trainer(folder, max_epochs=3, callbacks=[saver], enable_checkpointing=True)
         fit.fit(model, RegressionDataModule(steps=5), ckpt_path=ckpt_path)
         assert fit.global_step == 15

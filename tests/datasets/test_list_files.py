@@ -1,0 +1,426 @@
+"""Lists on disk: what is written is read, and damage is an error that names the file."""
+
+import json
+import os
+import pickle
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ltr.datasets import Category, ListDataset, Schema, open_lists, write_lists
+
+RAN = Path(__file__).with_name("this-file-means-that-code-was-run")
+
+
+class Harm:
+    def __reduce__(self):
+        return (Path.touch, (RAN,))
+
+
+def lists() -> ListDataset:
+    """Three documents with every column."""
+    return ListDataset(
+        np.array([[0, 1], [2, np.nan], [4, 5]], np.float32),
+        np.array([1, 0, 2], np.float32),
+        np.array([0, 2, 3]),
+        ["a", "bü"],
+        ["x", "", "zz"],
+        categories=np.array([[0, 1], [1, 0], [2, 2]]),
+        weight=np.array([0, 1, 0.5], np.float32),
+        position=np.array([1, 2, 1]),
+        protected=np.array([-1, 0, 1], np.float32),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_lists(lists(), tmp_path / "lists")
+    return tmp_path / "lists"
+
+
+def assert_same(got: ListDataset, want: ListDataset) -> None:
+    np.testing.assert_array_equal(got.features, want.features)
+    np.testing.assert_array_equal(got.offsets, want.offsets)
+    assert got.features.dtype == np.float32
+    assert got.offsets.dtype == np.int64
+    assert got.qids == want.qids
+    assert got.columns().keys() == want.columns().keys()
+    for name, array in want.columns().items():
+        np.testing.assert_array_equal(got.columns()[name], array)
+        assert got.columns()[name].dtype == array.dtype
+    assert (got.doc_id is None) == (want.doc_id is None)
+    if got.doc_id is not None:
+        assert got.doc_id.to_pylist() == want.doc_id.to_pylist()
+
+
+def everything(path: Path) -> ListDataset:
+    """Open lists and read all that is there."""
+    data = open_lists(path)
+    _ = data.columns(), data.features, data.doc_id, [*data.qids]
+    return data.read(np.arange(len(data)))
+
+
+def test_round_trip(folder: Path, tmp_path: Path):
+    assert type(open_lists(folder)) is ListDataset
+    assert_same(open_lists(folder), lists())
+    assert_same(everything(folder), lists())
+    chosen = lists().select([1, 0, 1])
+    write_lists(chosen, tmp_path / "again")
+    assert_same(open_lists(tmp_path / "again"), chosen)
+    write_lists(open_lists(folder).select([1, 0, 1]), tmp_path / "from disk")
+    assert_same(open_lists(tmp_path / "from disk"), chosen)
+
+
+@pytest.mark.parametrize("doc_id", [None, ["a", "", "ü"]])
+def test_few_columns(tmp_path: Path, doc_id):
+    data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_id)
+    write_lists(data, tmp_path / "lists")
+    assert_same(open_lists(tmp_path / "lists"), data)
+
+
+def test_no_feature(tmp_path: Path):
+    codes = np.array([[0], [1]])
+    data = ListDataset(
+        np.empty((2, 0), np.float32), None, np.array([0, 2]), ["a"], categories=codes
+    )
+    write_lists(data, tmp_path / "lists")
+    assert_same(open_lists(tmp_path / "lists"), data)
+
+
+def test_the_files_are_those_of_numpy_and_arrow(folder: Path):
+    assert sorted(os.listdir(folder)) == [
+        "categories.npy",
+        "doc_id.arrow",
+        "features.npy",
+        "labels.npy",
+        "offsets.npy",
+        "position.npy",
+        "protected.npy",
+        "qids.arrow",
+        "schema.json",
+        "weight.npy",
+    ]
+    for name in ("features", "labels", "categories", "weight"):
+        found = np.load(folder / f"{name}.npy")
+        np.testing.assert_array_equal(found, getattr(lists(), name))
+        assert found.dtype == getattr(lists(), name).dtype
+    assert np.load(folder / "offsets.npy").tolist() == [0, 2, 3]
+    assert pa.ipc.open_file(folder / "qids.arrow").read_all().to_pydict() == {"qid": ["a", "bü"]}
+    ids = pa.ipc.open_file(folder / "doc_id.arrow").read_all()
+    assert ids.to_pydict() == {"doc_id": ["x", "", "zz"]}
+    assert json.loads((folder / "schema.json").read_text()) == {
+        "format": "ltr lists",
+        "version": 5,
+        "missing": True,
+        "arrays": {
+            "offsets": [3],
+            "qids": [2],
+            "features": [3, 2],
+            "labels": [3],
+            "categories": [3, 2],
+            "weight": [3],
+            "position": [3],
+            "protected": [3],
+            "doc_id": [3],
+        },
+        "schema": None,
+    }
+
+
+def test_arrays_are_mapped_and_items_are_writable(folder: Path):
+    mapped = open_lists(folder)
+    for array in (mapped.features, mapped.labels, mapped.offsets):
+        assert not array.flags.owndata
+        assert not array.flags.writeable
+    mapped[0]["features"].zero_()
+    assert mapped[0]["features"][0].tolist() == [0, 1]
+
+
+def test_chunks_in_any_widths_and_lists_that_continue(tmp_path: Path):
+    draw = np.random.default_rng(0)
+    chunks, want, labels, qids = [], np.zeros((0, 9), np.float32), [], []
+    for number, width in enumerate((2, 2, 5, 3, 9, 9)):
+        features = draw.random((4, width), dtype=np.float32)
+        grades = draw.integers(0, 3, 4).astype(np.float32)
+        names = [f"q{number}", f"q{number + 1}"]  # the last one continues
+        ids = ["x", "y", "z", "ü"] if number in (2, 4) else None
+        chunks.append(ListDataset(features, grades, np.array([0, 1, 4]), names, ids))
+        want = np.r_[want, np.pad(features, ((0, 0), (0, 9 - width)))]
+        labels += grades.tolist()
+        qids += names[number > 0 :]
+    write_lists(chunks, tmp_path / "lists")
+    data = open_lists(tmp_path / "lists")
+    np.testing.assert_array_equal(data.features, want)
+    assert data.labels.tolist() == labels
+    assert data.qids == qids
+    assert data.offsets.tolist() == [0, 1, 5, 9, 13, 17, 21, 24]
+    ids = ["x", "y", "z", "ü"]
+    assert data.doc_id.to_pylist() == [""] * 8 + ids + [""] * 4 + ids + [""] * 4
+    assert [path.name for path in tmp_path.iterdir()] == ["lists"]
+    assert "features-0.npy" not in os.listdir(tmp_path / "lists")
+
+
+def test_what_is_written_must_be_lists(tmp_path: Path):
+    one = ListDataset.from_arrays([[1.0]], labels=[0], qid=["a"])
+    two = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1]), ["b"])
+    empty = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1, 1]), ["b", "c"])
+    schema = Schema("q", features={"x": 2})
+    for data, options, message in (
+        ([one, two], {}, r"all chunks.*\[\]"),
+        ([], {}, "at least one list is needed"),
+        (empty, {}, "at least one document, got an empty list"),
+        (one, {"schema": schema}, "the schema has 2 features, got 1"),
+        (one, {"schema": 3}, "schema must be a Schema or None, got 3"),
+        ([one, 3], {}, "lists must be a ListDataset or chunks of one, got 3"),
+        (3, {}, "lists must be a ListDataset or chunks of one, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_lists(data, tmp_path / "lists", **options)
+        assert not [*tmp_path.iterdir()]
+    with pytest.raises(OSError, match="disk"):
+        write_lists(stopping(OSError(28, "no room on the disk")), tmp_path / "a" / "lists")
+    assert not [*tmp_path.iterdir()]
+
+
+def stopping(error: BaseException):
+    yield lists()
+    raise error
+
+
+def test_what_the_folder_must_be(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=f"path must be a folder, got the file {tmp_path}/file"):
+        write_lists(lists(), tmp_path / "file")
+    with pytest.raises(ValueError, match=f"new folder, got {tmp_path}, which holds 'file'"):
+        write_lists(lists(), tmp_path)
+    (tmp_path / "empty").mkdir()
+    write_lists(lists(), tmp_path / "empty")
+    assert len(open_lists(tmp_path / "empty")) == 2
+    with pytest.raises(ValueError, match=r"which holds 'categories\.npy'"):
+        write_lists(lists(), tmp_path / "empty")
+    with pytest.raises(ValueError, match=r"got .*/none \(no schema.json\)"):
+        open_lists(tmp_path / "none")
+    with pytest.raises(ValueError, match=f"path.*{tmp_path}/file"):
+        open_lists(tmp_path / "file")
+
+
+def test_a_second_writer_is_refused(tmp_path: Path):
+    folder, partial = tmp_path / "lists", tmp_path / "lists.partial"
+    writing, done = threading.Event(), threading.Event()
+
+    def slowly():
+        yield lists()
+        writing.set()
+        done.wait(60)
+
+    first = threading.Thread(target=write_lists, args=(slowly(), folder))
+    first.start()
+    writing.wait(60)
+    with pytest.raises(ValueError, match=rf"{folder}: {partial} exists \(if no process"):
+        write_lists(lists(), folder)
+    with pytest.raises(ValueError, match=rf"got {folder} \({partial} is not complete\)"):
+        open_lists(folder)
+    done.set()
+    first.join()
+    assert_same(open_lists(folder), lists())
+    assert [path.name for path in tmp_path.iterdir()] == ["lists"]
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        write_lists(stopping(KeyboardInterrupt()), tmp_path / "lists")
+    assert not [*tmp_path.iterdir()]
+
+
+def change(folder: Path, **changed: Any) -> None:
+    path = folder / "schema.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+
+def refused(folder: Path, name: str, message: str = "") -> str:
+    with pytest.raises(ValueError, match=f"^{folder}/{name}.*{message}") as caught:
+        everything(folder)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+    return str(caught.value)
+
+
+def test_versions(folder: Path, tmp_path: Path):
+    for version in (3, 99, "x" * 100):
+        change(folder, version=version)
+        with pytest.raises(ValueError, match=rf"version 5, got version .*{folder}: convert again"):
+            open_lists(folder)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "manifest.json").write_text("{}")
+    with pytest.raises(ValueError, match="a store of an earlier version: convert again"):
+        open_lists(tmp_path / "old")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 10**5])
+def test_an_odd_schema_file(folder: Path, text: str):
+    (folder / "schema.json").write_text(text)
+    refused(folder, "schema.json")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"arrays": None},
+        {"arrays": {}},
+        {"arrays": {"offsets": [3], "qids": [2]}},
+        {"arrays": {"offsets": 3, "qids": [2], "features": [3, 2]}},
+        {"schema": {"qid": 3}},
+        {"schema": Schema("q", features={"x": 1}).to_dict()},
+    ],
+)
+def test_odd_entries(folder: Path, changed: dict[str, Any]):
+    change(folder, **changed)
+    with pytest.raises(ValueError, match=re.escape(str(folder))):
+        open_lists(folder)
+
+
+ARRAYS = ["features", "labels", "categories", "weight", "position", "protected", "offsets"]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("damage", ["gone", "empty", "half", "longer", "type", "shape", "pickle"])
+def test_damaged_arrays(folder: Path, name: str, damage: str):
+    path = folder / f"{name}.npy"
+    raw, array = path.read_bytes(), np.load(path)
+    if damage == "gone":
+        path.unlink()
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "half":
+        path.write_bytes(raw[: len(raw) - array.nbytes // 2])
+    elif damage == "longer":
+        path.write_bytes(raw + b"\0")
+    elif damage == "type":
+        np.save(path, array.astype(np.float64))
+    elif damage == "shape":
+        np.save(path, array[:-1])
+    else:
+        np.save(path, np.array([Harm()], object), allow_pickle=True)
+    refused(folder, path.name)
+    assert not RAN.exists()
+
+
+@pytest.mark.parametrize("name", ["qids", "doc_id"])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pa.array(["a", "b", "c", "d"], pa.large_string()),
+        pa.array(["a", "b", "c"][:1], pa.large_string()),
+        pa.array(["a", None, "c"], pa.large_string()),
+        pa.array(["a", "b", "c"]),
+        pa.array([1, 2, 3]),
+    ],
+)
+def test_odd_texts(folder: Path, name: str, texts: pa.Array):
+    path = folder / f"{name}.arrow"
+    if name == "qids":
+        texts = texts[:2] if len(texts) == 3 else texts
+    batch = pa.record_batch([texts], names=[name[:-1]])
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+    refused(folder, path.name)
+
+
+@pytest.mark.parametrize("name", ["qids", "doc_id"])
+def test_texts_that_are_not_utf8(folder: Path, name: str):
+    path = folder / f"{name}.arrow"
+    raw = path.read_bytes()
+    text = b"ab\xc3\xbc" if name == "qids" else b"xzz"
+    assert raw.count(text) == 1
+    path.write_bytes(raw.replace(text, b"\xff" * len(text)))
+    assert len(open_lists(folder)) == 2  # texts are checked when they are read
+    refused(folder, path.name, "damaged")
+
+
+@pytest.mark.parametrize("name", ["qids", "doc_id", "offsets", "features", "schema"])
+def test_a_pipe_is_not_opened(folder: Path, name: str):
+    [path] = folder.glob(f"{name}.*")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=re.escape(str(folder))):
+        open_lists(folder)
+
+
+@pytest.mark.parametrize(
+    "offsets", [[0, 2**40, 3], [-5, 2, 3], [0, 3, 2], [0, 0, 3], [1, 2, 3], [0, 2, 2**62]]
+)
+def test_odd_offsets(folder: Path, offsets: list[int]):
+    np.save(folder / "offsets.npy", np.array(offsets))
+    refused(folder, "offsets.npy", "must ascend from 0 to 3")
+
+
+@pytest.mark.parametrize("offsets", [[0, 3], [0, 1, 2, 3], []])
+def test_odd_numbers_of_offsets(folder: Path, offsets: list[int]):
+    np.save(folder / "offsets.npy", np.array(offsets, np.int64))
+    refused(folder, "offsets.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("labels", np.nan, "must be finite and >= 0, got nan of document 1"),
+        ("labels", -1, "must be finite and >= 0, got -1.0 of document 1"),
+        ("labels", np.inf, "must be finite"),
+        ("weight", -0.5, "must be finite and >= 0"),
+        ("position", 0, "must be finite and >= 1, got 0"),
+        ("protected", np.nan, "must be finite, got nan"),
+        ("categories", -1, "must be finite and >= 0, got -1"),
+    ],
+)
+def test_values_are_checked_when_they_are_read(folder: Path, name: str, value: float, message: str):
+    array = np.load(folder / f"{name}.npy")
+    array[1] = value
+    np.save(folder / f"{name}.npy", array)
+    data = open_lists(folder)
+    assert data[1]["qid"] == "bü"  # the other list is sound
+    with pytest.raises(ValueError, match=rf"^{folder}/{name}\.npy: {name} {message}"):
+        data[0]
+    refused(folder, f"{name}.npy", message)
+
+
+def test_codes_are_within_the_levels_of_the_schema(tmp_path: Path):
+    levels = {"c": Category("string", ("u", "v")), "d": Category("string", ("w",))}
+    schema = Schema("q", "y", "w", "p", "g", "id", features={"x": 2}, categories=levels)
+    write_lists(lists(), tmp_path / "lists", schema=schema)
+    data = open_lists(tmp_path / "lists")
+    assert data.source is not None
+    assert data.source.schema == schema
+    assert data[0]["categories"].tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(ValueError, match=r"number of levels, \[2, 1\], got 2 of document 2"):
+        data[1]
+
+
+def test_no_overwritten_number_breaks_the_reader(folder: Path):
+    # sizes, counts and positions of Arrow's own headers, huge and negative
+    sound = everything(folder)
+    for path in (folder / "qids.arrow", folder / "doc_id.arrow"):
+        raw = path.read_bytes()
+        for position in range(0, len(raw) - 8, 8):
+            value = -1 if position % 16 else 2**63 - 1
+            number = value.to_bytes(8, "little", signed=True)
+            path.write_bytes(raw[:position] + number + raw[position + 8 :])
+            try:
+                data = everything(folder)
+            except ValueError as error:
+                assert str(path) in str(error)  # noqa: PT017
+            else:  # a value of the data itself, or padding
+                assert len(data.qids) == len(sound.qids)
+                assert len(data.doc_id) == 3
+        path.write_bytes(raw)
+
+
+def test_another_process_gets_the_path(folder: Path):
+    for data in (open_lists(folder), open_lists(folder).select([1])):
+        raw = pickle.dumps(data)
+        assert b"zz" not in raw
+        assert_same(pickle.loads(raw), data)
