@@ -1,7 +1,7 @@
 """Dates and times of tables as numbers: days since 1970-01-01, and the hour of the day."""
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ class DateFinder:
         self._mixed: dict[str, RowError] = {}
         self._rows = 0
 
-    def add(self, table: pa.Table) -> None:
+    def add(self, table: Any) -> None:
         """Read the next rows.
 
         Raises:

@@ -92,7 +92,7 @@ class Schema:
     @classmethod
     def infer(
         cls,
-        table: pa.Table,
+        table: Any,
         *,
         qid: str,
         label: str | None = None,
@@ -111,7 +111,7 @@ class Schema:
         time, which may have an offset.
 
         Args:
-            table: the table.
+            table: a table of Arrow, or a `Frame`.
             qid: see `Schema`.
             label: see `Schema`.
             weight: see `Schema`.
@@ -277,11 +277,11 @@ class Schema:
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
         return types | dict.fromkeys(names, pa.string())
 
-    def check(self, table: pa.Table, optional: Collection[str] = ()) -> list[str]:
+    def check(self, table: Any, optional: Collection[str] = ()) -> list[str]:
         """Compare a table with this schema, column by column.
 
         Args:
-            table: the table.
+            table: a table of Arrow, or a `Frame`.
             optional: columns that may be missing.
 
         Returns:
@@ -468,7 +468,7 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return text
 
 
-def names_of_rows(table: pa.Table, columns: Sequence[str]) -> dict[str, int]:
+def names_of_rows(table: Any, columns: Sequence[str]) -> dict[str, int]:
     """Return which columns of text have nearly one value per row, and how many values.
 
     Such a column is a name or a title, not a category.

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.dates import is_date
+from ltr.datasets.frames import Frame
 from ltr.datasets.qids import SeenQids
 from ltr.datasets.schema import (
     FEW,
@@ -48,40 +49,35 @@ class Suspects:
     unique: Sequence[str]
 
 
-def warn_of_table(
-    table: pa.Table,
+def notice(
+    frame: Frame,
     schema: Schema,
     max_levels: int,
     features: Sequence[str] | None = None,
     categories: Sequence[str] | None = None,
     *,
     names_uses: bool = True,
-) -> None:
-    """Warn about the columns of a table in memory; see `warn_of_columns`."""
-    distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
+) -> str:
+    """Return what to tell of the columns of a table in memory; see `notice_of_columns`."""
+    distinct = {name: len(count_levels(frame.column(name))) for name in schema.categories}
     left: dict[str, int] = {}
     if categories is None:
-        out = {*schema.columns} | index_columns(table.schema)
-        left = names_of_rows(table, [name for name in table.column_names if name not in out])
-
-    def read(columns: Sequence[str], rows: int) -> Iterable[pa.Table]:
-        chosen = table.select(columns)
-        return (chosen.slice(start, rows) for start in range(0, table.num_rows, rows))
-
-    warn_of_columns(
-        table.schema,
+        out = {*schema.columns} | index_columns(frame.schema)
+        left = names_of_rows(frame, [name for name in frame.column_names if name not in out])
+    return notice_of_columns(
+        frame.schema,
         schema,
-        table.num_rows,
+        frame.num_rows,
         distinct,
         left,
-        find_suspects(read, schema),
+        find_suspects(frame.chunks, schema),
         max_levels,
         chosen=None not in (features, categories),
         names_uses=names_uses,
     )
 
 
-def warn_of_columns(
+def notice_of_columns(
     columns: pa.Schema,
     schema: Schema,
     rows: int,
@@ -92,14 +88,13 @@ def warn_of_columns(
     *,
     chosen: bool = False,
     names_uses: bool = True,
-) -> None:
-    """Warn about columns that are not used, and columns that should probably not be used.
+) -> str:
+    """Return a notice of columns that are not used, or should probably not be used, or "".
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
     index of a pandas frame; text that looks like dates; text with nearly one value per row, which
     is left out; a feature or category that equals the qid or the label; a feature with a different
-    whole number in each row; and categories with more levels than codes. The warning points to the
-    first line outside of this package and its libraries.
+    whole number in each row; and categories with more levels than codes.
 
     Args:
         columns: of the table, with their types.
@@ -153,8 +148,7 @@ def warn_of_columns(
                 f"{name} has a different whole number in each of the {suspects.rows} rows: leave "
                 "it out if it is an identifier"
             )
-    if told:
-        _warn_caller("columns of the table: " + "; ".join(told))
+    return "columns of the table: " + "; ".join(told) if told else ""
 
 
 def find_suspects(read: Read, schema: Schema) -> Suspects:
@@ -232,8 +226,14 @@ def _described(field: pa.Field, indexes: set[str]) -> str:
     return f"{field.name or repr('')} ({what})"
 
 
-def _warn_caller(message: str) -> None:
-    """Warn with the line that called this package, directly or through a library."""
+def warn_caller(message: str) -> None:
+    """Warn with the line that called this package, directly or through a library.
+
+    Args:
+        message: nothing happens if it is "".
+    """
+    if not message:
+        return
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back

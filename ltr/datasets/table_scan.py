@@ -13,7 +13,7 @@ from ltr.datasets.dates import TYPES, DateFinder, Zone, is_date
 from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, are_names, count_levels, index_columns, kind_of
 from ltr.datasets.table_files import ROWS, TableFiles, naming
-from ltr.datasets.table_notices import Read, find_suspects, warn_of_columns
+from ltr.datasets.table_notices import Read, find_suspects, notice_of_columns, warn_caller
 from ltr.datasets.text_types import TextTypes, typed
 from ltr.datasets.whole_numbers import RoundedNumbers
 
@@ -29,7 +29,7 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
     It is that of `Schema.infer` and `fit_levels`. A CSV file takes one pass for the types of its
     columns. A table with times or text takes a pass to find the dates, which ends early if it can.
     A table with categories takes a pass for their levels. A warning names the columns that look
-    like a mistake; see `warn_of_columns`.
+    like a mistake; see `notice_of_columns`.
 
     Args:
         path: the file, folder or pattern.
@@ -71,7 +71,8 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
         distinct = {name: len(counts[name]) for name in schema.categories}
         suspects = find_suspects(read, schema)
         chosen = None not in (uses["features"], uses["categories"])
-        warn_of_columns(columns, schema, rows, distinct, left, suspects, max_levels, chosen=chosen)
+        counted = columns, schema, rows, distinct, left, suspects, max_levels
+        warn_caller(notice_of_columns(*counted, chosen=chosen))
         return schema.with_levels(counts, max_levels)
 
 

@@ -46,9 +46,11 @@ class RoundedNumbers:
         self._rounded: dict[str, np.ndarray] = {}
         self.suspects: dict[str, Any] = {}
 
-    def add(self, table: pa.Table) -> None:
+    def add(self, table: Any) -> None:
         """Look at the next rows."""
-        self._open = [name for name in self._open if self._may_be_lost(name, table.column(name))]
+        types = {name: table.schema.field(name).type for name in self._open}
+        wide = [name for name, dtype in types.items() if _is_wide(_decoded(dtype))]
+        self._open = [name for name in wide if self._may_be_lost(name, table.column(name))]
 
     def check(self) -> None:
         """Raise an error if a column is lost.
@@ -70,11 +72,7 @@ class RoundedNumbers:
 
     def _may_be_lost(self, name: str, column: pa.ChunkedArray) -> bool:
         """Add the next values of a column; return whether to look at further ones."""
-        coded = pa.types.is_dictionary(column.type)
-        dtype = column.type.value_type if coded else column.type
-        if not _is_wide(dtype):
-            return False
-        column = column.cast(dtype)
+        column = column.cast(_decoded(column.type))
         if name not in self.suspects and not _is_large(column):
             return True
         values = pc.unique(column.drop_null())
@@ -93,6 +91,10 @@ class RoundedNumbers:
                 return True
         self.suspects.pop(name, None)
         return False
+
+
+def _decoded(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
 def _is_wide(dtype: pa.DataType) -> bool:
