@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from ltr.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_chunks
-from ltr.datasets.letor import LetorReader, Watch, refuse_return
+from ltr.datasets.letor import LetorReader, Watch
+from ltr.datasets.prepare import scan_table
 from ltr.datasets.qids import SeenQids
 from ltr.datasets.schema import no_column
 from ltr.datasets.splits import check_one_split
@@ -19,7 +20,6 @@ from ltr.datasets.store import LOCK, Store, is_store
 from ltr.datasets.store_writer import SHARD_BYTES, TEMPORARY, StoreWriter, is_written, locked
 from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import column_names, find_files, kind_of_file, naming
-from ltr.datasets.table_scan import scan_table
 from ltr.datasets.table_stream import RowStream
 from ltr.files import check_path
 from ltr.shapes import check_at_least, check_choice
@@ -212,7 +212,7 @@ def _convert_apart(
     """Convert each file by itself, and yield the folders of their stores.
 
     Raises:
-        ValueError: a query is in two files, or a number has two spellings; the message names both.
+        ValueError: a query is in two files; the message names both.
     """
     # names of their own: on a cluster, the tasks of a command that was killed may live on a little
     key = secrets.token_hex(4)
@@ -235,13 +235,7 @@ def _write_part(rows: LetorReader | RowStream, folder: Path, shard_bytes: int) -
 def _refuse_return(
     qids: set[str], part: Path, parts: Mapping[Path, LetorReader | RowStream]
 ) -> None:
-    """Raise the error if an earlier part has one of the qids; different qids may share a hash.
-
-    Only for LETOR text, a number in two spellings must be reported here: `scan_table` has
-    already compared those of tables.
-    """
-    if isinstance(parts[part], LetorReader):
-        refuse_return([rows.files[0] for rows in parts.values()], gather=True)
+    """Raise the error if an earlier part has one of the qids; different qids may share a hash."""
     here = parts[part].files[0]
     for before, rows in parts.items():
         if before == part:

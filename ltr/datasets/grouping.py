@@ -53,7 +53,7 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
     Raises:
         NotGroupedError: a list continues after another list.
     """
-    seen = SeenQids(spelling=True)
+    seen = SeenQids()
     last: str | None = None
     for chunk in chunks:
         fresh = chunk.qids[chunk.qids[0] == last :]

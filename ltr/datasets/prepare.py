@@ -1,17 +1,21 @@
 """Prepare a table for training: its schema, the training lists and the validation lists."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from ltr.arrays import check_columns
+from ltr.datasets.infer import check_roles, infer_columns
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.query_splits import hold_out, hold_out_informative
-from ltr.datasets.schema import Schema, count_levels, no_column
-from ltr.datasets.table_files import column_names, load_columns, load_frame, naming
-from ltr.datasets.table_notices import notice
-from ltr.datasets.tables import RowOrder, check_types, group_rows, label_numbers, to_lists
+from ltr.datasets.schema import Schema, no_column
+from ltr.datasets.table_files import TableFiles, column_names, load_columns, load_frame, naming
+from ltr.datasets.table_notices import notice, warn_caller
+from ltr.datasets.tables import RowOrder, amounts, check_types, group_rows, to_lists
+from ltr.datasets.text_types import typed
 
 
 @dataclass(frozen=True)
@@ -78,36 +82,71 @@ def prepare(
             if roles.get(key) is None:
                 with naming(source):
                     raise no_column(key, None, column_names(source))
-        text = {name for name in (roles["qid"], roles.get("doc_id")) if name is not None}
-        frame = load_frame(source, text | {*(roles.get("categories") or ())})
+        check_columns(roles)
+        frame = load_frame(source, _texts(roles))
     else:
         frame, _ = load_columns(source, schema)
+    told = ""
     with naming(source):
-        found = schema or Schema.infer(frame, **roles)
-        check_types(frame, found)
-        lists, qids = group_rows(frame.column(found.qid), found.qid)
+        if schema is None:
+            check_roles(frame.schema, roles)
+        qid, label = (
+            (roles["qid"], roles["label"]) if schema is None else (schema.qid, schema.label)
+        )
+        lists, qids = group_rows(frame.column(qid), qid)
         held = None
         if validation and few == "error":
             held = hold_out(qids, validation, seed)
         elif validation:
-            labels = label_numbers(frame, found)
+            labels = amounts(frame, label, "label")
             held = hold_out_informative(lists, qids, labels, validation, seed)
         order = RowOrder.of(lists, qids, held)
-        documents = int(order.offsets[order.train])
-        most = max_levels if isinstance(max_levels, int) else max_levels(documents)
         if schema is None:
-            trained = None if held is None else pa.array(~held[lists])
-            columns = {name: frame.column(name) for name in found.categories}
-            if trained is not None:
-                columns = {name: column.filter(trained) for name, column in columns.items()}
-            counts = {name: count_levels(column) for name, column in columns.items()}
-            found = found.with_levels(counts, most)
-        data = to_lists(frame, found, order, missing)
-    told = ""
-    if schema is None:
-        chosen = roles.get("features"), roles.get("categories")
-        told = notice(frame, found, most, *chosen, names_uses=names_uses)
+            documents = int(order.offsets[order.train])
+            most = max_levels if isinstance(max_levels, int) else max_levels(documents)
+            trained = None if held is None else ~held[lists]
+            inferred = infer_columns(frame.schema, frame.chunks, roles, trained)
+            told = notice(frame.schema, frame.chunks, inferred, most, roles, names_uses=names_uses)
+            schema = inferred.schema.with_levels(inferred.trained, most)
+        check_types(frame, schema)
+        data = to_lists(frame, schema, order, missing)
     if held is None:
-        return Prepared(found, data, None, told)
+        return Prepared(schema, data, None, told)
     train, val = data.between(0, order.train), data.between(order.train, len(data))
-    return Prepared(found, train, val, told)
+    return Prepared(schema, train, val, told)
+
+
+def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
+    """Return the schema of files that need not fit into memory, with the levels of its categories.
+
+    It is the one that `prepare` finds without validation. A CSV file takes a pass for the types of
+    its columns; see also `infer_columns`. A warning names the columns that look like a mistake.
+
+    Args:
+        path: the file, folder or pattern.
+        max_levels: see `Schema.fit_levels`.
+        roles: the names of the columns by their use; see `Schema.infer`.
+
+    Raises:
+        ValueError: the errors of `load_table` and `Schema.infer`.
+    """
+    files = TableFiles(path)
+    with naming(path):
+        columns, types = files.schema, None
+        if files.delimiter is not None:
+            types = files.find_types(_texts(roles))
+            columns = pa.schema([*types.items()])
+
+        def read(names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+            for _, table in files.chunks(names, rows):
+                yield table if types is None else typed(table, types)
+
+        found = infer_columns(columns, read, roles)
+        warn_caller(notice(columns, read, found, max_levels, roles))
+        return found.schema.with_levels(found.counts, max_levels)
+
+
+def _texts(roles: Mapping[str, Any]) -> set[str]:
+    """Return the columns of a CSV file that are text whatever their values are."""
+    names = {roles.get("qid"), roles.get("doc_id"), *(roles.get("categories") or ())}
+    return {name for name in names if name is not None}

@@ -1,7 +1,7 @@
 """The schema of a table: how a ranker uses each of its columns."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -9,18 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import check_columns, pc
-from ltr.datasets.dates import DateFinder, Zone, is_date, zone_of
-from ltr.datasets.whole_numbers import RoundedNumbers
+from ltr.arrays import pc
+from ltr.datasets.dates import Zone, is_date, zone_of
 from ltr.names import close_matches
 
 CategoryKind = Literal["string", "number", "boolean"]
-
-FEW = 20
-"""A table with at most this many rows is too small to tell what its columns are."""
-
-_UNIQUE = 0.8
-"""Text with more different values than this share of the rows has nearly one per row."""
 
 _KEYS = ("qid", "label", "weight", "position", "group", "doc_id")
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
@@ -92,7 +85,7 @@ class Schema:
     @classmethod
     def infer(
         cls,
-        table: Any,
+        table: pa.Table,
         *,
         qid: str,
         label: str | None = None,
@@ -111,7 +104,7 @@ class Schema:
         time, which may have an offset.
 
         Args:
-            table: a table of Arrow, or a `Frame`.
+            table: the table.
             qid: see `Schema`.
             label: see `Schema`.
             weight: see `Schema`.
@@ -131,80 +124,17 @@ class Schema:
                 0001-01-01 to 9999-12-31; a feature has whole numbers that are lost in float32 (see
                 `RoundedNumbers`); or there is neither a feature nor a category.
         """
-        keys = {"qid": qid, "label": label, "weight": weight, "position": position}
-        keys |= {"group": group, "doc_id": doc_id}
-        uses = check_columns({**keys, "features": features, "categories": categories})
-        kinds = {field.name: kind_of(field.type) for field in table.schema}
-        given: dict[str, str] = {}
-        for argument, name in uses:
-            if name not in kinds:
-                raise no_column(argument, name, table.column_names)
-            if name in given:
-                raise ValueError(
-                    f"a column must have one use, got {name!r} as {given[name]} and as {argument}"
-                )
-            given[name] = argument
-        indexes = index_columns(table.schema)
-        free = [name for name in kinds if name not in given and name not in indexes]
-        finder = DateFinder(table.schema, {*kinds} - {*(free if features is None else features)})
-        finder.add(table)
-        dates = finder.found()
-        kinds |= dict.fromkeys(dates, "date")
+        from ltr.datasets.infer import infer_columns  # which needs this class
 
-        def is_categorical(name: str) -> bool:
-            return pa.types.is_dictionary(table.schema.field(name).type)
+        roles: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
+        roles |= {"position": position, "group": group, "doc_id": doc_id}
+        roles |= {"features": features, "categories": categories}
 
-        if features is None:
-            wanted = ("number", "embedding", "missing", "date")
-            features = [one for one in free if kinds[one] in wanted]
-            if categories is None:
-                features = [x for x in features if x in dates or not is_categorical(x)]
-        left: dict[str, int] = {}
-        if categories is None:
-            wanted = ("string", "boolean")
-            # a categorical column is a category, even if its values are numbers
-            named = {*features}
-            categories = [
-                one
-                for one in free
-                if one not in named and (kinds[one] in wanted or is_categorical(one))
-            ]
-            left = names_of_rows(table, [x for x in categories if not is_categorical(x)])
-            categories = [one for one in categories if one not in left]
-        for name in features:
-            if kinds[name] not in ("number", "boolean", "embedding", "missing", "date"):
-                raise ValueError(
-                    "a feature must be numbers, fixed-size lists of them or dates, got column "
-                    f"{name!r} of type {table.schema.field(name).type} (name it in categories, or "
-                    "leave it out)"
-                )
-        for name in categories:
-            if kinds[name] not in ("string", "number", "boolean", "missing"):
-                raise ValueError(
-                    "a category must be text, numbers or booleans, got column "
-                    f"{name!r} of type {table.schema.field(name).type}"
-                )
-        numbers = RoundedNumbers([name for name in features if name not in dates])
-        numbers.add(table)
-        numbers.check()
-        if not features and not categories:
-            raise ValueError(
-                "a table must have a feature or a category besides the columns "
-                f"{shown_names(list(given))}, got {shown_names(table.column_names)}"
-                + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
-            )
-        return cls(
-            **keys,  # pyright: ignore[reportArgumentType]
-            features={
-                name: dates[name][1] if name in dates else width_of(table.schema.field(name).type)
-                for name in features
-            },
-            dates={name: dates[name][0] for name in features if name in dates},
-            categories={
-                name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
-                for name in categories
-            },
-        )
+        def read(names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+            some = table.select(names)
+            return (some.slice(start, rows) for start in range(0, table.num_rows, rows))
+
+        return infer_columns(table.schema, read, roles).schema
 
     def fit_levels(self, table: pa.Table, max_levels: int = 256) -> "Schema":
         """Return the schema with the levels of a table's categories.
@@ -466,25 +396,6 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_integer(column.type):  # float64 has one value for some larger ones
         text = pc.if_else(pc.less(pc.abs(floats), 2.0**53), text, column.cast(pa.string()))
     return text
-
-
-def names_of_rows(table: Any, columns: Sequence[str]) -> dict[str, int]:
-    """Return which columns of text have nearly one value per row, and how many values.
-
-    Such a column is a name or a title, not a category.
-
-    >>> table = pa.table({"title": [f"film {i}" for i in range(30)], "shop": list("abc") * 10})
-    >>> names_of_rows(table, ["title", "shop"])
-    {'title': 30}
-    """
-    texts = [name for name in columns if kind_of(table.schema.field(name).type) == "string"]
-    counts = {name: pc.count_distinct(as_text(table.column(name))).as_py() for name in texts}
-    return {name: n for name, n in counts.items() if are_names(n, table.num_rows)}
-
-
-def are_names(distinct: int, rows: int) -> bool:
-    """Return whether text with so many different values has nearly one per row."""
-    return rows > FEW and distinct > _UNIQUE * rows
 
 
 def no_column(argument: str, name: str | None, names: Collection[str]) -> ValueError:

@@ -1,4 +1,9 @@
-"""The files of tables, CSV and Parquet, and tables in memory, all read by Arrow."""
+"""The files of tables, CSV and Parquet, read by Arrow.
+
+Arrow reads both, in memory and chunk by chunk, and frames become its tables anyway. It parses a CSV
+file as text, so that one rule types a column by all of its values and an error can name a row.
+DuckDB, which groups rows beyond memory, would be a second reader with rules of its own.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +18,7 @@ from pyarrow import csv
 
 from ltr.compressed import SUFFIXES, TextFile, open_text
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
+from ltr.datasets.infer import ROWS
 from ltr.datasets.schema import Schema, kind_of
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.text_types import TextTypes, typed
@@ -21,9 +27,6 @@ _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
 _MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
-
-ROWS = 1 << 14
-"""The most rows of a chunk."""
 
 BLOCKS = (1 << 21, 1 << 24)
 """The bytes of a CSV file that are read at a time; Arrow reads 32 blocks ahead.
@@ -173,10 +176,14 @@ class TableFiles:
                             yield before + position, table.slice(start, rows)
             before += file.stat().st_size
 
-    def texts(self, column: str) -> Iterator[pa.ChunkedArray]:
-        """Yield a column of text, chunk by chunk."""
-        for _, table in self.chunks([column]):
-            yield table.column(column).cast(pa.string())
+    def find_types(self, text: Collection[str]) -> dict[str, pa.DataType]:
+        """Return the types of the columns of CSV files, after one pass; see `load_table`."""
+        types = TextTypes(self.schema.names, text)
+        for _, table in self.chunks(self.schema.names):
+            types.add(table)
+        if not types.rows:
+            raise ValueError("the table must have at least one row, got none")
+        return types.found()
 
     def locate(self, row: int) -> tuple[Path, int]:
         """Return the file of a row of the table, and the number of the row in that file."""

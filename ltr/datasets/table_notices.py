@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,26 +10,14 @@ import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.dates import is_date
-from ltr.datasets.frames import Frame
+from ltr.datasets.infer import FEW, ROWS, Inferred, Read
 from ltr.datasets.qids import SeenQids
-from ltr.datasets.schema import (
-    FEW,
-    Schema,
-    count_levels,
-    index_columns,
-    kind_of,
-    names_of_rows,
-    without_codes,
-)
-from ltr.datasets.table_files import ROWS
+from ltr.datasets.schema import Schema, index_columns, kind_of, without_codes
 from ltr.datasets.text_types import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 _MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
 _FIRST = 64  # rows, which tell most
-
-Read = Callable[[Sequence[str], int], Iterable[pa.Table]]
-"""Yields the rows of some columns of a table, at most so many at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,43 +38,12 @@ class Suspects:
 
 
 def notice(
-    frame: Frame,
-    schema: Schema,
-    max_levels: int,
-    features: Sequence[str] | None = None,
-    categories: Sequence[str] | None = None,
-    *,
-    names_uses: bool = True,
-) -> str:
-    """Return what to tell of the columns of a table in memory; see `notice_of_columns`."""
-    distinct = {name: len(count_levels(frame.column(name))) for name in schema.categories}
-    left: dict[str, int] = {}
-    if categories is None:
-        out = {*schema.columns} | index_columns(frame.schema)
-        left = names_of_rows(frame, [name for name in frame.column_names if name not in out])
-    return notice_of_columns(
-        frame.schema,
-        schema,
-        frame.num_rows,
-        distinct,
-        left,
-        find_suspects(frame.chunks, schema),
-        max_levels,
-        chosen=None not in (features, categories),
-        names_uses=names_uses,
-    )
-
-
-def notice_of_columns(
     columns: pa.Schema,
-    schema: Schema,
-    rows: int,
-    distinct: Mapping[str, int],
-    left: Mapping[str, int],
-    suspects: Suspects,
+    read: Read,
+    found: Inferred,
     max_levels: int,
+    roles: Mapping[str, Any],
     *,
-    chosen: bool = False,
     names_uses: bool = True,
 ) -> str:
     """Return a notice of columns that are not used, or should probably not be used, or "".
@@ -98,17 +55,16 @@ def notice_of_columns(
 
     Args:
         columns: of the table, with their types.
-        schema: how they are used.
-        rows: of the table.
-        distinct: the number of different values of each category.
-        left: the columns of text that were left out, with the number of their different values.
-        suspects: see `find_suspects`.
+        read: yields its rows.
+        found: how the columns are used.
         max_levels: see `Schema.fit_levels`.
-        chosen: whether the user has named both the features and the categories, so that the other
+        roles: see `infer_columns`. If both the features and the categories are named, the other
             columns are left out on purpose.
         names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
             the advice is to change the table.
     """
+    schema, suspects = found.schema, find_suspects(read, found.schema)
+    chosen = None not in (roles.get("features"), roles.get("categories"))
     used, indexes = {*schema.columns}, index_columns(columns)
     told = []
     unused = [
@@ -118,20 +74,21 @@ def notice_of_columns(
     ]
     if unused and not chosen:
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
-    read = [name for name in schema.dates if not is_date(columns.field(name).type)]
-    if read and not chosen:
+    texts = [name for name in schema.dates if not is_date(columns.field(name).type)]
+    if texts and not chosen:
         name_them = "name them in categories, or " if names_uses else ""
         told.append(
-            f"dates, by their text: {', '.join(read)} ({name_them}make them categorical, to keep "
+            f"dates, by their text: {', '.join(texts)} ({name_them}make them categorical, to keep "
             "the text)"
         )
-    for name, count in left.items():
+    for name, count in found.left.items():
         name_it = "name it in categories, or " if names_uses else ""
         told.append(
-            f"{name} is left out, with {count} different texts in {rows} rows: a name, not a "
+            f"{name} is left out, with {count} different texts in {found.rows} rows: a name, not a "
             f"category ({name_it}make it categorical, to use it)"
         )
-    for name, count in distinct.items():
+    for name in schema.categories:
+        count = len(found.counts[name])
         if count > max_levels:
             told.append(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "

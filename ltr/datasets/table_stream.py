@@ -8,17 +8,14 @@ from typing import Any, Literal
 import pyarrow as pa
 from torch.utils.data import IterableDataset
 
+from ltr.datasets.infer import ROWS
 from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qids import check_spelling, has_other_spelling
-from ltr.datasets.schema import Schema, kind_of
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_errors import counted_from
 from ltr.datasets.table_files import TableFiles, naming, of_file
 from ltr.datasets.tables import read_table
 from ltr.datasets.text_types import typed
-
-ROWS = 1 << 14
-"""The most rows of a chunk."""
 
 VALUES = 1 << 22
 """The most features of all rows of a chunk, if it has several rows."""
@@ -97,12 +94,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         qid = self.schema.qid
         keys = [qid] if self.schema.doc_id is None else [qid, self.schema.doc_id]
-        checked = kind_of(self.types.field(qid).type) != "string"
         for chunk, data, table in self._chunks():
-            if not checked and has_other_spelling(table.column(qid).cast(pa.string())):
-                checked = True
-                with naming(self.source):
-                    check_spelling(lambda: self._table.texts(qid), qid)
             batch = data.__getitems__(range(len(data)))
             yield {**batch, "chunk": chunk, "keys": table.select([*dict.fromkeys(keys)])}
 

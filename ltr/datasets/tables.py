@@ -11,13 +11,13 @@ from ltr.arrays import pc
 from ltr.datasets.dates import read_dates
 from ltr.datasets.frames import Frame
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, encode, kind_of, without_codes
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.table_files import load_columns, naming, of_file
 from ltr.datasets.text_types import first_text, shown
 from ltr.shapes import check_choice
 
+_FEATURE = "a feature"
 _COLUMNS = 8  # that are written at a time
 _ROWS = 1 << 12  # of them
 
@@ -124,15 +124,13 @@ class RowOrder:
 
 def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
     """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
-    _check_numbers(frame, schema)
+    known = {*frame.column_names}
+    uses = {getattr(schema, use): f"a {use}" for use in _RULES}
+    uses |= {name: _FEATURE for name in schema.features if name not in schema.dates}
+    for name, what in uses.items():
+        if name in known:
+            _check_text(frame, name, what)
     schema.check(frame, optional)
-
-
-def label_numbers(frame: Frame, schema: Schema) -> np.ndarray:
-    """Return the label of each row, float32 (rows,), after its checks; see `read_table`."""
-    labels = _amounts(frame, schema, "label")
-    assert labels is not None
-    return labels
 
 
 def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> ListDataset:
@@ -152,10 +150,14 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         codes = np.empty((len(rows), len(schema.categories)), np.int64)
         for position, (name, one) in enumerate(schema.categories.items()):
             codes[:, position] = encode(frame.column(name), one)[rows]
-    found = {f"{use}s": _amounts(frame, schema, use) for use in _RULES}
-    amounts = {name: values[rows] for name, values in found.items() if values is not None}
-    if "positions" in amounts:
-        amounts["positions"] = amounts["positions"].astype(np.int64)
+    uses = {use: getattr(schema, use) for use in _RULES}
+    numbers = {
+        f"{use}s": amounts(frame, name, use)[rows]
+        for use, name in uses.items()
+        if name in frame.column_names
+    }
+    if "positions" in numbers:
+        numbers["positions"] = numbers["positions"].astype(np.int64)
     doc_ids = None
     if schema.doc_id is not None:
         ids = frame.column(schema.doc_id)
@@ -163,13 +165,13 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         doc_ids = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
     return ListDataset(
         features,
-        amounts.pop("labels", None),
+        numbers.pop("labels", None),
         order.offsets,
         order.qids,
         doc_ids,
         categories=codes,
         rows=rows,
-        **amounts,
+        **numbers,
     )
 
 
@@ -259,7 +261,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
         name: its name, for errors.
 
     Raises:
-        ValueError: a qid is missing or empty, or is a number in two spellings, such as 5 and 5.0.
+        ValueError: a qid is missing or empty.
 
     >>> groups, qids = group_rows(pa.chunked_array([["b", "a"], ["b"]]), "q")
     >>> groups.tolist(), qids
@@ -275,8 +277,6 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
         raise ValueError(f"column {name!r}: a qid must be a name or a number: {error}") from None
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
-    if kind_of(values.type) == "string":
-        check_spelling(lambda: [column.cast(pa.string())], name)
     return groups, qids.to_pylist()
 
 
@@ -306,11 +306,13 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
         return column.to_numpy().astype(np.float32, copy=False)
 
 
-def _amounts(frame: Frame, schema: Schema, use: str) -> np.ndarray | None:
-    """Return the labels, weights, positions or groups, if the table has them."""
-    name = getattr(schema, use)
-    if name is None or name not in frame.column_names:
-        return None
+def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
+    """Return the labels, weights, positions or groups, float32 (rows,), after their checks.
+
+    Raises:
+        RowError: see `read_table`.
+    """
+    _check_text(frame, name, f"a {use}")
     values = _feature(frame.column(name), 1)[:, 0]
     rule, holds = _RULES[use]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
@@ -321,23 +323,14 @@ def _amounts(frame: Frame, schema: Schema, use: str) -> np.ndarray | None:
     return values
 
 
-def _check_numbers(frame: Frame, schema: Schema) -> None:
+def _check_text(frame: Frame, name: str, what: str) -> None:
     """Raise an error for text instead of numbers; it names the first row without a number."""
-    uses = {getattr(schema, use): f"a {use}" for use in _RULES}
-    uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
-    given = {*frame.column_names}
-    for name, what in uses.items():
-        if name is None or name not in given:
-            continue
-        dtype = frame.schema.field(name).type
-        if kind_of(dtype) == "string":
-            row = max(0, first_text(frame.column(name).cast(pa.string())))
-            shown = _shown(frame, name, row)
-            raise RowError(row, name, f"{what} must be a number, got {shown}")
-        if schema.features.get(name) is None and kind_of(dtype) not in (
-            *("number", "boolean", "missing"),
-        ):
-            raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
+    dtype = frame.schema.field(name).type
+    if kind_of(dtype) == "string":
+        row = max(0, first_text(frame.column(name).cast(pa.string())))
+        raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
+    if what != _FEATURE and kind_of(dtype) not in ("number", "boolean", "missing"):
+        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
 
 
 def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:

@@ -83,8 +83,9 @@ def check_whole_numbers(X: Any) -> None:
         columns = {f"x{i}": pa.array(X[:, i]) for i in range(X.shape[1])}
     else:
         return
-    numbers = RoundedNumbers(columns)
-    numbers.add(pa.table(columns))
+    table = pa.table(columns)
+    numbers = RoundedNumbers(table.schema)
+    numbers.add(table)
     numbers.check()
 
 

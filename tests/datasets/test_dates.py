@@ -12,9 +12,9 @@ import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, read_table
 from ltr.datasets.dates import DateFinder, as_dates, read_dates
+from ltr.datasets.prepare import scan_table
 from ltr.datasets.stored_lists import open_store
 from ltr.datasets.table_files import load_table
-from ltr.datasets.table_scan import scan_table
 
 EAST = dt.timezone(dt.timedelta(hours=5, minutes=30))
 WHEN = dt.datetime(2024, 2, 29, 18, 45, 36)

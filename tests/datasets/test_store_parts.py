@@ -148,31 +148,6 @@ def test_a_query_in_two_files(tmp_path: Path, monkeypatch):
     assert {*os.listdir(out)} - {".lock"} == {"manifest.json", *data.store.names}
 
 
-@pytest.mark.parametrize("other", ["05", "5.0"])
-def test_a_number_in_two_spellings_in_two_files(tmp_path: Path, monkeypatch, other: str):
-    monkeypatch.setattr(conversion, "_QIDS", 2)
-    (tmp_path / "a.txt").write_text("1 qid:1 1:1\n1 qid:5 1:1\n0 qid:5 1:2\n1 qid:6 1:1\n")
-    (tmp_path / "b.txt").write_text(f"1 qid:7 1:1\n0 qid:8 1:2\n1 qid:{other} 1:1\n")
-    for name in ("a", "b"):
-        lines = (tmp_path / f"{name}.txt").read_text().split("\n")
-        rows = [line.replace("qid:", "").replace("1:", "").split() for line in lines if line]
-        pd.DataFrame(rows, columns=["y", "q", "x"]).to_csv(tmp_path / f"{name}.csv", index=False)
-    here = re.escape(str(tmp_path))
-    text = rf"{here}/b\.txt, line 3: .*\(qid:5 stands at line 2 of {here}/a\.txt.*'qid:{other}'$"
-    rows = rf"{here}/b\.csv: row 2, column 'q': .*'{other}' .* and '5' in {here}/a\.csv, in row 1$"
-    for run_tasks in (elsewhere, None):
-        for sort_by_qid in (False, True):
-            with pytest.raises(ValueError, match=text):
-                convert(
-                    tmp_path / "*.txt",
-                    tmp_path / "text",
-                    sort_by_qid=sort_by_qid,
-                    run_tasks=run_tasks,
-                )
-        with pytest.raises(ValueError, match=rows):
-            convert(tmp_path / "*.csv", tmp_path / "rows", qid="q", label="y", run_tasks=run_tasks)
-
-
 def test_an_error_names_the_file(tmp_path: Path):
     first, _, last = three_frames(True)
     last.loc[170, "price"] = np.inf
