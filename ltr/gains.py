@@ -194,7 +194,7 @@ def truncated(
 
 
 class Cut:
-    """The result of `truncated`. `StraightThrough` uses the exact form of a smooth cutoff."""
+    """The result of `truncated`."""
 
     def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
         self.discount = discount
@@ -208,10 +208,15 @@ class Cut:
         inside = torch.atan((self.k + 0.5 - ranks) / CUT_WIDTH)
         return self.discount(ranks) * (0.5 + inside / torch.pi)
 
-    @property
-    def exact(self) -> "Cut":
-        """Return the same discount with the exact cutoff."""
-        return Cut(self.discount, self.k, True)
+
+def with_exact_cutoff(discount: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a discount with an exact cutoff in place of a smooth one, if it has a cutoff.
+
+    >>> smooth = truncated(torch.ones_like, 2, exact=False)
+    >>> with_exact_cutoff(smooth)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([1., 1., 0.])
+    """
+    return Cut(discount.discount, discount.k, True) if isinstance(discount, Cut) else discount
 
 
 def with_cutoff(

@@ -201,6 +201,21 @@ def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
     return x if mask is None else torch.where(mask, x, value)
 
 
+def real_scores(scores: Tensor, mask: Tensor | None, weights: Tensor | None = None) -> Tensor:
+    """Check the arguments (..., n), and return the scores of real items, 0 where masked.
+
+    Half precision becomes float32. This is how every operator begins.
+
+    Raises:
+        ValueError: see `check_lists`.
+
+    >>> real_scores(torch.tensor([2.0, torch.nan]).half(), torch.tensor([True, False]))
+    tensor([2., 0.])
+    """
+    check_lists(scores, mask=mask, weights=weights)
+    return upcast(masked_fill(scores, mask))
+
+
 def count(x: Tensor, mask: Tensor | None) -> Tensor:
     """Return the number of real items m of each list, `(..., 1)`, in the dtype of `x`."""
     if mask is None:

@@ -5,6 +5,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+# one thread for each worker: numpy, LightGBM and child processes read this when they start
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 import pytest
 import torch
 

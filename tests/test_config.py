@@ -161,9 +161,9 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
             names = [*inspect.signature(obj.per_list).parameters][4:]
             extra = {name: (LABELS > 0).float() for name in names}
             if "loss" in parameters(type(obj)):  # it hands on what its parts take
-                extra = {"groups": (LABELS > 0).float()} if hasattr(obj, "penalty") else {}
+                extra = {"protected": (LABELS > 0).float()} if hasattr(obj, "penalty") else {}
                 extra |= (
-                    {"shown": torch.arange(1, 6.0).expand(2, 5)} if hasattr(obj, "bias") else {}
+                    {"position": torch.arange(1, 6.0).expand(2, 5)} if hasattr(obj, "bias") else {}
                 )
             return obj(SCORES, LABELS, **extra), obj.state_dict()
         if isinstance(obj, PairWeights):

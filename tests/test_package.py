@@ -32,11 +32,17 @@ def loaded_by(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-# One process takes these steps, and each asks what is loaded after it, with that of those before.
+# Two processes take these steps, and each asks what is loaded after it, with that of those before.
 STEPS = {
+    "comparisons": "from ltr.metrics import join, holm",
+    "boosting": "import ltr.boosting",
+    "readers": "from ltr.datasets import read_letor, ListDataset, Standardize",
+    "metrics": "from ltr.metrics import NDCG, functional; import ltr.reports",
+}
+ENGINE_STEPS = {
     "nothing": "import ltr",
     "extras": "import ltr.integrations",
-    "torch": "import ltr.operators, ltr.losses",
+    "torch": "import ltr.operators, ltr.losses, ltr.kernels.table",
     "a loop": (
         "import torch; from ltr.losses import SoftNDCG\n"
         "s = torch.randn(2, 900, requires_grad=True); SoftNDCG()(s, torch.ones(2, 900)).backward()"
@@ -48,7 +54,6 @@ STEPS = {
         "with redirect_stdout(sys.stderr):\n"
         "    assert main(['evaluate', 'a.run', '--qrels', 'qrels']) == 0"
     ),
-    "readers": "from ltr.datasets import read_letor; from ltr.metrics import NDCG",
     "commands": "import ltr.cli.lightning_cli",
 }
 
@@ -57,18 +62,19 @@ STEPS = {
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The top-level modules after each of the steps."""
     show = "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    code = "\n".join(f"{step}\n{show}" for step in STEPS.values())
-    result = subprocess.run(
-        [sys.executable, "-c", f"import sys; from contextlib import redirect_stdout\n{code}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path_factory.mktemp("steps"),
-    )
-    return {
-        name: set(line.split())
-        for name, line in zip(STEPS, result.stdout.splitlines(), strict=True)
-    }
+    found = {}
+    for steps in (STEPS, ENGINE_STEPS):
+        code = "\n".join(f"{step}\n{show}" for step in steps.values())
+        result = subprocess.run(
+            [sys.executable, "-c", f"import sys; from contextlib import redirect_stdout\n{code}"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path_factory.mktemp("steps"),
+        )
+        lines = result.stdout.splitlines()
+        found |= {name: {*line.split()} for name, line in zip(steps, lines, strict=True)}
+    return found
 
 
 def test_import_ltr_loads_not_even_torch(loaded):
@@ -81,7 +87,12 @@ def test_import_integrations_loads_no_library_of_an_extra(loaded):
 
 def test_import_losses_loads_torch_and_nothing_heavier(loaded):
     assert "torch" in loaded["torch"]
-    assert not loaded["torch"] & HEAVY
+    assert not loaded["torch"] & (HEAVY | {"scipy"})
+
+
+def test_comparisons_and_boosting_load_no_library_of_theirs(loaded):
+    heavy = {"numba", "sklearn", "pandas", "lightning", "torchmetrics", "matplotlib"}
+    assert not loaded["boosting"] & (heavy | {"pytrec_eval", "lightgbm", "xgboost"})
 
 
 def test_a_loss_in_a_plain_training_loop_loads_numba_alone(loaded):
@@ -97,7 +108,9 @@ def test_evaluate_loads_neither_lightning_nor_pandas(loaded):
 
 
 def test_readers_and_metrics_do_not_load_lightning(loaded):
-    assert not loaded["readers"] & {"lightning", "pytorch_lightning"}
+    heavy = {"lightning", "pytorch_lightning", "sklearn", "scipy", "jsonargparse"}
+    assert not loaded["readers"] & (heavy | {"torchmetrics"})
+    assert not loaded["metrics"] & ({*heavy, "numba", "pandas", "pytrec_eval"} - {"scipy"})
 
 
 def test_the_command_line_loads_no_recipe(loaded):

@@ -30,7 +30,7 @@ _COLUMNS = {
     "label": (None, "column of the labels, if there are any"),
     "weight": (None, "column of the weights"),
     "position": (None, "column of the positions"),
-    "group": (None, "column of the documents' groups"),
+    "protected": (None, "column of numbers above 0 in the protected group"),
     "doc_id": (None, "column of the documents' names"),
     "features": ("+", "default: all other columns of numbers and dates"),
     "categories": ("+", "default: other text and booleans"),

@@ -18,7 +18,7 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
 
     Returns:
         `features` float32 (N, d), `lengths` int64 (B,) and `qid` (B strings). If the items have
-        them, also `labels` float32 (N,), `doc_ids` (N strings), and every other tensor (n, ...) of
+        them, also `labels` float32 (N,), `doc_id` (N strings), and every other tensor (n, ...) of
         the items as (N, ...). A filler is a list of length 0.
 
     Raises:
@@ -47,7 +47,7 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
         elif isinstance(value, Tensor):
             _check_widths(key, several)
             batch[key] = torch.cat([x[mask] for x, mask in zip(several, masks, strict=True)])
-        elif key == "doc_ids":
+        elif key == "doc_id":
             batch[key] = [name for names in several for name in names]
         else:
             batch[key] = several
@@ -64,8 +64,8 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
 
     Returns:
         `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the items have
-        them, also `labels` float32 (B, n) and `doc_ids` (B lists of strings, without padding).
-        Every other tensor (n, ...) of the items, such as `weights`, is also padded with 0.
+        them, also `labels` float32 (B, n) and `doc_id` (B lists of strings, without padding).
+        Every other tensor (n, ...) of the items, such as `weight`, is also padded with 0.
 
     Raises:
         ValueError: there are no items, or their tensors differ in more than their length.
@@ -106,7 +106,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in batch.items():
         if key == "lengths":
             padded["mask"] = mask
-        elif key == "doc_ids":
+        elif key == "doc_id":
             ends = lengths.cumsum(0).tolist()
             padded[key] = [value[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         else:

@@ -39,7 +39,7 @@ def convert(
     label: str | None = None,
     weight: str | None = None,
     position: str | None = None,
-    group: str | None = None,
+    protected: str | None = None,
     doc_id: str | None = None,
     features: Sequence[str] | None = None,
     categories: Sequence[str] | None = None,
@@ -68,7 +68,7 @@ def convert(
         label: the column of the labels; None for LETOR text, or if there are none.
         weight: see `Schema`.
         position: see `Schema`.
-        group: see `Schema`.
+        protected: see `Schema`.
         doc_id: see `Schema`.
         features: see `Schema.infer`.
         categories: see `Schema.infer`.
@@ -106,7 +106,12 @@ def convert(
     check_choice("missing", missing, "keep", "error")
     path, folder = check_path("source", source), check_path("out", out)
     named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
-    named |= {"group": group, "doc_id": doc_id, "features": features, "categories": categories}
+    named |= {
+        "protected": protected,
+        "doc_id": doc_id,
+        "features": features,
+        "categories": categories,
+    }
     check_columns(named)
     if is_store(path):
         raise ValueError(f"path must not be a list store already, got {path}")

@@ -19,7 +19,7 @@ class DigitsDataModule(ListDataModule):
     the images are for training, 20 % for validation and 20 % for testing. No image is in two
     splits. The lists of a split are drawn from its images; an image occurs at most once in a list.
     Splits and lists depend only on `seed`. Features are the 64 pixels, from 0 to 1. The label is
-    the digit, so a well-ranked list has its nines first. `doc_ids` are the images' numbers in
+    the digit, so a well-ranked list has its nines first. `doc_id` is the image's number in
     scikit-learn's data, and qids are like "digits-test-17".
 
     With `scale` s > 1 each list has its own scale of grades, like lists judged by different people.
@@ -44,7 +44,7 @@ class DigitsDataModule(ListDataModule):
     >>> digits = DigitsDataModule(list_size=3, train_lists=2, val_lists=1, test_lists=1)
     >>> digits.setup("fit")
     >>> item = digits.splits["train"][0]
-    >>> item["features"].shape, item["qid"], len(item["doc_ids"])
+    >>> item["features"].shape, item["qid"], len(item["doc_id"])
     (torch.Size([3, 64]), 'digits-train-0', 3)
     """
 

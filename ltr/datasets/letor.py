@@ -92,7 +92,7 @@ def read_letor(
     >>> data[0]["features"]
     tensor([[0.5000, 0.0000, 1.0000],
             [0.0000, 0.2500, 0.0000]])
-    >>> data[0]["labels"], data[0]["doc_ids"]
+    >>> data[0]["labels"], data[0]["doc_id"]
     (tensor([2., 0.]), ['A1', 'B2'])
     """
     return read_letor_files(
@@ -325,17 +325,17 @@ class LetorReader:
             starts = np.r_[0, ends[begin:end] - first]
             qids = [str(self._groups + position + 1) for position in range(begin, end + 1)]
         spans = chunk.ids[:count]
-        doc_ids = None
+        doc_id = None
         if size := int((spans[:, 1] - spans[:, 0]).sum()):
             offsets, joined = np.zeros(count + 1, np.int32), np.empty(size, np.uint8)
             compiled.join(chunk.text, spans, offsets, joined)
-            doc_ids = as_strings(offsets, joined)
+            doc_id = as_strings(offsets, joined)
         return ListDataset(
             np.ascontiguousarray(chunk.rows[:count, : self.width]),
             chunk.labels[:count],
             np.r_[starts, count].astype(np.int64),
             qids,
-            doc_ids,
+            doc_id,
         )
 
     def _group_ends(self) -> np.ndarray:

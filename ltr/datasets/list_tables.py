@@ -191,7 +191,7 @@ def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return the columns of qids and, if they exist, of document ids, by `data.rows`."""
     rows = data.rows
     back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
-    return _keys(qid, data.qids, data.lengths, data.doc_ids).take(pa.array(back))
+    return _keys(qid, data.qids, data.lengths, data.doc_id).take(pa.array(back))
 
 
 def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
@@ -210,15 +210,15 @@ def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
     >>> found["keys"].to_pydict(), found["rows"], found["chunk"]
     ({'q': ['a', 'a']}, tensor([0, 1]), array([7, 8]))
     """
-    keys = _keys(qid, batch["qid"], batch["lengths"].numpy(), batch.get("doc_ids"))
+    keys = _keys(qid, batch["qid"], batch["lengths"].numpy(), batch.get("doc_id"))
     rows = torch.arange(len(batch["rows"]))
     return {**batch, "keys": keys, "rows": rows, "chunk": batch["rows"].numpy()}
 
 
-def _keys(qid: str, qids: Sequence[str], lengths: np.ndarray, doc_ids: Any) -> pa.Table:
+def _keys(qid: str, qids: Sequence[str], lengths: np.ndarray, doc_id: Any) -> pa.Table:
     """Return the qid and, if it exists, the id of each document of lists."""
     lists = np.repeat(np.arange(len(lengths)), lengths)
     columns = {qid: pa.array(qids, pa.string()).take(pa.array(lists))}
-    if doc_ids is not None:
-        columns["doc_id"] = pa.array(doc_ids, pa.string())
+    if doc_id is not None:
+        columns["doc_id"] = pa.array(doc_id, pa.string())
     return pa.table(columns)

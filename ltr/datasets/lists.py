@@ -57,8 +57,8 @@ class ListDataset(Dataset[dict[str, Any]]):
     """Lists of documents; `dataset[i]` is one list as a dict of tensors.
 
     An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, if the
-    data have them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
-    `weights` float32 (n,), `positions` int64 (n,), `groups` float32 (n,) and `rows` int64 (n,).
+    data have them, `labels` float32 (n,), `doc_id` (n strings), `categories` int64 (n, c),
+    `weight` float32 (n,), `position` int64 (n,), `protected` float32 (n,) and `rows` int64 (n,).
     `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
 
     A `DataLoader` requests a whole batch at once (`__getitems__`). The batch is ragged: arrays are
@@ -74,11 +74,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         labels: float32 (documents,), >= 0; None for data without labels.
         offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
         qids: one string per list.
-        doc_ids: one string per document, or None if the data have none.
+        doc_id: one string per document, or None if the data have none.
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
-        weights: float32 (documents,), >= 0.
-        positions: int64 (documents,), from 1.
-        groups: float32 (documents,), above 0 for the first group; see `ExposureParity`.
+        weight: float32 (documents,), >= 0.
+        position: int64 (documents,), where each document was shown, from 1.
+        protected: float32 (documents,), above 0 in the protected group; see `ExposureParity`.
         rows: int64 (documents,), the position of each document in the table that it comes from.
 
     Raises:
@@ -99,12 +99,12 @@ class ListDataset(Dataset[dict[str, Any]]):
         labels: np.ndarray | None,
         offsets: np.ndarray,
         qids: Sequence[str],
-        doc_ids: pa.StringArray | Sequence[str] | None = None,
+        doc_id: pa.StringArray | Sequence[str] | None = None,
         *,
         categories: np.ndarray | None = None,
-        weights: np.ndarray | None = None,
-        positions: np.ndarray | None = None,
-        groups: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
+        position: np.ndarray | None = None,
+        protected: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ) -> None:
         for name, array in (("features", features), ("offsets", offsets)):
@@ -115,7 +115,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
         if categories is not None and (categories.ndim != 2 or len(categories) != documents):
             raise ValueError(f"categories must be ({documents}, c), got shape {categories.shape}")
-        narrow = {"weights": weights, "positions": positions, "groups": groups, "rows": rows}
+        narrow = {"weight": weight, "position": position, "protected": protected, "rows": rows}
         for name, array in narrow.items():
             if array is not None and array.shape != (documents,):
                 raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
@@ -124,21 +124,21 @@ class ListDataset(Dataset[dict[str, Any]]):
                 f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got "
                 f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
             )
-        if doc_ids is not None and len(doc_ids) != documents:
-            raise ValueError(f"doc_ids must be {documents} strings, got {len(doc_ids)}")
+        if doc_id is not None and len(doc_id) != documents:
+            raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
         self.features = features
         self._labels = labels
         self.categories = categories
-        self.weights = weights
-        self.positions = positions
-        self.groups = groups
+        self.weight = weight
+        self.position = position
+        self.protected = protected
         self.rows = rows
         self.offsets = offsets
         self.qids: list[str] = list(qids)
-        self.doc_ids: Any = None  # a pyarrow.StringArray: compact, and quick to cut
-        if doc_ids is not None:
-            is_arrow = isinstance(doc_ids, pa.StringArray)
-            self.doc_ids = doc_ids if is_arrow else pa.array(doc_ids, pa.string())
+        self.doc_id: Any = None  # a pyarrow.StringArray: compact, and quick to cut
+        if doc_id is not None:
+            is_arrow = isinstance(doc_id, pa.StringArray)
+            self.doc_id = doc_id if is_arrow else pa.array(doc_id, pa.string())
 
     @classmethod
     def from_arrays(
@@ -146,7 +146,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         features: Any,
         labels: Any,
         qid: Any,
-        doc_ids: Any = None,
+        doc_id: Any = None,
         *,
         sort_by_qid: bool = False,
         padding: float | None = None,
@@ -157,7 +157,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             features: (documents, d), finite.
             labels: (documents,), graded relevance >= 0.
             qid: (documents,), the list that each document belongs to; any type, kept as a string.
-            doc_ids: (documents,), kept as strings; None for none.
+            doc_id: (documents,), kept as strings; None for none.
             sort_by_qid: see `read_letor`, with rows instead of lines.
             padding: the label of padding rows, such as -1 in allRank and TF-Ranking; these rows are
                 left out, whatever else they hold. None: there is no padding.
@@ -185,7 +185,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         for argument, array in (("labels", grades), ("qid", names)):
             if array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
-        given_ids = None if doc_ids is None else as_names("doc_ids", doc_ids)
+        given_ids = None if doc_id is None else as_names("doc_id", doc_id)
         rows = np.arange(documents)  # as the caller counts them
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
@@ -237,7 +237,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             row = next((i for i, name in enumerate(doc_names) if is_absent(name)), None)
             if row is not None:
                 raise ValueError(
-                    f"doc_ids must be names, got {doc_names[row]!r} at row {rows[row]}"
+                    f"doc_id must be a name, got {doc_names[row]!r} at row {rows[row]}"
                 )
             ids = pa.array([str(name) for name in doc_names], pa.string())
         offsets = np.r_[starts, documents].astype(np.int64)
@@ -282,8 +282,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         }
         for name, array in found.columns().items():
             batch[name] = torch.from_numpy(array)
-        if found.doc_ids is not None:
-            batch["doc_ids"] = found.doc_ids.to_pylist()
+        if found.doc_id is not None:
+            batch["doc_id"] = found.doc_id.to_pylist()
         return batch
 
     def read(self, chosen: np.ndarray) -> "ListDataset":
@@ -293,16 +293,16 @@ class ListDataset(Dataset[dict[str, Any]]):
         offsets = np.r_[0, np.cumsum(lengths)]
         rows = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         arrays = {name: array.take(rows, axis=0) for name, array in self._arrays().items()}
-        if self.doc_ids is not None:
-            arrays["doc_ids"] = self.doc_ids.take(pa.array(rows))
+        if self.doc_id is not None:
+            arrays["doc_id"] = self.doc_id.take(pa.array(rows))
         return self._with(**arrays, offsets=offsets, qids=[self.qids[i] for i in chosen.tolist()])
 
     def between(self, start: int, stop: int) -> "ListDataset":
         """Return neighboring lists, without copying them."""
         begin, end = int(self.offsets[start]), int(self.offsets[stop])
         arrays = {name: array[begin:end] for name, array in self._arrays().items()}
-        if self.doc_ids is not None:
-            arrays["doc_ids"] = self.doc_ids[begin:end]
+        if self.doc_id is not None:
+            arrays["doc_id"] = self.doc_id[begin:end]
         offsets = self.offsets[start : stop + 1] - begin
         return self._with(**arrays, offsets=offsets, qids=self.qids[start:stop])
 
@@ -321,8 +321,8 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def columns(self) -> dict[str, np.ndarray]:
         """All arrays except the features, by their names in a batch."""
-        named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
-        named |= {"positions": self.positions, "groups": self.groups, "rows": self.rows}
+        named = {"labels": self._labels, "categories": self.categories, "weight": self.weight}
+        named |= {"position": self.position, "protected": self.protected, "rows": self.rows}
         return {name: array for name, array in named.items() if array is not None}
 
     @property
@@ -490,15 +490,15 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         qids += part.qids[same:]
         starts.append(part.offsets[same:-1] + begin)
         begin += len(part.features)
-    doc_ids = None
-    if any(part.doc_ids is not None for part in parts):
+    doc_id = None
+    if any(part.doc_id is not None for part in parts):
         ids = [
             pa.repeat(pa.scalar("", pa.string()), len(part.features))
-            if part.doc_ids is None
-            else part.doc_ids
+            if part.doc_id is None
+            else part.doc_id
             for part in parts
         ]
-        doc_ids = pa.concat_arrays(ids)
+        doc_id = pa.concat_arrays(ids)
     columns = {
         name: np.concatenate([part.columns()[name] for part in parts])
         for name in parts[0].columns()
@@ -509,6 +509,6 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         columns.pop("labels", None),
         np.r_[np.concatenate(starts), begin].astype(np.int64),
         qids,
-        doc_ids,
+        doc_id,
         **columns,
     )

@@ -56,7 +56,7 @@ def prepare(
     Args:
         source: see `load_table`; or a `Frame`.
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
-            "weight", "position", "group", "doc_id", "features", "categories".
+            "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
             of the qid and `seed` decides, so a query always stays on its side.
         seed: of the hash.

@@ -15,7 +15,7 @@ from ltr.names import close_matches
 
 CategoryKind = Literal["string", "number", "boolean"]
 
-_KEYS = ("qid", "label", "weight", "position", "group", "doc_id")
+_KEYS = ("qid", "label", "weight", "position", "protected", "doc_id")
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
 _ARE = {
@@ -54,7 +54,7 @@ class Schema:
         label: the column of graded relevance, or None.
         weight: the column of the rows' weights, or None.
         position: the column of the positions at which documents were shown, or None.
-        group: the column of the documents' groups, numbers above 0 for the first one, or None; see
+        protected: the column of numbers above 0 for documents in the protected group, or None; see
             `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
         features: the columns of numbers, each with the number of features that it holds: 1, or the
@@ -76,7 +76,7 @@ class Schema:
     label: str | None = None
     weight: str | None = None
     position: str | None = None
-    group: str | None = None
+    protected: str | None = None
     doc_id: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     categories: Mapping[str, Category] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Schema:
         label: str | None = None,
         weight: str | None = None,
         position: str | None = None,
-        group: str | None = None,
+        protected: str | None = None,
         doc_id: str | None = None,
         features: Sequence[str] | None = None,
         categories: Sequence[str] | None = None,
@@ -109,7 +109,7 @@ class Schema:
             label: see `Schema`.
             weight: see `Schema`.
             position: see `Schema`.
-            group: see `Schema`.
+            protected: see `Schema`.
             doc_id: see `Schema`.
             features: the columns of numbers, embeddings or dates. Default: all other columns of
                 numbers, of dates, of missing values only, and of fixed-size lists of numbers.
@@ -127,7 +127,7 @@ class Schema:
         from ltr.datasets.infer import infer_columns  # which needs this class
 
         roles: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
-        roles |= {"position": position, "group": group, "doc_id": doc_id}
+        roles |= {"position": position, "protected": protected, "doc_id": doc_id}
         roles |= {"features": features, "categories": categories}
 
         def read(names: Sequence[str], rows: int) -> Iterator[pa.Table]:
@@ -194,7 +194,7 @@ class Schema:
 
     def optional(self, *, needs_label: bool = True, needs_weight: bool = True) -> set[str]:
         """Return the columns that a table may lack; see `read_table`."""
-        training = {self.weight, self.position, self.group}
+        training = {self.weight, self.position, self.protected}
         found = set() if needs_label else {self.label}
         found |= set() if needs_label and needs_weight else training
         return {name for name in found if name is not None}

@@ -1,7 +1,7 @@
 """Shards: the documents of some lists of a store in one memory-mapped Arrow IPC file.
 
 A shard is one record batch with one row per document. Its columns may be float32 `labels`,
-`weights` and `groups`, int64 `positions`, large_string `doc_ids`, and fixed-size lists of float32
+`weight` and `protected`, int64 `position`, large_string `doc_id`, and fixed-size lists of float32
 `features` and int32 `categories`. It has those that exist in the data. Its buffers are the flat
 arrays of `ListDataset`, uncompressed, so reading copies nothing. A shard holds only numbers and
 strings, and reading it runs no code from it. Any other schema is an error, even with Arrow's
@@ -26,14 +26,14 @@ _TYPES = {
     "features": np.float32,
     "categories": np.int32,
     "labels": np.float32,
-    "weights": np.float32,
-    "positions": np.int64,
-    "groups": np.float32,
+    "weight": np.float32,
+    "position": np.int64,
+    "protected": np.float32,
 }
 WIDE = ("features", "categories")
 """The columns with several numbers a document."""
 
-_LEAST = {"labels": 0, "weights": 0, "positions": 1, "groups": -np.inf, "categories": 0}
+_LEAST = {"labels": 0, "weight": 0, "position": 1, "protected": -np.inf, "categories": 0}
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Shard:
 
     Attributes:
         columns: by their names, (documents,) or (documents, width).
-        doc_ids: one per document, or None.
+        doc_id: one per document, or None.
     """
 
     columns: dict[str, np.ndarray]
-    doc_ids: Any
+    doc_id: Any
 
     def lists(self, offsets: np.ndarray, qids: Sequence[str]) -> ListDataset:
         """Return the documents as lists; see `ListDataset`."""
@@ -80,7 +80,7 @@ class Shard:
             columns.pop("labels", None),
             offsets,
             qids,
-            None if self.doc_ids is None else self.doc_ids.cast(pa.string()),
+            None if self.doc_id is None else self.doc_id.cast(pa.string()),
             **columns,
         )
 
@@ -113,8 +113,8 @@ def to_batch(data: ListDataset) -> pa.RecordBatch:
         values = pa.array(np.ascontiguousarray(array, dtype=_TYPES[key]).reshape(-1))
         wide = key in WIDE
         columns[key] = pa.FixedSizeListArray.from_arrays(values, array.shape[1]) if wide else values
-    if data.doc_ids is not None:
-        columns["doc_ids"] = data.doc_ids.cast(pa.large_string())
+    if data.doc_id is not None:
+        columns["doc_id"] = data.doc_id.cast(pa.large_string())
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -206,7 +206,7 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
 def _schema(widths: dict[str, int]) -> pa.Schema:
     fields: list[tuple[str, pa.DataType]] = []
     for key, width in widths.items():
-        kind = pa.large_string() if key == "doc_ids" else pa.from_numpy_dtype(_TYPES[key])
+        kind = pa.large_string() if key == "doc_id" else pa.from_numpy_dtype(_TYPES[key])
         fields.append((key, pa.list_(kind, width) if key in WIDE else kind))
     return pa.schema(fields)
 
@@ -230,13 +230,13 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
         DamagedError: a value is invalid.
     """
     columns: dict[str, np.ndarray] = {}
-    doc_ids = None
+    doc_id = None
     for key, column in zip(batch.schema.names, batch.columns, strict=True):
         values: Any = column.values if key in WIDE else column  # pyright: ignore[reportAttributeAccessIssue]
         if not known and (column.null_count or values.null_count):
             raise DamagedError("values must not be null")
-        if key == "doc_ids":
-            doc_ids = column
+        if key == "doc_id":
+            doc_id = column
         if key not in _TYPES:
             continue
         flat = values.to_numpy(zero_copy_only=True)
@@ -244,4 +244,4 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
         least = _LEAST.get(key)
         if not known and least is not None and not (np.isfinite(flat) & (flat >= least)).all():
             raise DamagedError(f"the {key} must be finite and >= {least}")
-    return Shard(columns, doc_ids)
+    return Shard(columns, doc_id)

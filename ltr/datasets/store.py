@@ -26,7 +26,7 @@ from ltr.datasets.schema import Schema
 from ltr.datasets.shards import Shard, ShardEntry, check_entry, check_file, file_in, map_shard
 from ltr.files import atomic_write, check_path
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 """The file that the writers of a store lock; it stays."""

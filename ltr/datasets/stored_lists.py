@@ -16,10 +16,10 @@ _COLUMNS = (
     "features",
     "_labels",
     "categories",
-    "weights",
-    "positions",
-    "groups",
-    "doc_ids",
+    "weight",
+    "position",
+    "protected",
+    "doc_id",
     "rows",
 )
 
@@ -196,8 +196,8 @@ class StoredLists(ListDataset):
         widths = {key: n for key, n in widths.items() if only is None or key in only}
         documents = int(offsets[-1])
         arrays: dict[str, np.ndarray] = {}
-        for key in widths.keys() - {"doc_ids"}:
-            dtype = np.int64 if key in ("categories", "positions") else np.float32
+        for key in widths.keys() - {"doc_id"}:
+            dtype = np.int64 if key in ("categories", "position") else np.float32
             arrays[key] = np.empty((documents, widths[key]) if key in WIDE else documents, dtype)
         qids: list[str] = []
         ids: list[Any] = []
@@ -224,8 +224,8 @@ class StoredLists(ListDataset):
                     target[:] = source[there]
             names, _ = store.lists[number]
             qids += names.slice(first, count).to_pylist()
-            if "doc_ids" in widths:
-                ids.append(_ids(shard.doc_ids, there))
+            if "doc_id" in widths:
+                ids.append(_ids(shard.doc_id, there))
         if self._columns is not None and "features" in arrays:
             arrays["features"] = arrays["features"][:, self._columns]
         if self._codes is not None and "categories" in arrays:
@@ -235,10 +235,10 @@ class StoredLists(ListDataset):
         if self._first_row is not None and (only is None or "rows" in only):
             before = self._first_row + self._offsets[chosen] - offsets[:-1]
             arrays["rows"] = np.arange(documents) + np.repeat(before, np.diff(offsets))
-        doc_ids = None
-        if "doc_ids" in widths:
-            doc_ids = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
-        return Shard(arrays, doc_ids).lists(offsets, qids)
+        doc_id = None
+        if "doc_id" in widths:
+            doc_id = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
+        return Shard(arrays, doc_id).lists(offsets, qids)
 
 
 def open_store(path: str | PathLike[str]) -> StoredLists:

@@ -59,10 +59,10 @@ class TableDataModule(ListDataModule):
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
         weight: the column of the rows' weights, for the loss. Only training needs the columns
-            `weight`, `position` and `group`: tables to test on or to score may lack them.
+            `weight`, `position` and `protected`: tables to test on or to score may lack them.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
-        group: the column of the documents' groups, which `ExposureParity` needs: numbers, above 0
-            for the first group.
+        protected: the column of numbers above 0 for documents in the protected group, which
+            `ExposureParity` needs.
         doc_id: the column of the documents' names.
         features: the columns of numbers. Default: see `Schema.infer`.
         categories: the columns of categories. Default: see `Schema.infer`.
@@ -105,7 +105,7 @@ class TableDataModule(ListDataModule):
         label: str | None = None,
         weight: str | None = None,
         position: str | None = None,
-        group: str | None = None,
+        protected: str | None = None,
         doc_id: str | None = None,
         features: list[str] | None = None,
         categories: list[str] | None = None,
@@ -146,7 +146,7 @@ class TableDataModule(ListDataModule):
         check_choice("missing", missing, "keep", "error")
         check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
-        self.uses |= {"group": group, "doc_id": doc_id}
+        self.uses |= {"protected": protected, "doc_id": doc_id}
         check_columns({**self.uses, "features": features, "categories": categories})
         self.features = features
         self.categories = categories
@@ -203,7 +203,7 @@ class TableDataModule(ListDataModule):
                 f"the data must have the schema of the model, got a difference: {found} "
                 "(train a new model on a table with other columns or levels)"
             )
-        for key in ("qid", "label", "weight", "position", "group"):
+        for key in ("qid", "label", "weight", "position", "protected"):
             given, known = self.uses[key], getattr(schema, key)
             if given is not None and known is not None and given != known:
                 raise ValueError(f"{key} must be {known!r}, as in training, got {given!r}")
@@ -354,7 +354,7 @@ class TableDataModule(ListDataModule):
         doc_id = self.uses["doc_id"]
         schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
         if split == "test":  # metrics need none of them
-            schema = replace(schema, position=None, group=None)
+            schema = replace(schema, position=None, protected=None)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)
 

@@ -32,8 +32,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
     Args:
         source: files of CSV or Parquet; see `load_table`.
-        schema: how the columns are used. Only training needs the columns of labels, weights,
-            positions and groups: they may be missing.
+        schema: how the columns are used. Only training needs the columns of labels, weight,
+            position and protected: they may be missing.
         missing: see `read_table`.
         num_replicas: the number of processes that share the chunks; they take chunks in turn.
         rank: the number of this process, from 0.

@@ -21,13 +21,13 @@ _FEATURE = "a feature"
 _COLUMNS = 8  # that are written at a time
 _ROWS = 1 << 12  # of them
 
-_RULES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
-    "label": ("a finite number >= 0", lambda x: x >= 0),
-    "weight": ("a finite number >= 0", lambda x: x >= 0),
-    "position": ("a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
-    "group": ("a finite number", np.isfinite),
+_RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
+    "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
+    "weight": ("a weight", "a finite number >= 0", lambda x: x >= 0),
+    "position": ("a position", "a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
+    "protected": ("protected", "a finite number", np.isfinite),
 }
-"""What a number of a row must be, by its use; it must be finite in any case."""
+"""The name of a row's number and what it must be, by its use; it must be finite in any case."""
 
 
 def read_table(
@@ -53,15 +53,15 @@ def read_table(
         missing: "keep" keeps missing features as NaN; "error" refuses them.
         needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
             lists then have no labels.
-        needs_weight: whether the columns of weights, positions and groups, which only training
+        needs_weight: whether the columns of weight, position and protected, which only training
             uses, must exist. Without `needs_label` they may be missing too.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
             label is missing, negative, infinite or not a number; a weight is missing, negative or
-            infinite; a position is not a whole number >= 1; a group is not a finite number; a date
-            is invalid, or differs from the training dates in having a time zone; or a feature is
-            infinite in float32. The message names the row and the column.
+            infinite; a position is not a whole number >= 1; protected is not a finite number; a
+            date is invalid, or differs from the training dates in having a time zone; or a feature
+            is infinite in float32. The message names the row and the column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
     >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
@@ -125,7 +125,7 @@ class RowOrder:
 def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
     """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
     known = {*frame.column_names}
-    uses = {getattr(schema, use): f"a {use}" for use in _RULES}
+    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
     uses |= {name: _FEATURE for name in schema.features if name not in schema.dates}
     for name, what in uses.items():
         if name in known:
@@ -152,23 +152,23 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
             codes[:, position] = encode(frame.column(name), one)[rows]
     uses = {use: getattr(schema, use) for use in _RULES}
     numbers = {
-        f"{use}s": amounts(frame, name, use)[rows]
+        use: amounts(frame, name, use)[rows]
         for use, name in uses.items()
         if name in frame.column_names
     }
-    if "positions" in numbers:
-        numbers["positions"] = numbers["positions"].astype(np.int64)
-    doc_ids = None
+    if "position" in numbers:
+        numbers["position"] = numbers["position"].astype(np.int64)
+    doc_id = None
     if schema.doc_id is not None:
         ids = frame.column(schema.doc_id)
         _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
-        doc_ids = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
+        doc_id = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
     return ListDataset(
         features,
-        numbers.pop("labels", None),
+        numbers.pop("label", None),
         order.offsets,
         order.qids,
-        doc_ids,
+        doc_id,
         categories=codes,
         rows=rows,
         **numbers,
@@ -307,16 +307,16 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
-    """Return the labels, weights, positions or groups, float32 (rows,), after their checks.
+    """Return the numbers of the column of a use of `_RULES`, float32 (rows,), after their checks.
 
     Raises:
         RowError: see `read_table`.
     """
-    _check_text(frame, name, f"a {use}")
+    what, rule, holds = _RULES[use]
+    _check_text(frame, name, what)
     values = _feature(frame.column(name), 1)[:, 0]
-    rule, holds = _RULES[use]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
-        problem = f"a {use} must be {rule}, got {_shown(frame, name, int(row))}"
+        problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
         if values[row] < 0 and use == "label":
             problem += " (leave out rows of padding or without a judgement)"
         raise RowError(int(row), name, problem)

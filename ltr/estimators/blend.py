@@ -119,7 +119,7 @@ class Blend(RankingEstimator):
         group: Any = None,
         sample_weight: Any = None,
         position: Any = None,
-        groups: Any = None,
+        protected: Any = None,
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
@@ -129,7 +129,7 @@ class Blend(RankingEstimator):
         If it fails, the blend stays as it was.
 
         A ranker that takes `qid` gets weights of lists unchanged; any other ranker gets them as
-        weights of rows. Only rankers whose `fit` takes `position` and `groups` get them.
+        weights of rows. Only rankers whose `fit` takes `position` and `protected` get them.
 
         Returns:
             Itself.
@@ -139,7 +139,7 @@ class Blend(RankingEstimator):
                 together; also the errors of the rankers.
         """
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        side = {"position": position, "groups": groups}
+        side = {"position": position, "protected": protected}
         with self._fitting() as fitted:
             fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
         return self

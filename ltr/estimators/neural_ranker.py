@@ -41,7 +41,6 @@ from ltr.models import Ensemble, Scorer
 if TYPE_CHECKING:
     from ltr.export import Exported
 
-_USES = {"position": "position", "groups": "group"}  # of the arguments of `fit`
 _CHOICE_LISTS = 10_000  # that columns are chosen with, at most
 
 Callback = Callable[[list[list[float]]], Any]
@@ -133,7 +132,7 @@ class NeuralRanker(RankingEstimator):
     True
     """
 
-    __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "groups": True}
+    __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "protected": True}
 
     columns_: list[str]
     schema_: Schema
@@ -194,7 +193,7 @@ class NeuralRanker(RankingEstimator):
         group: Any = None,
         sample_weight: Any = None,
         position: Any = None,
-        groups: Any = None,
+        protected: Any = None,
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
@@ -214,7 +213,7 @@ class NeuralRanker(RankingEstimator):
                 weights of the lists, in the order of their first rows. Default: 1.
             position: (rows,), where each row was shown in its list, from 1. Only a loss on clicks
                 (`Unbiased`) needs it; other losses ignore it.
-            groups: (rows,), above 0 for a row of the first group. Only a penalty on exposure
+            protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
                 (`ExposureParity`) needs it; other losses ignore it.
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
@@ -240,7 +239,7 @@ class NeuralRanker(RankingEstimator):
         """
         again = self.warm_start and hasattr(self, "scorer_")
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        side = {"position": position, "groups": groups}
+        side = {"position": position, "protected": protected}
         lists = X, y, qid, group, sample_weight, side
         with self._fitting() as fitted:
             fitted._train(*lists, evaluation, again, callbacks=callbacks)
@@ -255,7 +254,7 @@ class NeuralRanker(RankingEstimator):
         group: Any = None,
         sample_weight: Any = None,
         position: Any = None,
-        groups: Any = None,
+        protected: Any = None,
     ) -> Self:
         """Train for one pass over more queries, without validation.
 
@@ -263,7 +262,7 @@ class NeuralRanker(RankingEstimator):
         call starts with a new optimizer. For the arguments see `fit`.
         """
         again = hasattr(self, "scorer_")
-        side = {"position": position, "groups": groups}
+        side = {"position": position, "protected": protected}
         lists = X, y, qid, group, sample_weight, side
         with self._fitting() as fitted:
             fitted._train(*lists, None, again, one_pass=True)
@@ -426,11 +425,10 @@ class NeuralRanker(RankingEstimator):
             weights, of_lists = tables.row_weights(sample_weight, *tables.list_groups(names))
             columns["weight"] = weights
         if self.loss is not None:  # the default one needs none
-            side = tables.side_columns(self.loss, given, frame.num_rows)
-            columns |= {_USES[argument]: values for argument, values in side.items()}
+            columns |= tables.side_columns(self.loss, given, frame.num_rows)
         named = tables.names_of_uses(frame.column_names)
         uses = {use: name if use in columns else None for use, name in named.items()}
-        training_only = {use: uses[use] for use in ("weight", "position", "group")}
+        training_only = {use: uses[use] for use in ("weight", "position", "protected")}
         hold_out = evaluation is None and not one_pass
         prepared = prepare(
             frame.joined({named[use]: values for use, values in columns.items()}),
@@ -452,7 +450,7 @@ class NeuralRanker(RankingEstimator):
             queries = len(lists) + len(validation)
             note = f"{len(validation)} of {queries} queries held out for it, by a hash of the qid"
         elif evaluation is not None:
-            plain = replace(schema, weight=None, position=None, group=None)
+            plain = replace(schema, weight=None, position=None, protected=None)
             validation = tables.read_lists(self, plain, *evaluation, "eval_")
         elif not one_pass:
             note = "no query held out"

@@ -23,7 +23,7 @@ class RankingEstimator(BaseEstimator):
     """The scikit-learn tags of `NeuralRanker` and `Blend`."""
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
 

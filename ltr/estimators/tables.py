@@ -22,9 +22,6 @@ _ROUTING = (
     "sklearn.set_config(enable_metadata_routing=True)"
 )
 
-SIDE_INPUTS = {"shown": "position", "groups": "groups"}
-"""The arguments of `fit` that give a loss its side inputs."""
-
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Frame:
     """Return the rows of X as a frame, with the names and the width checked by scikit-learn.
@@ -243,11 +240,11 @@ def row_weights(
 
 
 def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
-    """Return the columns of a loss's side inputs, by the argument of `fit`.
+    """Return the columns of a loss's side inputs.
 
     Args:
         loss: the loss.
-        given: `position` and `groups`, each (rows,) or None; what the loss does not need is left
+        given: `position` and `protected`, each (rows,) or None; what the loss does not need is left
             out.
         rows: how many there are.
 
@@ -256,17 +253,16 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
     """
     found = {}
     for name in loss.side_inputs:
-        if name not in SIDE_INPUTS:
+        if name not in given:
             raise ValueError(
                 f"loss must not need the side input {name!r}, which fit does not take, got {loss}"
             )
-        argument = SIDE_INPUTS[name]
-        if given[argument] is None:
+        if given[name] is None:
             raise ValueError(
-                f"{argument} must be given to fit, got None: {type(loss).__name__} needs the side "
-                f"input {name!r} of each row"
+                f"{name} must be given to fit, got None: {type(loss).__name__} needs it for each "
+                "row"
             )
-        found[argument] = given[argument]
+        found[name] = given[name]
     return row_numbers(found, rows)
 
 
@@ -294,7 +290,7 @@ def names_of_uses(columns: Collection[str]) -> dict[str, str]:
     """
     found = {}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
-    uses |= {"position": "position", "group": "groups"}
+    uses |= {"position": "position", "protected": "protected"}
     for use, name in uses.items():
         while name in columns:
             name += "_"

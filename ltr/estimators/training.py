@@ -271,7 +271,7 @@ class Training:
         named = {"lengths": batch["lengths"], **side_inputs(self.loss, batch)}
         named = {name: x.repeat(times) for name, x in named.items()}
         labels, lengths = batch["labels"].repeat(times), named["lengths"]
-        weights = batch["weights"].repeat(times) if "weights" in batch else None
+        weights = batch["weight"].repeat(times) if "weight" in batch else None
         if weights is not None and self.of_lists:
             each = self.loss(scores.flatten(), labels, **named)  # with reduction="none"
             starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)

@@ -25,11 +25,12 @@ FORWARD_MODE = (
 class Rule:
     """A function of tensors with its derivatives. Subclasses hold all arguments except the tensors.
 
-    A tensor may be None. `kept` names the outputs that the derivatives need, and `constant` the
-    outputs without a derivative. All batch axes come first, so that `vmap` adds one more.
+    A tensor may be None. `saved_outputs` names the outputs that the derivatives need, and
+    `constant` the outputs without a derivative. All batch axes come first, so that `vmap` adds one
+    more.
     """
 
-    kept: tuple[int, ...] = ()
+    saved_outputs: tuple[int, ...] = ()
     constant: tuple[int, ...] = ()
 
     def values(self, *tensors: Any, **_: Any) -> tuple[Tensor, ...]:
@@ -46,7 +47,7 @@ class Rule:
         Args:
             needed: for each tensor, whether its gradient is needed.
             given: The gradients by the outputs, None for 0.
-            saved: the tensors, then the outputs that are `kept`.
+            saved: the tensors, then the outputs of `saved_outputs`.
         """
         raise NotImplementedError
 
@@ -100,7 +101,7 @@ class _Compiled(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         rule, *tensors = inputs
         ctx.rule = rule
-        saved = *tensors, *[output[k] for k in rule.kept]
+        saved = *tensors, *[output[k] for k in rule.saved_outputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         if rule.constant:

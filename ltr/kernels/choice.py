@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Literal
 
+from torch import Tensor
+
 from ltr.kernels.interface import Implementation
 from ltr.kernels.reference import REFERENCE
 
@@ -123,14 +125,17 @@ def computed_by(chosen: Implementation) -> Iterator[None]:
         _forced.pop()
 
 
-def is_compiled() -> bool:
-    """Return whether numba's code computes the sums on the CPU.
+def is_compiled(x: Tensor) -> bool:
+    """Return whether numba's code computes the sums of x: if it lies on the CPU.
 
+    >>> import torch
+    >>> is_compiled(torch.zeros(2, device="meta"))
+    False
     >>> with computed_by(REFERENCE):
-    ...     is_compiled()
+    ...     is_compiled(torch.zeros(2))
     False
     """
-    return implementation("cpu").name == "cpu"
+    return x.is_cpu and implementation("cpu").name == "cpu"
 
 
 @cache

@@ -67,7 +67,7 @@ def graded_pair_sums(
     >>> graded_pair_sums(s, y)
     (tensor(3.3197), tensor(3.), tensor([-0.2311,  1.4621, -1.2311]))
     """
-    if scores.device.type != "cpu" or not is_compiled():
+    if not is_compiled(scores):
         return None
     from ltr.kernels.cpu.jit import run_parallel
     from ltr.kernels.cpu.pairs import Found, Lists, PairRule, graded_pairs

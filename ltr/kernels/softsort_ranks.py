@@ -52,9 +52,9 @@ def fused(scores: Tensor) -> bool:
 
     `torch.compile` uses the sums, which work on every device. A form fixed by `use` is respected.
     """
-    if type(scores) not in PLAIN or not scores.is_cpu or not scores.numel():
+    if torch.compiler.is_compiling() or type(scores) not in PLAIN:
         return False
-    if torch.compiler.is_compiling() or not is_compiled():
+    if not scores.numel() or not is_compiled(scores):
         return False
     return not prefers_dense("softsort 1, ranks", scores.shape)
 
@@ -63,7 +63,7 @@ def fused(scores: Tensor) -> bool:
 class _Ranks(Rule):
     # the compiled backward needs c, in sorted order, and the order
     temperature: float
-    kept = (1, 2)
+    saved_outputs = (1, 2)
     constant = (1, 2)
 
     def values(self, scores: Tensor, mask: Maybe, order: Maybe) -> tuple[Tensor, ...]:

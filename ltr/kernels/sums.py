@@ -124,7 +124,7 @@ class _KernelSums(Rule):
     def values(
         self, scores: Tensor, order: Maybe, starts: Tensor, lengths: Tensor, *columns: Tensor
     ) -> tuple[Tensor, ...]:
-        numbers = op_numbers if torch.compiler.is_compiling() else _kept_numbers
+        numbers = op_numbers if torch.compiler.is_compiling() else _cached_numbers
         given = numbers(self.outputs, self.temperature)
         lists = order, starts, lengths
         return tuple(torch.ops.ltr.kernel_sums(scores, *lists, list(columns), *given))
@@ -169,7 +169,7 @@ def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
     )
 
 
-_kept_numbers = lru_cache(op_numbers)
+_cached_numbers = lru_cache(op_numbers)
 
 
 torch.library.define(

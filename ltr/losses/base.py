@@ -49,8 +49,8 @@ class RankingLoss(nn.Module):
         every_item: whether the loss is a mean over all items of a list, relevant or not, as in
             regression. False (default) for a loss of the relevant items. `Unbiased` weights all
             items of the one, and the clicks of the other.
-        side_inputs: the arguments, besides the weights, that training must pass, such as `groups`.
-            A `Ranker` takes them from the batches. Default: none.
+        side_inputs: the arguments, besides the weights, that training must pass, such as
+            `protected`. A `Ranker` takes them from the batches. Default: none.
 
     Raises:
         ValueError: reduction is unknown.
@@ -78,7 +78,7 @@ class RankingLoss(nn.Module):
         """Return one number for each list: (..., n) each -> (...).
 
         The result may have more axes in front, for samples. A loss that needs more tensors
-        (..., n), such as `groups`, names them after `weights` with the default None; `forward`
+        (..., n), such as `protected`, names them after `weights` with the default None; `forward`
         passes them on.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")

@@ -1,4 +1,4 @@
-"""Penalties on the exposure of groups, to be added to a ranking loss."""
+"""Penalties on the exposure of a protected group, to be added to a ranking loss."""
 
 import copy
 
@@ -14,22 +14,21 @@ from ltr.shapes import check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):
-    """Penalty if one group of items gets more exposure (attention at high ranks) than another.
+    """Penalty if a protected group of items gets more or less exposure than the other items.
 
-    The loss is (mean exposure of one group - mean exposure of the other)^2, with exposure by soft
-    ranks.
+    Exposure is attention at high ranks. The loss is (mean exposure of the protected items - mean
+    exposure of the others)^2, with exposure by soft ranks.
 
-    An item's exposure is discount(soft rank), such as 1 / log2(1 + rank). The first group are
-    the items with a group id above 0. The second group are the others. With `merit` each group's
-    exposure is divided by its mean label, scaled so that the larger merit is 1: exposure should be
-    in proportion to relevance. With `one_sided` only a lack of exposure of the first group counts
-    (DELTR).
+    An item's exposure is discount(soft rank), such as 1 / log2(1 + rank). With `merit` the exposure
+    of the protected items and that of the others are each divided by their mean label, scaled so
+    that the larger merit is 1: exposure should be in proportion to relevance. With `one_sided` only
+    a lack of exposure of the protected items counts (DELTR).
 
     This is a constraint and not a ranking loss by itself. `Penalized` adds it to a ranking loss.
 
-    Special cases: the loss is 0, with a zero gradient, for a list with a single group or fully
-    masked, and with `merit` also if a group has no relevant item. The operator decides the ranks of
-    tied scores.
+    Special cases: the loss is 0, with a zero gradient, for a list in which all items or none are
+    protected, or that is fully masked. With `merit` it is also 0 if the protected items or the
+    others have no relevant item. The operator decides the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -37,12 +36,13 @@ class ExposureParity(RankingLoss):
             all.
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.
-        one_sided: whether the first group may have more exposure than the other. Default: False.
+        one_sided: whether the protected items may have more exposure than the others. Default:
+            False.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
-    `forward` has one more argument, `groups` (..., n). By default it is the labels. Weights make
-    the means over the groups weighted means.
+    `forward` has one more argument, `protected` (..., n): above 0 for an item in the protected
+    group. By default it is the labels. Weights make the means weighted means.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -51,13 +51,13 @@ class ExposureParity(RankingLoss):
     Castillo, "Reducing disparate exposure in ranking: a learning to rank approach" (DELTR), 2020.
 
     >>> from ltr.operators import HardRank
-    >>> groups = torch.tensor([1.0, 0.0, 0.0])
+    >>> protected = torch.tensor([1.0, 0.0, 0.0])
     >>> ExposureParity(HardRank(), discount=torch.reciprocal)(  # (1/3 - (1 + 1/2) / 2)^2
-    ...     torch.tensor([1.0, 3.0, 2.0]), torch.zeros(3), groups=groups)
+    ...     torch.tensor([1.0, 3.0, 2.0]), torch.zeros(3), protected=protected)
     tensor(0.1736)
     """
 
-    side_inputs = ("groups",)
+    side_inputs = ("protected",)
 
     def __init__(
         self,
@@ -82,23 +82,23 @@ class ExposureParity(RankingLoss):
         labels: Tensor,
         mask: Tensor | None,
         weights: Tensor | None,
-        groups: Tensor | None = None,
+        protected: Tensor | None = None,
     ) -> Tensor:
-        """Return the penalty of each list; groups (..., n), above 0 for the first group."""
-        groups = labels if groups is None else groups
+        """Return the penalty of each list; protected (..., n), above 0 in the protected group."""
+        protected = labels if protected is None else protected
         w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
-        first = w * masked_fill((groups > 0).to(scores.dtype), mask)
-        second = w - first
+        inside = w * masked_fill((protected > 0).to(scores.dtype), mask)
+        outside = w - inside
         discount = cutoff_discount(discount_function(self.discount), self.top_k, self.operator)
         exposure = self.operator.discounts(discount, scores, mask)
-        gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
-        defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
+        gap = weighted_mean(exposure, outside) - weighted_mean(exposure, inside)
+        defined = (inside.sum(-1) > 0) & (outside.sum(-1) > 0)
         if self.merit:
-            merits = [weighted_mean(masked_fill(labels, mask), group) for group in (first, second)]
+            merits = [weighted_mean(masked_fill(labels, mask), part) for part in (inside, outside)]
             defined = defined & (merits[0] > 0) & (merits[1] > 0)
             top = torch.where(defined, torch.maximum(*merits), 1.0)
-            one, other = (torch.where(defined, m, 1.0) / top for m in merits)
-            gap = weighted_mean(exposure, second) / other - weighted_mean(exposure, first) / one
+            own, other = (torch.where(defined, m, 1.0) / top for m in merits)
+            gap = weighted_mean(exposure, outside) / other - weighted_mean(exposure, inside) / own
         if self.one_sided:
             gap = gap.relu()
         return torch.where(defined, gap.square(), 0 * gap)
@@ -115,8 +115,8 @@ class Penalized(RankingLoss):
         strength: >= 0. Default: 1.
         reduction: replaces the reductions of the loss and of the penalty.
 
-    `forward` passes the side inputs of the loss, such as `shown` of `Unbiased`, to the loss. It
-    passes those of the penalty, such as `groups`, and all other arguments to the penalty.
+    `forward` passes the side inputs of the loss, such as `position` of `Unbiased`, to the loss. It
+    passes those of the penalty, such as `protected`, and all other arguments to the penalty.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])

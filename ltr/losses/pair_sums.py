@@ -51,7 +51,7 @@ def _graded_sums(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return sums, weights and gradients in sort time, or None if that is not possible."""
     temperature = cost.logistic_temperature
-    if temperature is None or scores.device.type != "cpu":
+    if temperature is None:
         return None
     graded = pair_weights.graded(labels, mask)
     if graded is None:
@@ -95,7 +95,7 @@ class _PairSums(Rule):
     cost: PairCost
     pair_weights: PairWeights
     slopes: bool
-    kept = (2,)
+    saved_outputs = (2,)
     constant = (1, 2)
 
     def values(

@@ -101,7 +101,7 @@ class _Potentials(Rule):
     """
 
     iterations: int
-    kept = (0, 1)
+    saved_outputs = (0, 1)
 
     def values(self, matrix: Tensor) -> tuple[Tensor, ...]:
         if torch.compiler.is_compiling():
@@ -149,7 +149,7 @@ def _(matrix: Tensor, us: Tensor, vs: Tensor, *rest: Tensor) -> tuple[Tensor, Te
 
 @torch.library.impl("ltr::sinkhorn_potentials", "CPU")
 def _potentials_on_cpu(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    if not _is_compiled(matrix):
+    if not matrix.numel() or not is_compiled(matrix):
         return potentials(matrix, iterations)
     from ltr.kernels.cpu import scaling
 
@@ -160,13 +160,8 @@ def _potentials_on_cpu(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]
 def _adjoint_on_cpu(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    if not _is_compiled(matrix):
+    if not matrix.numel() or not is_compiled(matrix):
         return adjoint(matrix, us, vs, of_us, of_vs)
     from ltr.kernels.cpu import scaling
 
     return scaling.adjoint(matrix, us, vs, of_us, of_vs)
-
-
-def _is_compiled(x: Tensor) -> bool:
-    # numba's code takes one matrix at a time and keeps it in the cache
-    return x.numel() > 0 and is_compiled()

@@ -49,14 +49,14 @@ class PositionBias(nn.Module):
                 raise ValueError(f"examination must lie in (0, 1], got {self.examination}")
         self.register_buffer("propensities", table, persistent=False)
 
-    def forward(self, shown: Tensor) -> Tensor:
+    def forward(self, position: Tensor) -> Tensor:
         """Return the propensities (..., n) of positions (..., n), counted from 1."""
-        shown = shown if shown.is_floating_point() else shown.float()
-        shown = shown.clamp(min=1)
+        position = position if position.is_floating_point() else position.float()
+        position = position.clamp(min=1)
         if self.propensities is None:
-            return shown ** (-self.power)
-        position = shown.clamp(max=len(self.propensities)).long() - 1
-        return self.propensities.to(shown.dtype)[position]
+            return position ** (-self.power)
+        entry = position.clamp(max=len(self.propensities)).long() - 1
+        return self.propensities.to(position.dtype)[entry]
 
     def extra_repr(self) -> str:
         """Return the hyper-parameter, for `print`."""
@@ -64,19 +64,19 @@ class PositionBias(nn.Module):
 
 
 def inverse_propensity_weights(
-    shown: Tensor, bias: PositionBias | None = None, *, clip: float | None = None
+    position: Tensor, bias: PositionBias | None = None, *, clip: float | None = None
 ) -> Tensor:
     """Return the weights 1 / propensity of positions (..., n), limited to `clip`.
 
     Args:
-        shown: (..., n), the positions at which the items were shown, counted from 1.
+        position: (..., n), where the items were shown, counted from 1.
         bias: the propensities of positions. Default: `PositionBias()`.
         clip: the largest weight. It lowers the variance and adds some bias. Default: no limit.
 
     >>> inverse_propensity_weights(torch.tensor([1, 2, 9]), clip=5.0)
     tensor([1., 2., 5.])
     """
-    weights = 1 / (PositionBias() if bias is None else bias)(shown)
+    weights = 1 / (PositionBias() if bias is None else bias)(position)
     limit = _check_clip(clip)
     return weights if limit is None else weights.clamp(max=limit)
 
@@ -122,9 +122,9 @@ class Unbiased(RankingLoss):
         clip: the largest weight. Default: no limit.
         reduction: replaces the reduction of the loss.
 
-    `forward` has one more argument, `shown` (..., n): the positions at which the items were shown,
-    counted from 1. By default the items are in the order in which they were shown, and
-    masked items were not shown. Weights multiply the inverse propensities.
+    `forward` has one more argument, `position` (..., n): where the items were shown, counted from
+    1. By default the items are in the order in which they were shown, and masked items were not
+    shown. Weights multiply the inverse propensities.
 
     Raises:
         ValueError: clip is not > 0; shapes differ.
@@ -152,7 +152,7 @@ class Unbiased(RankingLoss):
         self.bias = PositionBias() if bias is None else bias
         self.clip = _check_clip(clip)
         self.every_item = self.loss.every_item
-        self.side_inputs = tuple(dict.fromkeys(("shown", *self.loss.side_inputs)))
+        self.side_inputs = tuple(dict.fromkeys(("position", *self.loss.side_inputs)))
 
     def per_list(
         self,
@@ -160,17 +160,17 @@ class Unbiased(RankingLoss):
         labels: Tensor,
         mask: Tensor | None,
         weights: Tensor | None,
-        shown: Tensor | None = None,
+        position: Tensor | None = None,
         **extra: Tensor,
     ) -> Tensor:
         """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
-        if shown is None:
-            shown = positions(scores).expand(scores.shape)
-            shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
-        shown = masked_fill(shown, mask, 1.0)
-        inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
-        if "shown" in self.loss.side_inputs:
-            extra["shown"] = shown
+        if position is None:
+            position = positions(scores).expand(scores.shape)
+            position = position if mask is None else mask.cumsum(-1).to(scores.dtype)
+        position = masked_fill(position, mask, 1.0)
+        inverse = inverse_propensity_weights(position, self.bias, clip=self.clip)
+        if "position" in self.loss.side_inputs:
+            extra["position"] = position
         if self.every_item:
             weights = inverse if weights is None else weights * inverse
             return self.loss(scores, labels, mask, weights, **extra)

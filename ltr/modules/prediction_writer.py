@@ -126,7 +126,7 @@ scores.xlsx; or give --format csv, parquet or trec
         if scores.dim() > 1:
             batch = pad_batch(batch)  # the module pads ragged lists itself
         check_scores(scores, batch, finite=True)
-        scores, rows, ids = scores.detach().double(), batch.get("rows"), batch.get("doc_ids")
+        scores, rows, ids = scores.detach().double(), batch.get("rows"), batch.get("doc_id")
         if (mask := batch.get("mask")) is not None:  # a padded batch
             lengths, scores = mask.sum(-1), scores[mask]
             rows = None if rows is None else rows[mask]

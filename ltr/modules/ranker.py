@@ -34,11 +34,10 @@ class Ranker(ScoringModule):
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from any checkpoint equals an uninterrupted run.
 
-    Some losses need side inputs: `Unbiased`, for example, needs the positions at which items were
-    shown. They come from the batches: `shown` is called `positions` there, and any other side input
-    has its own name. With a data module of tables, name their columns:
-    `TableDataModule(position="shown_at", group="kind")`. A missing side input is an error before
-    the first step.
+    Some losses need side inputs: `Unbiased`, for example, needs the position at which each item was
+    shown. They come from the batches, under their own names. With a data module of tables, name
+    their columns: `TableDataModule(position="position", protected="minority")`. A missing side
+    input is an error before the first step.
 
     In `fit` it also adopts the `schema` of a data module of tables. In `test` and `predict` it
     passes the schema to the data module, which matches its columns by name.
@@ -161,16 +160,21 @@ class Ranker(ScoringModule):
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
         """The lists of a batch with their scores."""
         scores = self(**_inputs(batch))
-        others = {name: batch.get(name) for name in ("mask", "weights", "lengths")}
-        side = side_inputs(self.loss, batch)
-        return ScoredLists(scores, batch["labels"], **others, side_inputs=side)
+        return ScoredLists(
+            scores,
+            batch["labels"],
+            batch.get("mask"),
+            batch.get("weight"),
+            batch.get("lengths"),
+            side_inputs(self.loss, batch),
+        )
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_ids`, `rows`.
+        """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_id`, `rows`.
 
         For a padded batch, return `scores` (B, n) with `mask`.
         """
-        keys = ("qid", "doc_ids", "rows", "mask", "lengths")
+        keys = ("qid", "doc_id", "rows", "mask", "lengths")
         known = {key: batch[key] for key in keys if key in batch}
         scores = self(**_inputs(batch))
         check_scores(scores, batch)

@@ -14,10 +14,9 @@ from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric, RankingMetrics
 from ltr.modules.checks import check_scores
 from ltr.modules.list_mean import ListMean
-from ltr.modules.steps import BATCH_KEYS
 from ltr.modules.trainable import TrainableModule, check_part
 
-_COLUMNS = {"shown": "position", "groups": "group"}  # the arguments that name their columns
+_COLUMNS = ("position", "protected")  # the side inputs that a table may have
 
 
 class ScoredLists(NamedTuple):
@@ -149,10 +148,9 @@ class ScoringModule(TrainableModule):
 
 
 def _lacks(loss: RankingLoss, name: str) -> ValueError:
-    how = f"give batches the key {BATCH_KEYS.get(name, name)!r}"
+    how = f"give batches the key {name!r}"
     if name in _COLUMNS:
-        column = _COLUMNS[name]
-        how = f"name its column ({column}= of TableDataModule, --data.{column}), or {how}"
+        how = f"name its column ({name}= of TableDataModule, --data.{name}), or {how}"
     return ValueError(f"{type(loss).__name__} needs the side input {name!r}, got none: {how}")
 
 

@@ -20,9 +20,6 @@ from torch import Tensor
 
 from ltr.losses import RankingLoss
 
-BATCH_KEYS = {"shown": "positions"}
-"""The side inputs that batches have under another name."""
-
 
 def seed_batch(
     seed: int,
@@ -85,8 +82,7 @@ def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
     """Return the side inputs of a loss that a batch has.
 
     >>> from ltr.losses import Unbiased
-    >>> side_inputs(Unbiased(), {"positions": torch.tensor([2, 1]), "groups": torch.ones(2)})
-    {'shown': tensor([2, 1])}
+    >>> side_inputs(Unbiased(), {"position": torch.tensor([2, 1]), "protected": torch.ones(2)})
+    {'position': tensor([2, 1])}
     """
-    keys = {name: BATCH_KEYS.get(name, name) for name in getattr(loss, "side_inputs", ())}
-    return {name: batch[key] for name, key in keys.items() if key in batch}
+    return {name: batch[name] for name in getattr(loss, "side_inputs", ()) if name in batch}

@@ -15,8 +15,8 @@ from ltr.shapes import (
     check_whole,
     count,
     masked_fill,
+    real_scores,
     refuse_weights,
-    upcast,
 )
 
 
@@ -63,10 +63,9 @@ class DFTopK(TemperatureRank):
     ) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
         if self.temperature == 0:
             return hard_ranks(scores, mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         points = descending(scores, descending_order(scores.detach(), mask), mask)
         thresholds = points[..., :-1] / 2 + points[..., 1:] / 2
         real = None
@@ -101,7 +100,7 @@ class DFTopK(TemperatureRank):
         check_lists(scores, mask=mask)
         if self.temperature == 0:
             return masked_fill((k + 1 - hard_ranks(scores, mask)).clamp(0, 1), mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if k >= scores.shape[-1]:
             members = nan_unless_finite(torch.ones_like(scores), scores) + 0 * scores
             return masked_fill(members, mask)

@@ -5,7 +5,12 @@ from torch import Tensor
 
 from ltr.kernels.sorting import descending_order
 from ltr.operators.base import RankOperator
-from ltr.shapes import check_lists, count, masked_fill, positions, refuse_weights, upcast
+from ltr.shapes import (
+    count,
+    positions,
+    real_scores,
+    refuse_weights,
+)
 
 
 def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -25,8 +30,7 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hard_ranks(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([4., 1., 2., 3.])
     """
-    check_lists(scores, mask=mask)
-    scores = upcast(masked_fill(scores.detach(), mask))
+    scores = real_scores(scores.detach(), mask)
     order = descending_order(scores, mask)
     position = positions(scores).expand(scores.shape)
     ranks = torch.zeros_like(scores).scatter(-1, order, position)

@@ -24,6 +24,7 @@ from ltr.shapes import (
     count,
     masked_fill,
     positions,
+    real_scores,
     refuse_weights,
     upcast,
 )
@@ -269,8 +270,7 @@ class LapSum(KernelRank, SortOperator):
         descending=True)` as a one-hot matrix.
         """
         refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         order = descending_order(scores.detach(), mask)
         if self.temperature == 0:
             return HardPermutation(order, scores, mask)
@@ -316,7 +316,7 @@ class LapSum(KernelRank, SortOperator):
         if self.temperature == 0:
             ranks = hard_ranks(scores, mask)
             return masked_fill((k + 1 - ranks).clamp(0, 1), mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         x, _ = _arguments(scores, k, mask, self.temperature)
         return masked_fill(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
 
@@ -340,8 +340,7 @@ class LapSum(KernelRank, SortOperator):
         >>> LapSum(0.2).sort(torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.7815, 0.5000, 0.2185])
         """
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if not scores.shape[-1]:
             return scores
         rows = None if mask is None else positions(scores) <= count(scores, mask)

@@ -20,9 +20,9 @@ from ltr.operators.pairwise import abs_power, descending, descending_scores
 from ltr.operators.permutation import (
     SoftPermutation,
     check_order,
-    kept_rows,
     matmul,
     pad_rows,
+    rows_of_top,
     take_along,
 )
 from ltr.operators.tiles import MOST, Tiles, over_tiles
@@ -46,14 +46,14 @@ class LazyPermutation(SoftPermutation):
         order: (..., n) int64, the hard order. If None, the scores are sorted where it is needed,
             each time: `ordered` sorts them once. Matrices do not need it.
         temperature: > 0.
-        kept: the number of rows, or None for all n.
+        num_rows: the number of rows, or None for all n.
     """
 
     scores: Tensor
     mask: Tensor | None
     order: Tensor | None
     temperature: float
-    kept: int | None = field(default=None, kw_only=True)
+    num_rows: int | None = field(default=None, kw_only=True)
 
     def ordered(self) -> Self:
         """Return the permutation with its order if its products need one."""
@@ -167,11 +167,11 @@ class LazyPermutation(SoftPermutation):
     @property
     def rows(self) -> int:
         """Return the number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
+        return self.scores.shape[-1] if self.num_rows is None else self.num_rows
 
     def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
-        return self._replaced(kept=kept_rows(self, k))
+        return self._replaced(num_rows=rows_of_top(self, k))
 
     def hard(self) -> Tensor:
         """Return the order (..., n) int64."""
@@ -181,7 +181,9 @@ class LazyPermutation(SoftPermutation):
 
 @dataclass(eq=False, repr=False)
 class PowerPermutation(
-    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
+    LazyPermutation,
+    tensors=("scores", "mask", "order"),
+    static=("temperature", "power", "num_rows"),
 ):
     """The matrix of `SoftSort` with any power: rows are softmaxes of |s_[i] - s_j|^power.
 
@@ -191,7 +193,7 @@ class PowerPermutation(
         order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
         temperature: > 0.
         power: > 0.
-        kept: the number of rows, or None for all n.
+        num_rows: the number of rows, or None for all n.
 
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
     >>> P = PowerPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2, power=3.0)
@@ -218,7 +220,9 @@ class PowerPermutation(
 
 
 class KernelPermutation(
-    PowerPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
+    PowerPermutation,
+    tensors=("scores", "mask", "order"),
+    static=("temperature", "power", "num_rows"),
 ):
     """The matrix of `SoftSort` with power 1 or 2, which is never built.
 
@@ -234,7 +238,7 @@ class KernelPermutation(
         order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
         temperature: > 0.
         power: 1 or 2.
-        kept: the number of rows, or None for all n.
+        num_rows: the number of rows, or None for all n.
 
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
     >>> P = KernelPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2, power=1)
@@ -272,7 +276,7 @@ class KernelPermutation(
         Raises:
             ValueError: rows are missing, after `top(k)`.
         """
-        if self.power != 1 or self.kept is not None or not fused(self.scores):
+        if self.power != 1 or self.num_rows is not None or not fused(self.scores):
             return super().ranks()
         return compiled_ranks(self.scores, self.mask, self.order, self.temperature)
 
@@ -337,7 +341,7 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
 
 
 class NeuralSortPermutation(
-    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "kept")
+    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "num_rows")
 ):
     """The matrix of `NeuralSort`, which is never stored for long lists.
 
@@ -349,7 +353,7 @@ class NeuralSortPermutation(
         mask: (..., n) bool, or None.
         order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
         temperature: > 0.
-        kept: the number of rows, or None for all n.
+        num_rows: the number of rows, or None for all n.
 
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
     >>> P = NeuralSortPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2)

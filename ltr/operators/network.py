@@ -15,16 +15,14 @@ from ltr.operators.hard import descending_order
 from ltr.operators.permutation import (
     HardPermutation,
     SoftPermutation,
-    kept_rows,
     pad_rows,
+    rows_of_top,
     take_along,
 )
 from ltr.shapes import (
-    check_lists,
     count,
-    masked_fill,
+    real_scores,
     refuse_weights,
-    upcast,
 )
 
 Network = Literal["odd_even", "bitonic"]
@@ -136,7 +134,7 @@ def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass(eq=False, repr=False)
 class NetworkPermutation(
-    SoftPermutation, tensors=("swaps", "scores", "mask", "first"), static=("network", "kept")
+    SoftPermutation, tensors=("swaps", "scores", "mask", "first"), static=("network", "num_rows")
 ):
     """The doubly stochastic matrix of a sorting network, kept as its swap weights.
 
@@ -151,7 +149,7 @@ class NetworkPermutation(
         first: (..., n) int64, the items on the wires at the start, real ones first; None if they
             are in the order of the list.
         network: "odd_even" or "bitonic".
-        kept: the number of rows, or None for all n.
+        num_rows: the number of rows, or None for all n.
 
     >>> P = SortingNetwork(temperature=1.0).permutation(torch.tensor([1.0, 3.0]))
     >>> P.swaps[0]
@@ -165,16 +163,16 @@ class NetworkPermutation(
     mask: Tensor | None = None
     first: Tensor | None = None
     network: Network = "odd_even"
-    kept: int | None = None
+    num_rows: int | None = None
 
     @property
     def rows(self) -> int:
         """Return the number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
+        return self.scores.shape[-1] if self.num_rows is None else self.num_rows
 
     def top(self, k: int) -> NetworkPermutation:
         """Return the first k rows, or all rows if there are fewer."""
-        return self._replaced(kept=kept_rows(self, k))
+        return self._replaced(num_rows=rows_of_top(self, k))
 
     def dense(self) -> Tensor:
         """Return the matrix itself, (..., rows, n)."""
@@ -272,8 +270,7 @@ class SortingNetwork(TemperatureRank, SortOperator):
     ) -> SoftPermutation:
         """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if self.temperature == 0:
             return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
         # real items come first, so that a list of m items uses the wires of a list of length m

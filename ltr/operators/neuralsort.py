@@ -6,7 +6,7 @@ from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.hard import descending_order
 from ltr.operators.lazy_permutation import NeuralSortPermutation
 from ltr.operators.permutation import HardPermutation, SoftPermutation
-from ltr.shapes import check_lists, masked_fill, refuse_weights, upcast
+from ltr.shapes import real_scores, refuse_weights
 
 
 class NeuralSort(TemperatureRank, SortOperator):
@@ -59,8 +59,7 @@ class NeuralSort(TemperatureRank, SortOperator):
         Tied items have equal columns.
         """
         refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if self.temperature == 0:
             return HardPermutation(descending_order(scores, mask), scores, mask)
         return NeuralSortPermutation(scores, mask, None, self.temperature).ordered()

@@ -13,7 +13,7 @@ from ltr.operators.base import TemperatureRank
 from ltr.operators.distributions import counts_above
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.tiles import by_lists
-from ltr.shapes import check_lists, count, masked_fill, positions, upcast
+from ltr.shapes import check_lists, count, masked_fill, positions, real_scores
 
 LEAST = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
@@ -73,8 +73,7 @@ def kernel_ranks(
     """
     if temperature == 0:
         return hard_expected_ranks(scores, mask, weights)
-    check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(masked_fill(scores, mask))
+    scores = real_scores(scores, mask, weights)
     column = None if weights is None else item_weights(scores, mask, weights)
     if prefers_dense(distribution, scores.shape):
         if mask is not None:
@@ -128,7 +127,7 @@ def hard_expected_ranks(
     if weights is None:
         return ranks
     check_lists(scores, weights=weights)
-    w = item_weights(upcast(masked_fill(scores, mask)), mask, weights)
+    w = item_weights(real_scores(scores, mask), mask, weights)
     order = descending_order(masked_fill(scores.detach(), mask), mask)
     heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
     return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN

@@ -259,11 +259,11 @@ def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return torch.take_along_dim(x, index, dim)
 
 
-def kept_rows(P: SoftPermutation, k: int) -> int:
+def rows_of_top(P: SoftPermutation, k: int) -> int:
     """Return how many rows `P.top(k)` has.
 
     >>> from ltr.operators import SoftSort
-    >>> kept_rows(SoftSort().permutation(torch.tensor([0.3, 0.1, 0.2])), 9)
+    >>> rows_of_top(SoftSort().permutation(torch.tensor([0.3, 0.1, 0.2])), 9)
     3
     """
     return min(check_whole("k", k), P.rows)
@@ -394,7 +394,7 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
 
 
 @dataclass(eq=False, repr=False)
-class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), static=("kept",)):
+class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), static=("num_rows",)):
     """A hard permutation, stored as an order: every product is a gather, in O(n).
 
     A list with a NaN among its scores gives NaN everywhere.
@@ -403,7 +403,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         order: (..., n) int64: item `order[..., i]` is at position i; masked items come last.
         scores: (..., n).
         mask: (..., n) bool, or None.
-        kept: the number of rows, or None for all n.
+        num_rows: the number of rows, or None for all n.
 
     >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
     >>> P.sort()
@@ -415,16 +415,16 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
     order: Tensor
     scores: Tensor
     mask: Tensor | None = None
-    kept: int | None = None
+    num_rows: int | None = None
 
     @property
     def rows(self) -> int:
         """Return the number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
+        return self.scores.shape[-1] if self.num_rows is None else self.num_rows
 
     def top(self, k: int) -> HardPermutation:
         """Return the first k rows, or all rows if there are fewer."""
-        return self._replaced(kept=kept_rows(self, k))
+        return self._replaced(num_rows=rows_of_top(self, k))
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n): 0 or -inf."""

@@ -21,6 +21,7 @@ from ltr.shapes import (
     check_whole,
     count,
     masked_fill,
+    real_scores,
     upcast,
     widened,
 )
@@ -256,8 +257,7 @@ class SinkhornSort(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SinkhornPermutation:
         """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
-        check_lists(scores, mask=mask, weights=weights)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask, weights)
         items = count(scores, mask)
         if self.row_weights is None:
             b = masked_fill(torch.ones_like(scores), mask)
@@ -281,7 +281,7 @@ class SinkhornSort(SortOperator):
         if self.epsilon == 0:
             inside = (hard_ranks(scores, mask) <= k).to(upcast(scores).dtype)
             return masked_fill(inside, mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         items = count(scores, mask)
         first = items.clamp(max=k)
         b = torch.cat([first, items - first], -1)
@@ -322,8 +322,7 @@ class SinkhornSort(SortOperator):
         """
         wanted = check_levels("levels", levels)
         single = isinstance(levels, (int, float, Real))
-        check_lists(scores, mask=mask, weights=weights)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask, weights)
         items = count(scores, mask)
         level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
         middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
@@ -368,7 +367,7 @@ class SinkhornSort(SortOperator):
         if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
             got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
             raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         values = target.to(scores.dtype).sort(-1, descending=True).values
         share = scores.new_full((target.shape[-1],), 1 / target.shape[-1])
         b = count(scores, mask) * share

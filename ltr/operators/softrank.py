@@ -17,7 +17,15 @@ from ltr.operators.distributions import normal_cdf
 from ltr.operators.hard import hard_ranks
 from ltr.operators.pairwise import kernel_ranks
 from ltr.operators.tiles import MOST, Tiles, over_tiles
-from ltr.shapes import check_lists, check_top_k, masked_fill, positions, refuse_weights, upcast
+from ltr.shapes import (
+    check_lists,
+    check_top_k,
+    masked_fill,
+    positions,
+    real_scores,
+    refuse_weights,
+    upcast,
+)
 
 SHORT = 16
 """Lists up to this length use the recursion, which is as fast for them."""
@@ -145,7 +153,7 @@ def _means(
     most: int,
 ) -> Tensor:
     # the sums (..., n) of `values` (width,) times the law of each item, some rows at a time
-    x = upcast(masked_fill(scores, mask))
+    x = real_scores(scores, mask)
     n = x.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
     values = values.to(x.dtype).expand(*x.shape[:-1], len(values))
@@ -275,7 +283,7 @@ class SoftRank(TemperatureRank):
             found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
         else:
             law = partial(_count_distribution, width=width)
-            x = upcast(masked_fill(scores, mask))
+            x = real_scores(scores, mask)
             position = torch.arange(x.shape[-1], device=x.device)
             found = _by_item(law, x, mask, position, x, self.temperature, self.distribution)
         return found if mask is None else masked_fill(found, mask.unsqueeze(-1))

@@ -19,13 +19,12 @@ from ltr.operators.pairwise import (
 from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
-    check_lists,
     check_number,
     count,
     masked_fill,
     positions,
+    real_scores,
     refuse_weights,
-    upcast,
 )
 
 Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
@@ -137,8 +136,7 @@ class SoftSort(DistanceRank, SortOperator):
         if self.power != 1 or self.temperature == 0:
             return super().forward(scores, mask, weights)
         refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if not fused(scores):
             return super().forward(scores, mask)
         return compiled_ranks(scores, mask, None, self.temperature)
@@ -151,8 +149,7 @@ class SoftSort(DistanceRank, SortOperator):
         Tied items share their rows equally.
         """
         refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if self.temperature == 0:
             return HardPermutation(descending_order(scores, mask), scores, mask)
         if not callable(self.power):
@@ -217,8 +214,7 @@ class SoftSortRank(DistanceRank):
         refuse_weights(self, weights)
         if self.temperature == 0:
             return hard_ranks(scores, mask)
-        check_lists(scores, mask=mask)
-        scores = upcast(masked_fill(scores, mask))
+        scores = real_scores(scores, mask)
         if callable(self.power):  # it may have parameters
             return self._dense(scores, mask)
         has_sums = self.power in (1, 2)

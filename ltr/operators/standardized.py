@@ -8,7 +8,7 @@ from torch import Tensor
 from ltr.operators.base import RankOperator, check_operator
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, TransformedScores
-from ltr.shapes import check_lists, count, largest, masked_fill, upcast
+from ltr.shapes import count, largest, masked_fill, real_scores
 
 
 class Standardized(TransformedScores):
@@ -63,8 +63,7 @@ class Standardized(TransformedScores):
 
     def standardize(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (s - mean) / sd of each list's real items, (..., n), 0 where masked."""
-        check_lists(scores, mask=mask)
-        values = upcast(masked_fill(scores, mask))
+        values = real_scores(scores, mask)
         fixed, number = values.detach(), count(values, mask)
         top = largest(masked_fill(fixed, mask, -torch.inf)).unsqueeze(-1)
         bottom = -largest(masked_fill(-fixed, mask, -torch.inf)).unsqueeze(-1)

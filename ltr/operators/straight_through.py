@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ltr.gains import with_exact_cutoff
 from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
-from ltr.shapes import check_whole, masked_fill, refuse_weights, upcast
+from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -160,7 +161,7 @@ class StraightThrough(SortOperator):
             )
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
-        values = upcast(masked_fill(scores, mask))
+        values = real_scores(scores, mask)
         order = descending_order(values.detach(), mask)
         return StraightThroughPermutation(HardPermutation(order, values, mask), soft)
 
@@ -169,7 +170,7 @@ class StraightThrough(SortOperator):
     ) -> Tensor:
         """Return `discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
-        exact = getattr(discount, "exact", discount)  # a smooth cutoff is for the gradient only
+        exact = with_exact_cutoff(discount)  # a smooth cutoff is for the gradient only
         return _straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -117,7 +117,7 @@ def by_lists(
 class _OverTiles(Rule):
     def __init__(self, task: Tiles) -> None:
         self.task = task
-        self.kept = tuple(range(task.sums + task.joined))
+        self.saved_outputs = tuple(range(task.sums + task.joined))
 
     def values(self, *tensors: Tensor, **_: Any) -> tuple[Tensor, ...]:
         task = self.task

@@ -142,7 +142,7 @@ class QuantileRegressor(TrainableModule):
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` and `values` (B, n), `estimate` (B,), `mask`, and `qid` if present."""
         batch = pad_batch(batch)
-        known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
+        known = {key: batch[key] for key in ("qid", "doc_id", "mask") if key in batch}
         scores, values = self._both(batch)
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])
         return {**known, "scores": scores, "values": values, "estimate": estimate}
@@ -179,7 +179,7 @@ class QuantileRegressor(TrainableModule):
         self, batch: dict[str, Any], scores: Tensor, values: Tensor, mean: ListMean
     ) -> Tensor:
         mask = batch["mask"]
-        loss = self.loss(scores, batch["labels"], mask, batch.get("weights"), values=values)
+        loss = self.loss(scores, batch["labels"], mask, batch.get("weight"), values=values)
         mean.update(loss.detach(), mask.any(-1).sum())
         return loss
 

@@ -89,7 +89,7 @@ class Regressor(TrainableModule):
         mask, labels = batch.get("mask"), batch["labels"]
         scores = self.scorer(batch["features"], mask)
         targets = (labels - self.label_center) / self.label_scale
-        loss = self.loss(scores, targets, mask, batch.get("weights"))
+        loss = self.loss(scores, targets, mask, batch.get("weight"))
         if loss.dim() or not loss.requires_grad:
             raise ValueError(
                 f"loss must give one number per batch, with a gradient to train by ({self.loss})"
@@ -115,7 +115,7 @@ class Regressor(TrainableModule):
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` (B, n): the predictions."""
         batch = pad_batch(batch)
-        known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
+        known = {key: batch[key] for key in ("qid", "doc_id", "mask") if key in batch}
         return {**known, "scores": self(batch["features"], batch.get("mask"))}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -110,7 +110,7 @@ class MatrixSorter(Ranker):
         return super().score_batch(pad_batch(batch))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (B, n) with `mask`; `qid`, `doc_ids` and `rows` where there are any."""
+        """Return `scores` (B, n) with `mask`; `qid`, `doc_id` and `rows` where there are any."""
         return super().predict_step(pad_batch(batch), batch_idx)
 
     def _matrix(self, features: Tensor, mask: Tensor | None) -> Tensor:

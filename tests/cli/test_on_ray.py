@@ -194,7 +194,7 @@ def same_lists(first: Path, second: Path) -> None:
     for name, array in one.in_memory().columns().items():
         np.testing.assert_array_equal(two.in_memory().columns()[name], array)
     np.testing.assert_array_equal(two.in_memory().features, one.in_memory().features)
-    assert two.in_memory().doc_ids.to_pylist() == one.in_memory().doc_ids.to_pylist()
+    assert two.in_memory().doc_id.to_pylist() == one.in_memory().doc_id.to_pylist()
 
 
 @pytest.mark.slow  # one conversion on a cluster is among the fast tests

@@ -185,7 +185,7 @@ def test_scores_that_have_no_rank(tmp_path, bad):
 
 
 def test_a_name_with_a_blank_is_no_trec_name(tmp_path):
-    batch = {"qid": ["a"], "mask": torch.ones(1, 1, dtype=torch.bool), "doc_ids": [["my doc"]]}
+    batch = {"qid": ["a"], "mask": torch.ones(1, 1, dtype=torch.bool), "doc_id": [["my doc"]]}
     with pytest.raises(ValueError, match="must be one word, got 'my doc' in qid 'a'"):
         write(tmp_path / "p.run", torch.zeros(1, 1), batch)
     assert write(tmp_path / "p.csv", torch.zeros(1, 1), batch)[1] == "a,my doc,0,1"
@@ -206,7 +206,7 @@ def test_ragged_batches_are_written_as_padded_ones(tmp_path):
     ragged = {
         "qid": ["a", "", "b"],
         "lengths": torch.tensor([3, 0, 1]),
-        "doc_ids": ["x", "y", "z", "w"],
+        "doc_id": ["x", "y", "z", "w"],
     }
     scores = torch.tensor([1.0, 2.0, 2.0, -1.0])
     lines = ["qid,doc_id,score,rank", "a,x,1,3", "a,y,2,1", "a,z,2,2", "b,w,-1,1"]

@@ -46,10 +46,10 @@ def test_a_loss_gets_its_side_inputs_by_their_columns(ltr, tmp_path, write_table
     ]
     answer = ltr(*command, "--data.position", "shown")
     assert answer.code == 2
-    assert "Unbiased needs the side input 'groups'" in answer.err
-    assert "--data.group" in answer.err
+    assert "Unbiased needs the side input 'protected'" in answer.err
+    assert "--data.protected" in answer.err
     assert "Traceback" not in answer.err
-    answer = ltr(*command, "--data.position", "shown", "--data.group", "kind")
+    answer = ltr(*command, "--data.position", "shown", "--data.protected", "kind")
     assert answer.code == 0, answer.err
     answer = ltr("test", "--ckpt_path", "best", "--data.path", "train.parquet")
     assert answer.code == 0, answer.err
@@ -131,11 +131,11 @@ def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeyp
         assert max(sizes) <= longest
     if ending == "run":
         names = [line.split()[2] for line in Path("p.run").read_text().splitlines()]
-        assert sorted(names) == sorted(store.doc_ids.to_pylist())
+        assert sorted(names) == sorted(store.doc_id.to_pylist())
         return
     load = pd.read_csv if ending == "csv" else pd.read_parquet
     found = load(f"p.{ending}")
-    assert found["doc_id"].tolist() == store.doc_ids.to_pylist()
+    assert found["doc_id"].tolist() == store.doc_id.to_pylist()
     assert found["query"].tolist() == np.repeat(list(store.qids), store.lengths).tolist()
     if ending == "parquet":
         return

@@ -236,7 +236,7 @@ def test_predictions(done, name):
         names = [line.partition("# ")[2] for line in lines]
         found = two["doc_id"].tolist()
     elif name in STORES:
-        names = open_store(done / "new.store").doc_ids.to_pylist()
+        names = open_store(done / "new.store").doc_id.to_pylist()
         found = two["doc_id"].tolist()
     else:
         names = pd.read_csv(done / "new.csv")["sku"].tolist()

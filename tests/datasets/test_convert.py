@@ -57,9 +57,9 @@ def assert_same(got: ListDataset, want: ListDataset) -> None:
     for name, array in want.columns().items():
         if name != "rows":
             assert got.columns()[name].tobytes() == array.tobytes()
-    assert (got.doc_ids is None) == (want.doc_ids is None)
-    if want.doc_ids is not None:
-        assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
+    assert (got.doc_id is None) == (want.doc_id is None)
+    if want.doc_id is not None:
+        assert got.doc_id.to_pylist() == want.doc_id.to_pylist()
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -86,7 +86,7 @@ def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
 
 
 USES: dict[str, Any] = {"qid": "query", "label": "grade", "weight": "w", "position": "position"}
-USES |= {"group": "kind", "doc_id": "id"}
+USES |= {"protected": "kind", "doc_id": "id"}
 
 
 def table_lists(path: Path) -> tuple[ListDataset, Schema]:
@@ -130,8 +130,8 @@ def test_several_files_and_widths(tmp_path: Path):
     (tmp_path / "b.txt").write_text("1 qid:2 3:1 # x\n0 qid:3 2:2\n")
     data = convert(tmp_path / "*.txt", tmp_path / "store", shard_bytes=1)
     assert data.in_memory().features.tolist() == [[1, 0, 0], [2, 0, 0], [0, 0, 1], [0, 2, 0]]
-    assert data.in_memory().doc_ids.to_pylist() == ["", "", "x", ""]
-    assert data[0]["doc_ids"] == ["", ""]
+    assert data.in_memory().doc_id.to_pylist() == ["", "", "x", ""]
+    assert data[0]["doc_id"] == ["", ""]
     (tmp_path / "b.txt").write_text("1 qid:2 3:1\n1 qid:1 1:1\n")
     with pytest.raises(ValueError, match=r"b\.txt, line 2: .*a\.txt.*'qid:1'"):
         convert(tmp_path / "*.txt", tmp_path / "again")

@@ -280,7 +280,7 @@ def test_files_are_scanned_as_they_are_loaded(tmp_path: Path, ending):
             frame = frame.assign(day=frame["day"].dt.strftime("%Y-%m-%d"))
         frame.to_parquet(file)
     uses = {"qid": "q", "label": "y"}
-    given = dict.fromkeys(("weight", "position", "group", "doc_id", "features", "categories"))
+    given = dict.fromkeys(("weight", "position", "protected", "doc_id", "features", "categories"))
     if ending == "parquet":
         scanned = scan_table(file, max_levels=256, **uses, **given)
     else:
@@ -309,7 +309,7 @@ def test_a_text_that_turns_up_late_makes_a_category(tmp_path: Path):
     texts = ["2024-02-29"] * 40_000 + ["2024-02-29T10Z", "soon"]
     pq.write_table(table_of(texts, x=[1.0] * len(texts)), tmp_path / "rows.parquet")
     given = dict.fromkeys(
-        ("label", "weight", "position", "group", "doc_id", "features", "categories")
+        ("label", "weight", "position", "protected", "doc_id", "features", "categories")
     )
     schema = scan_table(tmp_path / "rows.parquet", max_levels=256, qid="q", **given)
     assert schema.dates == {}

@@ -27,7 +27,7 @@ def test_lists_of_images():
     item = data.splits["test"][16]
     assert item["qid"] == "digits-test-16"
     assert item["features"].shape == (10, 64)
-    rows = [int(doc_id) for doc_id in item["doc_ids"]]
+    rows = [int(doc_id) for doc_id in item["doc_id"]]
     assert len(set(rows)) == 10
     np.testing.assert_array_equal(item["features"], pixels[rows] / 16)
     np.testing.assert_array_equal(item["labels"], grades[rows])
@@ -38,14 +38,14 @@ def test_lists_of_images():
 
 def test_no_image_in_two_splits():
     data = digits(train_lists=300, val_lists=300, test_lists=300)
-    images = [set(data.splits[s].doc_ids.to_pylist()) for s in ("train", "val", "test")]
+    images = [set(data.splits[s].doc_id.to_pylist()) for s in ("train", "val", "test")]
     assert sum(len(part) for part in images) == len(set.union(*images))
     assert [len(part) for part in images] == pytest.approx([1078, 359, 360], abs=70)
 
 
 def test_seeded():
     def rows(seed: int) -> list[str]:
-        return digits(seed=seed).splits["test"].doc_ids.to_pylist()
+        return digits(seed=seed).splits["test"].doc_id.to_pylist()
 
     assert rows(1) == rows(1)
     assert rows(1) != rows(2)

@@ -35,9 +35,9 @@ def assert_same(got: ListDataset, want: ListDataset) -> None:
     np.testing.assert_array_equal(got.labels, want.labels)
     np.testing.assert_array_equal(got.offsets, want.offsets)
     assert list(got.qids) == list(want.qids)
-    assert (got.doc_ids is None) == (want.doc_ids is None)
-    if got.doc_ids is not None:
-        assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
+    assert (got.doc_id is None) == (want.doc_id is None)
+    if got.doc_id is not None:
+        assert got.doc_id.to_pylist() == want.doc_id.to_pylist()
 
 
 # --- golden files, one a format ---
@@ -63,14 +63,14 @@ def test_letor4_as_shipped(write: Write, line_end: str, zipped: bool):
     assert data.labels.tolist() == [0, 2, 1]
     assert data.offsets.tolist() == [0, 2, 3]
     assert data.qids == ["10002", "10032"]
-    assert data.doc_ids.to_pylist() == ["GX008-86-4444840", "GX037-06-11625428", "GX1-2-3"]
+    assert data.doc_id.to_pylist() == ["GX008-86-4444840", "GX037-06-11625428", "GX1-2-3"]
 
 
 def test_ohsumed_and_mslr_lines(write: Write):
     ohsumed = read_letor(write("2 qid:1 1:3.0 2:-3.87 #docid = 40626\r\n"))
-    assert ohsumed.doc_ids.to_pylist() == ["40626"]
+    assert ohsumed.doc_id.to_pylist() == ["40626"]
     mslr = read_letor(write("2 qid:1 1:3 2:11089534 3:0 \r\n0 qid:1 1:1 2:0.5 3:0 \r\n"))
-    assert mslr.doc_ids is None
+    assert mslr.doc_id is None
     assert mslr.features.tolist() == [[3, 11089534, 0], [1, 0.5, 0]]
 
 
@@ -95,11 +95,11 @@ def test_sparse_lines_blank_lines_and_comments(write: Write):
         [0, 0, 0, 0, 0],
     ]
     assert data.labels.tolist() == [1, 0.5, 2, 0, 0]
-    assert data.doc_ids.to_pylist() == ["", "a remark # and more", "", "X", "café"]
+    assert data.doc_id.to_pylist() == ["", "a remark # and more", "", "X", "café"]
 
 
 def test_a_comment_that_is_not_utf8_is_latin1(write: Write):
-    assert read_letor(write(b"1 qid:1 1:1 # caf\xe9\n")).doc_ids.to_pylist() == ["café"]
+    assert read_letor(write(b"1 qid:1 1:1 # caf\xe9\n")).doc_id.to_pylist() == ["café"]
 
 
 def test_declared_width(write: Write):
@@ -114,7 +114,7 @@ def test_a_split_list_is_gathered_on_request(write: Write):
     assert data.qids == ["b", "a"]
     assert data.labels.tolist() == [0, 2, 1, 3]
     assert data.features.ravel().tolist() == [1, 3, 2, 4]
-    assert data.doc_ids.to_pylist() == ["w", "y", "x", "z"]
+    assert data.doc_id.to_pylist() == ["w", "y", "x", "z"]
     assert data.offsets.tolist() == [0, 2, 4]
 
 
@@ -379,7 +379,7 @@ def test_the_compiled_parser_reads_the_usual_lines_itself(write: Write, monkeypa
     data = read_letor(path)
     assert len(odd) == 1  # the first line, which says how wide the lists are
     assert data.features[1].tobytes() == data.features[0].tobytes()
-    assert data.doc_ids.to_pylist() == ["X"] * 3
+    assert data.doc_id.to_pylist() == ["X"] * 3
 
 
 documents = st.lists(
@@ -425,7 +425,7 @@ def test_lists_to_text_and_back(tmp_path_factory, lists, line_end: str, strict: 
     assert data.qids == list(lists)
     assert data.lengths.tolist() == [len(docs) for docs in lists.values()]
     comments = [row[3].strip() for row in rows]
-    assert (data.doc_ids.to_pylist() if data.doc_ids is not None else [""] * len(rows)) == comments
+    assert (data.doc_id.to_pylist() if data.doc_id is not None else [""] * len(rows)) == comments
 
 
 @pytest.mark.parametrize("block", [1, 7, 64])
@@ -464,7 +464,7 @@ def test_real_files_by_their_counts(data_root: Path, name: str):
     assert (len(data), len(data.labels), data.num_features) == (lists, count, features)
     assert np.bincount(data.labels.astype(int)).tolist() == by_label
     if doc_id is not None:
-        assert data.doc_ids[0].as_py() == doc_id
+        assert data.doc_id[0].as_py() == doc_id
 
 
 @pytest.mark.parametrize("name", ["MQ2008/Fold1/test.txt.gz", "MSLR-WEB10K-part/Fold1/vali.txt.gz"])

@@ -223,7 +223,7 @@ def test_predict(tmp_path: Path):
     data = LetorDataModule(tmp_path, predict_path=other)
     data.setup("predict")
     (batch,) = data.predict_dataloader()
-    assert (batch["qid"], batch["doc_ids"]) == (["9"], ["x"])
+    assert (batch["qid"], batch["doc_id"]) == (["9"], ["x"])
     with pytest.raises(ValueError, match=r"predict_path.*.*none\.txt"):
         LetorDataModule(tmp_path, predict_path=tmp_path / "none.txt").setup("predict")
 

@@ -87,7 +87,7 @@ def test_compressed_files_folders_and_patterns(name: str):
     data.setup("fit")
     lists = data.splits["train"]
     assert lists.qids == [str(i) for i in range(1, 31)]
-    assert lists.doc_ids.to_pylist()[:6] == [*(f"D1-{i}" for i in range(5)), "D2-0"]
+    assert lists.doc_id.to_pylist()[:6] == [*(f"D1-{i}" for i in range(5)), "D2-0"]
     assert lists.num_features == data.splits["val"].num_features == (6 if "parts" in name else 4)
 
 

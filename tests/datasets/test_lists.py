@@ -27,8 +27,8 @@ def test_items():
     assert item["mask"].tolist() == [True, True]
     assert item["mask"].dtype == torch.bool
     assert item["qid"] == "a"
-    assert item["doc_ids"] == ["d1", "d2"]
-    assert "doc_ids" not in ListDataset.from_arrays(FEATURES, LABELS, QID)[0]
+    assert item["doc_id"] == ["d1", "d2"]
+    assert "doc_id" not in ListDataset.from_arrays(FEATURES, LABELS, QID)[0]
     assert [item["qid"] for item in dataset] == ["a", "b", "c"]
     for index in (3, -2):
         with pytest.raises(IndexError, match=rf"index.*{index}"):
@@ -47,7 +47,7 @@ def test_filler():
     assert item["features"].tolist() == [[0, 0]]
     assert item["labels"].tolist() == [0]
     assert item["qid"] == ""
-    assert item["doc_ids"] == []
+    assert item["doc_id"] == []
 
 
 def test_batch():
@@ -61,14 +61,14 @@ def test_batch():
     assert batch["labels"].tolist() == [[0, 0], [0, 2], [0, 0]]
     assert batch["mask"].tolist() == [[True, False], [True, True], [False, False]]
     assert batch["qid"] == ["b", "a", ""]
-    assert batch["doc_ids"] == [["d3"], ["d1", "d2"], []]
+    assert batch["doc_id"] == [["d3"], ["d1", "d2"], []]
     assert batch["features"].dtype == batch["labels"].dtype == torch.float32
     assert set(collate_lists([dataset[-1]])) == set(batch)
 
 
 def test_batch_pads_what_else_the_items_have():
-    items = [dict(data()[i], weights=torch.ones(n)) for i, n in ((0, 2), (1, 1))]
-    assert collate_lists(items)["weights"].tolist() == [[1, 1], [1, 0]]
+    items = [dict(data()[i], weight=torch.ones(n)) for i, n in ((0, 2), (1, 1))]
+    assert collate_lists(items)["weight"].tolist() == [[1, 1], [1, 0]]
 
 
 def test_summary():
@@ -96,7 +96,7 @@ def test_select_and_widen():
     chosen = data().select([2, 0])
     assert chosen.qids == ["c", "a"]
     assert chosen.features.tolist() == [FEATURES[3], *FEATURES[:2]]
-    assert chosen[1]["doc_ids"] == ["d1", "d2"]
+    assert chosen[1]["doc_id"] == ["d1", "d2"]
     wide = data().widen(3)
     assert wide[0]["features"].tolist() == [[1, 2, 0], [3, 4, 0]]
     with pytest.raises(ValueError, match=r"num_features.*1"):
@@ -111,12 +111,12 @@ def test_from_every_kind_of_array(tmp_path):
         got = ListDataset.from_arrays(frame[["f1", "f2"]], frame["y"], frame["q"], frame["d"])
         assert got.features.tolist() == FEATURES
         assert got.qids == ["a", "b", "c"]
-        assert got[0]["doc_ids"] == ["d1", "d2"]
+        assert got[0]["doc_id"] == ["d1", "d2"]
     got = ListDataset.from_arrays(
         torch.tensor(FEATURES), torch.tensor(LABELS), np.array([7, 7, 8, 9]), np.arange(4)
     )
     assert got.qids == ["7", "8", "9"]
-    assert got[0]["doc_ids"] == ["0", "1"]
+    assert got[0]["doc_id"] == ["0", "1"]
 
 
 def test_a_split_list():
@@ -127,7 +127,7 @@ def test_a_split_list():
         ListDataset.from_arrays(FEATURES, LABELS, ["a", "a", "b", "a"])
     got = ListDataset.from_arrays(FEATURES, LABELS, ["b", "a", "b", "a"], DOC_IDS, sort_by_qid=True)
     assert got.qids == ["b", "a"]
-    assert got.doc_ids.to_pylist() == ["d1", "d3", "d2", "d4"]
+    assert got.doc_id.to_pylist() == ["d1", "d3", "d2", "d4"]
     assert got.features[:, 0].tolist() == [1, 5, 3, 7]
 
 
@@ -153,9 +153,9 @@ def test_a_split_list():
             "qid.*nan at row 1",
         ),
         ({"qid": ["a", "a", "b", np.nan]}, "qid.*nan at row 3"),
-        ({"doc_ids": ["x"]}, "doc_ids.*1"),
-        ({"doc_ids": ["x", None, "y", "z"]}, "doc_ids.*None at row 1"),
-        ({"doc_ids": ["x", "y", "z", np.nan]}, "doc_ids.*nan at row 3"),
+        ({"doc_id": ["x"]}, "doc_id.*1"),
+        ({"doc_id": ["x", None, "y", "z"]}, "doc_id.*None at row 1"),
+        ({"doc_id": ["x", "y", "z", np.nan]}, "doc_id.*nan at row 3"),
         ({"labels": ["low", 0, 1, 0]}, "labels.*'low' in row 0"),
         ({"features": [[1, 2], [3], [4, 5], [6, 7]]}, "features must"),
         ({"features": np.array(FEATURES) * 1j}, "features.*complex numbers"),
@@ -199,7 +199,7 @@ def test_rows_of_padding_are_left_out():
     assert data.qids == expected.qids == ["7", "8"]
     for name in ("features", "labels", "offsets"):
         np.testing.assert_array_equal(getattr(data, name), getattr(expected, name))
-    assert data.doc_ids.to_pylist() == ["a", "c", "e"]
+    assert data.doc_id.to_pylist() == ["a", "c", "e"]
     nothing = ListDataset.from_arrays([[1.0], [2.0]], [0, 1], [7, 7], padding=-1)
     assert len(nothing.labels) == 2
 

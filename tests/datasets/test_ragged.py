@@ -24,9 +24,9 @@ def data(**more) -> ListDataset:
         ["a", "b", "c", "d"],
         [f"doc{i}" for i in range(documents)],
         categories=rng.integers(0, 4, (documents, 2)),
-        weights=rng.random(documents).astype(np.float32),
-        positions=np.arange(documents),
-        groups=rng.integers(0, 2, documents).astype(np.float32),
+        weight=rng.random(documents).astype(np.float32),
+        position=np.arange(documents),
+        protected=rng.integers(0, 2, documents).astype(np.float32),
         rows=np.arange(documents)[::-1].copy(),
         **more,
     )
@@ -50,7 +50,7 @@ def test_a_batch_is_its_items(indices):
     assert_same(batch, collate_ragged([lists[i] for i in indices]))
     assert batch["lengths"].tolist() == [0 if i < 0 else LENGTHS[i] for i in indices]
     assert batch["features"].shape == (int(batch["lengths"].sum()), 2)
-    assert len(batch["doc_ids"]) == len(batch["features"])
+    assert len(batch["doc_id"]) == len(batch["features"])
     assert_same(pad_batch(batch), pad_item_by_item([lists[i] for i in indices]))
 
 

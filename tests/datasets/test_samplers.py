@@ -120,12 +120,10 @@ def test_up_to_the_limit_the_order_is_exact(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_batch_of_fillers_alone(tmp_path):
     # an uneven last batch of several processes, from lists in memory and from a store
-    data = ListDataset.from_arrays(
-        [[1.0], [2.0]], labels=[0, 2], qid=["a", "b"], doc_ids=["x", "y"]
-    )
+    data = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 2], qid=["a", "b"], doc_id=["x", "y"])
     write_store(data, tmp_path / "store")
     for lists in (data, open_store(tmp_path / "store")):
         batch = lists.__getitems__([-1, -1])
         assert batch["lengths"].tolist() == [0, 0]
         assert batch["features"].shape == (0, 1)
-        assert (batch["qid"], batch["doc_ids"], len(batch["labels"])) == (["", ""], [], 0)
+        assert (batch["qid"], batch["doc_id"], len(batch["labels"])) == (["", ""], [], 0)

@@ -56,9 +56,9 @@ def assert_same(got: ListDataset, want: ListDataset) -> None:
     np.testing.assert_array_equal(got.labels, want.labels)
     np.testing.assert_array_equal(got.offsets, want.offsets)
     assert list(got.qids) == list(want.qids)
-    assert (got.doc_ids is None) == (want.doc_ids is None)
-    if got.doc_ids is not None:
-        assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
+    assert (got.doc_id is None) == (want.doc_id is None)
+    if got.doc_id is not None:
+        assert got.doc_id.to_pylist() == want.doc_id.to_pylist()
 
 
 def cache_of(source: Path) -> Path:
@@ -70,9 +70,9 @@ def the_shard(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("doc_ids", [None, ["a", "", "ü"]])
-def test_store_round_trip(tmp_path: Path, doc_ids):
-    data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_ids)
+@pytest.mark.parametrize("doc_id", [None, ["a", "", "ü"]])
+def test_store_round_trip(tmp_path: Path, doc_id):
+    data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_id)
     write_store(data, tmp_path / "store")
     assert_same(open_store(tmp_path / "store"), data)
     write_store(data.select([1]), tmp_path / "store")  # instead of the other one
@@ -85,12 +85,12 @@ def test_shard_layout(tmp_path: Path):
     write_store(data, tmp_path)
     table = pa.ipc.open_file(the_shard(tmp_path)).read_all()
     assert table.to_pylist() == [
-        {"features": [1, 2], "labels": 0, "doc_ids": "a"},
-        {"features": [3, 4], "labels": 1, "doc_ids": "b"},
-        {"features": [5, 6], "labels": 2, "doc_ids": "c"},
+        {"features": [1, 2], "labels": 0, "doc_id": "a"},
+        {"features": [3, 4], "labels": 1, "doc_id": "b"},
+        {"features": [5, 6], "labels": 2, "doc_id": "c"},
     ]
     assert table.schema.field("features").type == pa.list_(pa.float32(), 2)
-    assert table.schema.field("doc_ids").type == pa.large_string()
+    assert table.schema.field("doc_id").type == pa.large_string()
     [lists] = tmp_path.glob("*-lists.arrow")
     assert pa.ipc.open_file(lists).read_all().to_pydict() == {
         "qid": ["x", "y"],
@@ -99,7 +99,7 @@ def test_shard_layout(tmp_path: Path):
     [offsets] = tmp_path.glob("*-offsets.bin")
     assert np.fromfile(offsets, "<i8").tolist() == [0, 2, 3]
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["version"] == 4
+    assert manifest["version"] == 5
     assert manifest["shards"][0]["checksum"] == file_checksum(the_shard(tmp_path))
 
 
@@ -193,7 +193,7 @@ def test_a_damaged_cache_is_made_again(source: Path, reads: list[Path], damage: 
     elif damage == "text":
         manifest.write_text("this is no cache\n" * 100)
     else:
-        manifest.write_text(manifest.read_text().replace('"version": 4', '"version": 3'))
+        manifest.write_text(manifest.read_text().replace('"version": 5', '"version": 3'))
     assert_same(load_letor(source), want)
     assert len(reads) == 2
     assert_same(load_letor(source), want)
@@ -209,13 +209,13 @@ def test_what_a_store_must_be(tmp_path: Path):
         open_store(tmp_path / "file")
     with pytest.raises(ValueError, match=f"path.*the file {tmp_path}/file"):
         write_store(ListDataset.from_arrays([[1.0]], labels=[1], qid=[7]), tmp_path / "file")
-    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 4}'):
+    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 5}'):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(ValueError, match=f"{tmp_path}: the manifest is damaged"):
             open_store(tmp_path)
-    for version in (3, 99):
+    for version in (4, 99):
         (tmp_path / "manifest.json").write_text(f'{{"format": "ltr store", "version": {version}}}')
-        with pytest.raises(ValueError, match=rf"version 4, got version {version}.*convert again"):
+        with pytest.raises(ValueError, match=rf"version 5, got version {version}.*convert again"):
             open_store(tmp_path)
 
 

@@ -31,7 +31,7 @@ def columns(**changed: Any) -> dict[str, pa.Array]:
     sound = {
         "labels": floats(1, 0, 2),
         "features": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6, dtype=np.float32)), 2),
-        "doc_ids": pa.array(["x", "y", "z"], pa.large_string()),
+        "doc_id": pa.array(["x", "y", "z"], pa.large_string()),
     }
     return {**sound, **changed}
 
@@ -68,7 +68,7 @@ def seal(folder: Path, **changed: Any) -> None:
     [entry] = manifest.pop("shards")
     for file in manifest["files"].values():
         file["checksum"] = file_checksum(folder / file["name"])
-    widths = {"labels": 1, "features": 2, "doc_ids": 1}
+    widths = {"labels": 1, "features": 2, "doc_id": 1}
     entry |= {"bytes": path.stat().st_size, "checksum": file_checksum(path), "widths": widths}
     manifest.pop("checksum")
     write_manifest(folder, manifest, [ShardEntry(**{**entry, **changed})])
@@ -86,7 +86,7 @@ BAD_COLUMNS: dict[str, dict[str, Any]] = {
         "features": pa.FixedSizeListArray.from_arrays(floats(*range(9)), 3)
     },
     "one column more": {"extra": pa.array([1, 2, 3])},
-    "a dictionary for ids": {"doc_ids": pa.array(["a", "b", "a"]).dictionary_encode()},
+    "a dictionary for ids": {"doc_id": pa.array(["a", "b", "a"]).dictionary_encode()},
     "a null label": {"labels": floats(1, None, 2)},
     "a null document": {
         "features": pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
@@ -96,7 +96,7 @@ BAD_COLUMNS: dict[str, dict[str, Any]] = {
     },
     "a NaN label": {"labels": floats(1, np.nan, 2)},
     "a negative label": {"labels": floats(1, -1, 2)},
-    "a null id": {"doc_ids": pa.array(["x", None, "z"], pa.large_string())},
+    "a null id": {"doc_id": pa.array(["x", None, "z"], pa.large_string())},
 }
 
 # what the file has instead of the offsets 0, 2, 3 of the lists
@@ -130,7 +130,7 @@ def test_the_sound_one_is_read(tmp_path: Path):
     data = open_store(tmp_path).in_memory()
     assert data.qids == ["a", "b"]
     assert data.labels.tolist() == [1, 0, 2]
-    assert data.doc_ids.to_pylist() == ["x", "y", "z"]
+    assert data.doc_id.to_pylist() == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize("name", BAD_COLUMNS)
@@ -194,7 +194,7 @@ def test_odd_qids(tmp_path: Path):
 
 
 def test_an_id_that_is_not_utf8(tmp_path: Path):
-    path = write(tmp_path, {"doc_ids": pa.array(["abcd", "efgh", "i"], pa.large_string())})
+    path = write(tmp_path, {"doc_id": pa.array(["abcd", "efgh", "i"], pa.large_string())})
     path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"\xff\xfe\xfd\xfcefgh"))
     seal(tmp_path)
     refused(tmp_path)
@@ -216,7 +216,7 @@ def test_a_pipe_is_no_file_of_a_store(tmp_path: Path, kind: str):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"widths": {"labels": 1, "features": 3, "doc_ids": 1}},
+        {"widths": {"labels": 1, "features": 3, "doc_id": 1}},
         {"widths": {"labels": 1, "features": 2}},
         {"widths": {"harm": 1}},
         {"widths": {}},
@@ -240,9 +240,9 @@ def test_odd_entries(tmp_path: Path, changed: dict[str, Any]):
         {"documents": 0},
         {"documents": 2**70},
         {"bytes": True},
-        {"widths": {"labels": 1, "features": -2, "doc_ids": 1}},
-        {"widths": {"labels": 1, "features": 2**31, "doc_ids": 1}},
-        {"widths": {"labels": 1, "features": 10**15, "doc_ids": 1}},
+        {"widths": {"labels": 1, "features": -2, "doc_id": 1}},
+        {"widths": {"labels": 1, "features": 2**31, "doc_id": 1}},
+        {"widths": {"labels": 1, "features": 10**15, "doc_id": 1}},
         {"documents": 2**40},
         {"widths": [1, 2]},
     ],

@@ -131,7 +131,7 @@ def test_a_store_of_letor_text(tmp_path: Path):
     data.use_schema(Schema("qid", "label", features={"5": 1, "2": 1}))
     batch = data.dataset("predict").__getitems__([1])
     assert batch["features"].tolist() == [[0, np.float32(i / 7)] for i in range(4, 8)]
-    assert batch["doc_ids"] == [f"D{i}" for i in range(4, 8)]
+    assert batch["doc_id"] == [f"D{i}" for i in range(4, 8)]
 
 
 def test_lists_by_index_of_any_selection(store: Path):

@@ -69,7 +69,7 @@ def test_an_error_names_the_row_of_the_file(split: str, tmp_path: Path):
     frame = make()
     data = TableDataModule(frame, **USES, validation=0.3)
     data.setup("fit")
-    names = data.splits[split].doc_ids.to_pylist()
+    names = data.splits[split].doc_id.to_pylist()
     row = max(frame.index[frame["sku"].isin(names)])
     assert row >= len(names)  # rows of the other split stand before it
     frame["grade"] = frame["grade"].where(frame.index != row, -1)
@@ -107,7 +107,7 @@ def test_levels_and_medians_are_of_the_training_lists():
 
 def test_batches_have_what_the_table_has():
     frame = make().assign(weight=2.0, shown=1, kind=True)
-    uses = {**USES, "weight": "weight", "position": "shown", "group": "kind"}
+    uses = {**USES, "weight": "weight", "position": "shown", "protected": "kind"}
     data = TableDataModule(frame, **uses, validation=0.3)
     data.setup("fit")
     batch = next(iter(data.train_dataloader()))
@@ -115,9 +115,9 @@ def test_batches_have_what_the_table_has():
     assert len(batch["lengths"]) == len(batch["qid"])
     assert batch["features"].shape == (documents, 2)
     assert batch["categories"].shape == (documents, 1)
-    for name in ("labels", "weights", "positions", "groups", "rows"):
+    for name in ("labels", "weight", "position", "protected", "rows"):
         assert batch[name].shape == (documents,)
-    assert (batch["weights"] == 2).all()
+    assert (batch["weight"] == 2).all()
 
 
 def scores_of(ranker: Ranker, data: TableDataModule, folder: Path, **options) -> pd.DataFrame:

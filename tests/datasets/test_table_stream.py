@@ -78,7 +78,7 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
             categories.append(batch["categories"].numpy()[back])
             keys.append(batch["keys"])
             queries += np.repeat(batch["qid"], batch["lengths"].numpy())[back].tolist()
-            names += np.array(batch["doc_ids"])[back].tolist()
+            names += np.array(batch["doc_id"])[back].tolist()
         np.testing.assert_array_equal(np.concatenate(features), whole.features[order])
         np.testing.assert_array_equal(np.concatenate(categories), whole.categories[order])
         expected = load_table(path, {"query", "sku", "shop"}).select(["query", "sku"])

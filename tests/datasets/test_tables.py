@@ -76,7 +76,7 @@ def test_every_source_gives_the_same_lists(tmp_path: Path, kind: str):
     assert data.lengths.tolist() == [2, 2, 1]
     assert data.rows.tolist() == [0, 2, 1, 4, 3]
     assert data.labels.tolist() == [0, 2, 1, 1, 0]
-    assert data.doc_ids.to_pylist() == ["D1", "D3", "D2", "D5", "D4"]
+    assert data.doc_id.to_pylist() == ["D1", "D3", "D2", "D5", "D4"]
     assert data.features.dtype == np.float32
     np.testing.assert_array_equal(
         data.features, [[1.5, 3], [-3, np.nan], [np.nan, 1], [0.25, 0], [4, 2]]
@@ -93,7 +93,9 @@ def test_a_schema_is_plain_data():
     again = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert again == schema
     assert again.difference(schema) is None
-    for broken in ({}, {**schema.to_dict(), "qid": 3}, {**schema.to_dict(), "features": {"x": 0}}):
+    plain = schema.to_dict()
+    unknown = {**plain, "group": plain["protected"]}
+    for broken in ({}, {**plain, "qid": 3}, {**plain, "features": {"x": 0}}, unknown):
         with pytest.raises(ValueError, match="a schema must"):
             Schema.from_dict(broken)
 
@@ -190,15 +192,15 @@ def test_an_embedding_counts_as_its_size():
 
 def test_weights_positions_and_groups():
     table = pa.table({"q": [1, 1], "w": [0.5, 2], "p": [1, 3], "g": [-1, 1], "x": [1, 2]})
-    schema = Schema.infer(table, qid="q", weight="w", position="p", group="g")
+    schema = Schema.infer(table, qid="q", weight="w", position="p", protected="g")
     assert [*schema.features] == ["x"]
     assert Schema.from_dict(schema.to_dict()) == schema
     item = read_table(table, schema, needs_label=False)[0]
-    assert item["weights"].tolist() == [0.5, 2]
-    assert item["positions"].tolist() == [1, 3]
-    assert item["groups"].tolist() == [-1, 1]
+    assert item["weight"].tolist() == [0.5, 2]
+    assert item["position"].tolist() == [1, 3]
+    assert item["protected"].tolist() == [-1, 1]
     booleans = table.set_column(3, "g", pa.array([True, False]))
-    assert read_table(booleans, schema, needs_label=False)[0]["groups"].tolist() == [1, 0]
+    assert read_table(booleans, schema, needs_label=False)[0]["protected"].tolist() == [1, 0]
     for name, bad, message in (
         ("w", [0.5, -1], "row 1, column 'w': a weight must be a finite number >= 0, got -1"),
         ("p", [0, 1], "row 0, column 'p': a position must be a whole number >= 1, got 0"),

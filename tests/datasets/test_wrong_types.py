@@ -116,7 +116,7 @@ def test_arrays():
         ListDataset(3, None, np.array([0, 1]), ["a"])
     with pytest.raises(ValueError, match="offsets must"):
         ListDataset(np.ones((1, 1)), None, [0, 1], ["a"])
-    for name in ("qid", "doc_ids"):
+    for name in ("qid", "doc_id"):
         given = {"features": [[1.0]], "labels": [1], "qid": [1], name: 3}
         with pytest.raises(ValueError, match=f"{name}.*3"):
             ListDataset.from_arrays(**given)

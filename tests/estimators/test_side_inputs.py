@@ -1,4 +1,4 @@
-"""Positions and groups reach the loss of a `NeuralRanker`."""
+"""Position and protected reach the loss of a `NeuralRanker`."""
 
 from typing import Any
 
@@ -60,16 +60,16 @@ def exposure(table: pd.DataFrame, scores: np.ndarray) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:SigmoidRank has the temperature")  # equal scores are the aim
-def test_a_penalty_takes_the_groups_and_not_the_labels():
+def test_a_penalty_takes_protected_and_not_the_labels():
     table = clicks()
     table["label"] = table["x1"] + table["x3"] > 0.5
     loss = Penalized(SoftmaxLoss(), ExposureParity(), strength=200.0)
     bins = TableTransform(PiecewiseLinearBins(8))
     slowly = {"max_epochs": 40, "learning_rate": 0.02, "transform": bins}
     gaps = []
-    for groups in (table["x3"] > 0, table["label"]):
+    for protected in (table["x3"] > 0, table["label"]):
         ranker = quick(loss, **slowly).fit(
-            table[FEATURES], table["label"], qid=table["qid"], groups=groups
+            table[FEATURES], table["label"], qid=table["qid"], protected=protected
         )
         gaps.append(exposure(table, ranker.predict(table[FEATURES])))
     plain = quick(SoftmaxLoss(), **slowly).fit(table[FEATURES], table["label"], qid=table["qid"])
@@ -107,7 +107,7 @@ def test_a_blend_passes_them_on():
     blend = Blend([quick(loss)], validation=0, verbose=0)
     blend.fit(X, y, qid=qid, position=table["shown"])
     order = np.argsort(qid.to_numpy(), kind="stable")
-    with pytest.raises(ValueError, match=r"position .*Unbiased .*'shown'"):
+    with pytest.raises(ValueError, match=r"position .*Unbiased needs"):
         blend.fit(X, y, qid=qid)
     again = quick(loss).fit(X, y, qid=qid, position=table["shown"])
     scale = blend.scales_[0]
@@ -121,14 +121,14 @@ def test_a_blend_passes_them_on():
 @pytest.mark.parametrize(
     ("loss", "given", "message"),
     [
-        (Unbiased(), {}, r"position .*None.*Unbiased .*'shown'"),
-        (Penalized(), {}, r"groups .*None.*Penalized .*'groups'"),
-        (Penalized(Unbiased()), {"groups": np.ones(600)}, r"position .*Penalized .*'shown'"),
+        (Unbiased(), {}, r"position .*None.*Unbiased needs"),
+        (Penalized(), {}, r"protected .*None.*Penalized needs"),
+        (Penalized(Unbiased()), {"protected": np.ones(600)}, r"position .*Penalized needs"),
         (Unbiased(), {"position": np.ones(5)}, r"position .*600 .*\(5,\)"),
         (Unbiased(), {"position": np.zeros(600)}, r"column 'position'.* 0"),
         (Unbiased(), {"position": np.full(600, 1.5)}, r"column 'position'.* 1\.5"),
         (Unbiased(), {"position": ["a"] * 600}, r"position .*'a'"),
-        (Penalized(), {"groups": np.full(600, np.nan)}, "column 'groups'.*nan"),
+        (Penalized(), {"protected": np.full(600, np.nan)}, "column 'protected'.*nan"),
     ],
 )
 def test_one_that_is_missing_or_wrong(loss, given, message):

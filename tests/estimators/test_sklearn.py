@@ -9,7 +9,7 @@ import pytest
 import sklearn
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -209,7 +209,7 @@ def test_side_inputs_reach_the_folds_of_a_search():
         pipe = make_pipeline(StandardScaler(), quick())
         for est, name in ((quick(), "loss"), (pipe, "neuralranker__loss")):
             search = GridSearchCV(est, {name: losses}, cv=query_folds(qid, 2), error_score="raise")  # pyright: ignore
-            with pytest.raises(ValueError, match=r"position .*Unbiased .*'shown'"):
+            with pytest.raises(ValueError, match=r"position .*Unbiased needs"):
                 search.fit(X, y, qid=qid)
             flat, steep = search.fit(X, y, qid=qid, position=position).cv_results_[
                 "mean_test_score"
@@ -218,9 +218,20 @@ def test_side_inputs_reach_the_folds_of_a_search():
         grouped = quick(loss=Penalized(SoftmaxLoss(), strength=100.0))
         search = GridSearchCV(grouped, {"members": [1]}, cv=query_folds(qid, 2))
         found = [
-            search.fit(X, y, qid=qid, groups=groups).best_score_ for groups in (X[:, 0] > 0, y)
+            search.fit(X, y, qid=qid, protected=protected).best_score_
+            for protected in (X[:, 0] > 0, y)
         ]
     assert found[0] != found[1]
+
+
+def test_the_groups_of_a_search_make_its_folds():
+    X, y, qid = lists(240)
+    folds = GroupKFold(2)
+    with sklearn.config_context(enable_metadata_routing=True):
+        alone = GridSearchCV(quick(), {"members": [1]}, cv=folds).fit(X, y, qid=qid, groups=qid)
+        splits = [*folds.split(X, y, groups=qid)]
+        listed = GridSearchCV(quick(), {"members": [1]}, cv=splits).fit(X, y, qid=qid)
+    assert alone.best_score_ == listed.best_score_
 
 
 def search(est: Any, X: Any, y: Any, queries: Any, **given: Any) -> None:

@@ -161,8 +161,8 @@ def can_mount() -> bool:
 @pytest.mark.skipif(not can_mount(), reason="cannot mount a read-only file system here")
 @pytest.mark.parametrize(
     "ahead",
-    # compiles in a process of its own, as where no folder can be written
-    [True, pytest.param(False, marks=pytest.mark.slow)],
+    # a process loads numba; what it does is that of the links above
+    [pytest.param(ahead, marks=pytest.mark.slow) for ahead in (True, False)],
 )
 def test_a_read_only_mount(warm: Warm, tmp_path: Path, ahead: bool):
     folder, run = (warm.folder, warm.run) if ahead else (tmp_path, starter(tmp_path))

@@ -473,6 +473,7 @@ def test_every_compiled_function_is_kept_on_disk():
         assert function._cache.cache_path  # which a function without a cache has not
 
 
+@pytest.mark.slow  # two processes, of which one compiles what an operator needs
 @pytest.mark.skipif(sys.platform != "linux", reason="the user's cache folder is set as on Linux")
 def test_a_second_process_compiles_nothing_even_where_the_install_cannot_be_written(tmp_path):
     # A file where the folder of an install's cache would be: not even root can write into it.

@@ -216,7 +216,7 @@ CASES = {
     "LeastQuantileRegression": Case(LeastQuantileRegression(), fitted=by_label),
     "LeastTrimmedSquares": Case(LeastTrimmedSquares(), fitted=by_label),
 }
-# Unbiased is tested below, with `shown`: by default the order of the items is what was shown
+# Unbiased is tested below, with `position`: by default the order of the items is what was shown
 tested = {type(case.loss) for case in CASES.values()} | {Unbiased}
 CASES |= {name: Case(kind()) for name, kind in LOSSES.items() if kind not in tested}
 SHOWN = torch.tensor([3.0, 1.0, 4.0, 2.0], dtype=torch.float64)
@@ -294,11 +294,11 @@ def test_certain_scores_cost_nothing(name):
 
 
 def test_unbiased_losses_weight_items_by_their_position():
-    loss, shown = Unbiased(SoftNDCG(HARD, mean="arithmetic")), SHOWN.expand(24, 4)
+    loss, position = Unbiased(SoftNDCG(HARD, mean="arithmetic")), SHOWN.expand(24, 4)
     for scores, y, w in lists():
-        found = each(loss, scores, y, w, shown=shown)
+        found = each(loss, scores, y, w, position=position)
         right = in_order(exp2(y, w) * SHOWN)
         assert (found[right].abs() < 1e-12).all()
         assert (found[~right] > 1e-6).all()
-        moved = each(loss, *(x.gather(1, ORDERS) for x in (scores, y, w)), shown=SHOWN[ORDERS])
+        moved = each(loss, *(x.gather(1, ORDERS) for x in (scores, y, w)), position=SHOWN[ORDERS])
         torch.testing.assert_close(moved, found)

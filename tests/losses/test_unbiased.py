@@ -40,13 +40,13 @@ class RanksOfRelevant(RankingLoss):
 def test_the_expected_loss_on_clicks_is_the_loss_on_relevance(bias):
     scores = torch.tensor([0.3, 0.1, 0.9, 0.5], dtype=torch.float64)
     relevant = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    shown = torch.tensor([3, 1, 4, 2])
-    looks = bias(shown).double()
+    position = torch.tensor([3, 1, 4, 2])
+    looks = bias(position).double()
     expected = 0.0
     for seen in itertools.product([0.0, 1.0], repeat=4):
         pattern = torch.tensor(seen, dtype=torch.float64)
         chance = torch.where(pattern > 0, looks, 1 - looks).prod()
-        loss = Unbiased(RanksOfRelevant(), bias)(scores, relevant * pattern, shown=shown)
+        loss = Unbiased(RanksOfRelevant(), bias)(scores, relevant * pattern, position=position)
         expected += chance * loss
     torch.testing.assert_close(expected, RanksOfRelevant()(scores, relevant))
 
@@ -81,9 +81,9 @@ def looks_at_three_items():
 def test_a_click_weighs_the_inverse_of_its_propensity(name):
     loss, clicks = OF_CLICKS[name](), torch.tensor([0.0, 1.0, 0.0])
     for shown in ([1, 1, 1], [2, 2, 2], [10, 10, 10], [7, 10, 4]):
-        expected, positions = shown[1] * loss(SCORES, clicks), torch.tensor(shown)
-        torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, shown=positions), expected)
-        flat = Unbiased(loss)(SCORES, clicks, shown=positions, lengths=[3])
+        expected, position = shown[1] * loss(SCORES, clicks), torch.tensor(shown)
+        torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, position=position), expected)
+        flat = Unbiased(loss)(SCORES, clicks, position=position, lengths=[3])
         torch.testing.assert_close(flat, expected)
 
 
@@ -92,7 +92,7 @@ def test_with_one_relevant_item_the_expected_loss_is_the_loss_on_relevance(name)
     loss = OF_CLICKS[name]()
     for relevant in torch.eye(3, dtype=torch.float64):
         expected = sum(
-            chance * Unbiased(loss, EXAMINED)(SCORES, relevant * seen, shown=SHOWN)
+            chance * Unbiased(loss, EXAMINED)(SCORES, relevant * seen, position=SHOWN)
             for seen, chance in looks_at_three_items()
         )
         torch.testing.assert_close(expected, loss(SCORES, relevant))
@@ -106,7 +106,7 @@ def test_the_expected_sum_over_clicks_is_the_sum_over_relevant_items(name):
         total = Unbiased(loss, EXAMINED, reduction="sum")
         lists = SCORES.expand(3, 3), SHOWN.expand(3, 3)
         expected = sum(
-            chance * total(lists[0], alone * seen, shown=lists[1])
+            chance * total(lists[0], alone * seen, position=lists[1])
             for seen, chance in looks_at_three_items()
         )
         torch.testing.assert_close(expected, sum(loss(SCORES, each) for each in alone))
@@ -115,16 +115,16 @@ def test_the_expected_sum_over_clicks_is_the_sum_over_relevant_items(name):
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("relevant", [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
 def test_the_softmax_loss_of_several_clicks_has_the_gradient_on_relevance(normalize, relevant):
-    def gradient(loss: RankingLoss, clicks: torch.Tensor, **shown: torch.Tensor) -> torch.Tensor:
+    def gradient(loss: RankingLoss, clicks: torch.Tensor, **position: torch.Tensor) -> torch.Tensor:
         scores = SCORES.clone().requires_grad_()
-        return torch.autograd.grad(loss(scores, clicks, **shown), scores)[0]
+        return torch.autograd.grad(loss(scores, clicks, **position), scores)[0]
 
     labels, loss = torch.tensor(relevant).double(), Unbiased(SoftmaxLoss(normalize), EXAMINED)
     expected = torch.zeros(3).double()
     for seen, chance in looks_at_three_items():
         clicks = labels * seen
         number = clicks.sum() if normalize else 1  # with `normalize` it is the mean over the clicks
-        expected += chance * number * gradient(loss, clicks, shown=SHOWN)
+        expected += chance * number * gradient(loss, clicks, position=SHOWN)
     torch.testing.assert_close(expected, gradient(SoftmaxLoss(normalize=False), labels))
 
 
@@ -132,8 +132,8 @@ def test_the_softmax_loss_of_several_clicks_has_the_gradient_on_relevance(normal
 def test_a_mean_over_all_items_has_the_weights_of_all_of_them_once(name):
     loss, clicks = LOSSES[name](), torch.tensor([0.0, 1.0, 0.0])
     expected = loss(SCORES, clicks, weights=SHOWN)
-    torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, shown=SHOWN), expected)
-    flat = Unbiased(loss)(SCORES, clicks, shown=SHOWN, lengths=[3])
+    torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, position=SHOWN), expected)
+    flat = Unbiased(loss)(SCORES, clicks, position=SHOWN, lengths=[3])
     torch.testing.assert_close(flat, expected)
 
 
@@ -150,27 +150,27 @@ def test_without_bias_nothing_changes(name):
 
 def test_by_default_lists_are_in_the_order_in_which_they_were_shown():
     scores, clicks = torch.randn(3, 6), torch.randint(0, 2, (3, 6)).float()
-    shown = torch.arange(1, 7).expand(3, 6)
+    position = torch.arange(1, 7).expand(3, 6)
     loss = Unbiased(PointwiseMSE())
-    torch.testing.assert_close(loss(scores, clicks), loss(scores, clicks, shown=shown))
+    torch.testing.assert_close(loss(scores, clicks), loss(scores, clicks, position=position))
     mask = torch.tensor([[True, False, True, True, False, True]] * 3)
     real = [x[mask].view(3, 4) for x in (scores, clicks)]
     torch.testing.assert_close(loss(scores, clicks, mask), loss(*real))
 
 
-def test_shown_and_what_the_loss_takes_of_ragged_lists():
+def test_position_and_what_the_loss_takes_of_ragged_lists():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(9, generator=generator, dtype=torch.float64)
-    clicks, groups = torch.randint(0, 2, (2, 9), generator=generator)
-    shown = torch.tensor([4, 3, 2, 1, 2, 3, 1, 5, 4])
+    clicks, protected = torch.randint(0, 2, (2, 9), generator=generator)
+    position = torch.tensor([4, 3, 2, 1, 2, 3, 1, 5, 4])
     lengths = torch.tensor([4, 0, 5])
     loss = Unbiased(Penalized(PointwiseMSE()), reduction="none")
-    parts = [x.split(lengths.tolist()) for x in (scores, clicks, shown, groups)]
+    parts = [x.split(lengths.tolist()) for x in (scores, clicks, position, protected)]
     for told in (True, False):
-        options = {"shown": shown} if told else {}
-        found = loss(scores, clicks, lengths=lengths, groups=groups, **options)
+        options = {"position": position} if told else {}
+        found = loss(scores, clicks, lengths=lengths, protected=protected, **options)
         apart = [
-            loss(s, y, groups=g, **({"shown": p} if told else {}))
+            loss(s, y, protected=g, **({"position": p} if told else {}))
             for s, y, p, g in zip(*parts, strict=True)
         ]
         torch.testing.assert_close(found, torch.stack(apart), rtol=0, atol=1e-12)
@@ -187,12 +187,13 @@ def test_weights_and_clipping():
 
 def test_a_table_of_examination_probabilities():
     bias = PositionBias(examination=[0.8, 0.4, 0.1])
-    shown = torch.tensor([[1, 2], [3, 9]])
-    torch.testing.assert_close(bias(shown), torch.tensor([[0.8, 0.4], [0.1, 0.1]]))
+    position = torch.tensor([[1, 2], [3, 9]])
+    torch.testing.assert_close(bias(position), torch.tensor([[0.8, 0.4], [0.1, 0.1]]))
     torch.testing.assert_close(
-        inverse_propensity_weights(shown, bias, clip=5.0), torch.tensor([[1.25, 2.5], [5.0, 5.0]])
+        inverse_propensity_weights(position, bias, clip=5.0),
+        torch.tensor([[1.25, 2.5], [5.0, 5.0]]),
     )
-    assert bias.double()(shown.double()).dtype == torch.float64
+    assert bias.double()(position.double()).dtype == torch.float64
 
 
 def test_reductions_are_of_the_whole_and_not_of_the_part():
@@ -214,29 +215,31 @@ def test_reductions_are_of_the_whole_and_not_of_the_part():
 def test_masked_values_do_not_matter():
     scores, clicks = torch.randn(2, 4), torch.ones(2, 4)
     mask = torch.tensor([[True, True, False, True]] * 2)
-    shown = torch.tensor([[1.0, 2.0, torch.nan, 3.0]] * 2)
+    position = torch.tensor([[1.0, 2.0, torch.nan, 3.0]] * 2)
     expected = Unbiased()(scores, clicks, mask)
-    torch.testing.assert_close(Unbiased()(scores, clicks, mask, shown=shown), expected)
+    torch.testing.assert_close(Unbiased()(scores, clicks, mask, position=position), expected)
 
 
 def test_a_loss_declares_its_side_inputs():
     assert SoftNDCG().side_inputs == ()
-    assert Unbiased().side_inputs == ("shown",)
-    assert ExposureParity().side_inputs == ("groups",)
-    assert Penalized().side_inputs == ("groups",)
-    assert Penalized(Unbiased(), SoftMRR()).side_inputs == ("shown",)
-    assert Unbiased(Penalized()).side_inputs == ("shown", "groups")
-    assert Penalized(Unbiased(), Penalized(Unbiased())).side_inputs == ("shown", "groups")
+    assert Unbiased().side_inputs == ("position",)
+    assert ExposureParity().side_inputs == ("protected",)
+    assert Penalized().side_inputs == ("protected",)
+    assert Penalized(Unbiased(), SoftMRR()).side_inputs == ("position",)
+    assert Unbiased(Penalized()).side_inputs == ("position", "protected")
+    assert Penalized(Unbiased(), Penalized(Unbiased())).side_inputs == ("position", "protected")
 
 
 def test_each_part_gets_the_side_inputs_that_it_declares():
     generator = torch.Generator().manual_seed(0)
     scores, clicks = torch.randn(2, 6, generator=generator), torch.ones(2, 6)
-    shown = torch.tensor([[6, 5, 4, 3, 2, 1]] * 2)
-    groups = torch.tensor([[1, 0, 1, 0, 0, 0]] * 2)
+    position = torch.tensor([[6, 5, 4, 3, 2, 1]] * 2)
+    protected = torch.tensor([[1, 0, 1, 0, 0, 0]] * 2)
     loss, penalty = Unbiased(PointwiseMSE()), ExposureParity()
-    expected = loss(scores, clicks, shown=shown) + penalty(scores, clicks, groups=groups)
-    both = {"shown": shown, "groups": groups}
+    expected = loss(scores, clicks, position=position) + penalty(
+        scores, clicks, protected=protected
+    )
+    both = {"position": position, "protected": protected}
     found = Penalized(loss, penalty)(scores, clicks, **both)
     torch.testing.assert_close(found, expected)
     flat = {name: x.flatten() for name, x in both.items()}
@@ -244,13 +247,14 @@ def test_each_part_gets_the_side_inputs_that_it_declares():
     torch.testing.assert_close(ragged, expected)
     # a part within a part has them too
     inner = Unbiased(Unbiased(PointwiseMSE()))
-    weights = 1.0 * shown
+    weights = 1.0 * position
     torch.testing.assert_close(
-        inner(scores, clicks, shown=shown), loss(scores, clicks, None, weights, shown=shown)
+        inner(scores, clicks, position=position),
+        loss(scores, clicks, None, weights, position=position),
     )
     torch.testing.assert_close(
-        inner(scores.flatten(), clicks.flatten(), lengths=[6, 6], shown=flat["shown"]),
-        loss(scores, clicks, None, weights, shown=shown),
+        inner(scores.flatten(), clicks.flatten(), lengths=[6, 6], position=flat["position"]),
+        loss(scores, clicks, None, weights, position=position),
     )
 
 
@@ -264,5 +268,5 @@ def test_bad_arguments():
         Unbiased(clip=0)
     with pytest.raises(ValueError, match=r"clip.*0"):
         inverse_propensity_weights(torch.ones(2), clip=0)
-    with pytest.raises(ValueError, match="shown must"):
-        Unbiased()(torch.zeros(3), torch.zeros(3), shown=torch.ones(2))
+    with pytest.raises(ValueError, match="position must"):
+        Unbiased()(torch.zeros(3), torch.zeros(3), position=torch.ones(2))

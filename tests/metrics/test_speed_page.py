@@ -43,16 +43,3 @@ def test_the_page_shows_the_results():
     tables = module.tables()
     assert module.filled(page, tables) == page
     assert all(f"<!-- table {name} -->" in page for name in tables)
-
-
-def test_importing_the_metrics_loads_nothing_heavy():
-    heavy = {"numba", "sklearn", "pandas", "pytrec_eval", "lightning"}
-    classes = {"torchmetrics", "matplotlib"}  # which torchmetrics loads
-    code = (
-        "import sys; from ltr.metrics import join, holm; "
-        f"print(*({heavy | classes} & set(sys.modules)));"
-        "from ltr.metrics import NDCG, functional; "
-        f"print(*({heavy} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == []

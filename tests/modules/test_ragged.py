@@ -106,8 +106,8 @@ def test_a_run_is_that_of_padded_batches(tmp_path, make, transform):
             scores.append(torch.cat([batch["scores"][batch["mask"]] for batch in batches]))
         else:
             assert [qid for batch in batches for qid in batch["qid"]] == lists().qids
-            assert [name for batch in batches for name in batch["doc_ids"]] == (
-                lists().doc_ids.to_pylist()
+            assert [name for batch in batches for name in batch["doc_id"]] == (
+                lists().doc_id.to_pylist()
             )
             assert torch.cat([batch["lengths"] for batch in batches]).tolist() == LENGTHS
             scores.append(torch.cat([batch["scores"] for batch in batches]))
@@ -160,7 +160,7 @@ def test_weights_of_ragged_lists_reach_the_loss():
     batch = lists().__getitems__([0, 2])
     ranker = Ranker(LinearScorer(3), ListNet())
     ranker.log = lambda *args, **kwargs: None
-    weighted = {**batch, "weights": torch.rand(8)}
+    weighted = {**batch, "weight": torch.rand(8)}
     found = ranker.training_step(weighted, 0)
     torch.testing.assert_close(found, ranker.training_step(pad_batch(weighted), 0))
     assert found != ranker.training_step(batch, 0)

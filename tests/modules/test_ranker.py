@@ -203,7 +203,7 @@ def test_predictions_come_with_their_documents(tmp_path: Path):
         ["digits-test-2"],
     ]
     for batch, raw in zip(batches, data.predict_dataloader(), strict=True):
-        assert batch["doc_ids"] == raw["doc_ids"]
+        assert batch["doc_id"] == raw["doc_id"]
         assert torch.equal(batch["lengths"], raw["lengths"])
         scores = ranker(raw["features"], lengths=raw["lengths"]).detach()
         assert scores.shape == raw["labels"].shape
@@ -322,7 +322,7 @@ def test_weights_reach_the_loss():
         ranker.scorer.layers.bias.zero_()
     ranker.log = lambda *args, **kwargs: None
     plain = ranker.training_step(batch, 0)
-    first = ranker.training_step({**batch, "weights": torch.tensor([[1.0, 0.0]])}, 0)
+    first = ranker.training_step({**batch, "weight": torch.tensor([[1.0, 0.0]])}, 0)
     assert plain.item() > first.item()
 
 

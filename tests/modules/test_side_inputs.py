@@ -1,4 +1,4 @@
-"""Side inputs, such as positions and groups, reach the loss with their documents."""
+"""Side inputs, such as position and protected, reach the loss with their documents."""
 
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,7 @@ def lists(table: pd.DataFrame, **columns: str) -> ListDataset:
     """The rows as lists, with side inputs of some columns."""
     table = table.sort_values("query", kind="stable")
     offsets = np.r_[0, np.cumsum(table.groupby("query").size())]
-    kinds = {"positions": np.int64, "groups": np.float32}
+    kinds = {"position": np.int64, "protected": np.float32}
     return ListDataset(
         table[["x"]].to_numpy(np.float32),
         table["label"].to_numpy(np.float32),
@@ -65,16 +65,16 @@ def lists(table: pd.DataFrame, **columns: str) -> ListDataset:
 class Compare(RankingLoss):
     """Keeps whether each item had the side inputs that its label tells."""
 
-    side_inputs = ("shown", "groups")
+    side_inputs = ("position", "protected")
 
     def __init__(self) -> None:
         super().__init__()
         self.right: list[bool] = []
 
-    def per_list(self, scores, labels, mask, weights, shown=None, groups=None):
-        assert shown is not None
-        assert groups is not None
-        right = (shown == labels) & (groups == -2 * labels)
+    def per_list(self, scores, labels, mask, weights, position=None, protected=None):
+        assert position is not None
+        assert protected is not None
+        right = (position == labels) & (protected == -2 * labels)
         self.right += right[torch.ones_like(right) if mask is None else mask].tolist()
         return (scores - scores.detach()).sum(-1)
 
@@ -91,7 +91,12 @@ class Module(ListDataModule):
 
 
 def table_module(table: pd.DataFrame, kind: str, folder: Path) -> TableDataModule:
-    uses: dict[str, Any] = {"qid": "query", "label": "label", "position": "shown", "group": "kind"}
+    uses: dict[str, Any] = {
+        "qid": "query",
+        "label": "label",
+        "position": "shown",
+        "protected": "kind",
+    }
     source: Any = table
     if kind == "csv":
         table.to_csv(source := folder / "t.csv", index=False)
@@ -108,7 +113,7 @@ def table_module(table: pd.DataFrame, kind: str, folder: Path) -> TableDataModul
 def test_each_item_keeps_its_side_inputs(tmp_path: Path, form: str):
     table, loss = frame(), Compare()
     ranker = Ranker(LinearScorer(1), loss)
-    data = lists(table, positions="shown", groups="kind")
+    data = lists(table, position="shown", protected="kind")
     fit = trainer(tmp_path)
     if form in COLLATE:
         options = {"batch_size": 3, "collate_fn": COLLATE[form]}
@@ -123,7 +128,7 @@ def test_each_item_keeps_its_side_inputs(tmp_path: Path, form: str):
 
 def test_an_epoch_that_is_cut_short(tmp_path: Path):
     loss = Compare()
-    data = Module(lists(frame(), positions="shown", groups="kind"), bucket=True)
+    data = Module(lists(frame(), position="shown", protected="kind"), bucket=True)
     trainer(tmp_path, limit_train_batches=2).fit(Ranker(LinearScorer(), loss), datamodule=data)
     assert loss.right
     assert all(loss.right)
@@ -170,32 +175,35 @@ def weight_by_hand(loss: RankingLoss, table: pd.DataFrame, **columns: str) -> fl
 @pytest.mark.parametrize("form", [*COLLATE])
 def test_unbiased_learns_from_the_positions(tmp_path: Path, form: str):
     table, loss = clicks(), Unbiased(SoftmaxLoss())
-    found = weight_after(tmp_path, loss, lists(table, positions="shown"), form)
+    found = weight_after(tmp_path, loss, lists(table, position="shown"), form)
     # each click counts 1 / propensity, divided by the number of clicks in its list
     number = table.groupby("query")["label"].transform("sum").clip(lower=1)
     table = table.assign(weight=table["shown"] / number)
     expected = weight_by_hand(SoftmaxLoss(normalize=False), table, weights="weight")
     assert found == pytest.approx(expected, abs=1e-5)
-    equal = weight_after(tmp_path, loss, lists(table, positions="constant"), form)
+    equal = weight_after(tmp_path, loss, lists(table, position="constant"), form)
     assert equal == pytest.approx(weight_by_hand(SoftmaxLoss(), table), abs=1e-5)
     assert abs(found - equal) > 0.01
 
 
 @pytest.mark.parametrize("form", [*COLLATE])
-def test_a_penalty_takes_the_groups_and_not_the_labels(tmp_path: Path, form: str):
-    table = clicks().assign(group=lambda t: (t["x"] > 0).astype(float))
+def test_a_penalty_takes_protected_and_not_the_labels(tmp_path: Path, form: str):
+    table = clicks().assign(minority=lambda t: (t["x"] > 0).astype(float))
     loss = Penalized(ListNet(), ExposureParity(SigmoidRank(1.0)), strength=20.0)
-    found = weight_after(tmp_path, loss, lists(table, groups="group"), form)
-    assert found == pytest.approx(weight_by_hand(loss, table, groups="group"), abs=1e-5)
-    assert abs(found - weight_by_hand(loss, table, groups="label")) > 0.01
+    found = weight_after(tmp_path, loss, lists(table, protected="minority"), form)
+    assert found == pytest.approx(weight_by_hand(loss, table, protected="minority"), abs=1e-5)
+    assert abs(found - weight_by_hand(loss, table, protected="label")) > 0.01
 
 
 @pytest.mark.parametrize(
     ("loss", "named"),
     [
-        (Unbiased(SoftmaxLoss()), r"Unbiased .*'shown'.*position.*--data\.position.*'positions'"),
-        (Penalized(ListNet()), r"Penalized .*'groups'.*group.*--data\.group.*'groups'"),
-        (Penalized(Unbiased()), "Penalized .*'shown'"),
+        (Unbiased(SoftmaxLoss()), r"Unbiased .*'position'.*position.*--data\.position.*'position'"),
+        (
+            Penalized(ListNet()),
+            r"Penalized .*'protected'.*protected.*--data\.protected.*'protected'",
+        ),
+        (Penalized(Unbiased()), "Penalized .*'position'"),
     ],
 )
 @pytest.mark.parametrize("sanity", [0, 2])

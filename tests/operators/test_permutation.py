@@ -102,7 +102,7 @@ def test_a_hard_permutation_is_its_order():
 
 
 def test_a_class_that_names_its_tensors_is_a_pytree_node():
-    class Mine(HardPermutation, tensors=("order", "scores", "mask"), static=("kept",)):
+    class Mine(HardPermutation, tensors=("order", "scores", "mask"), static=("num_rows",)):
         pass
 
     P = Mine(torch.tensor([1, 0]), torch.tensor([0.0, 1.0]))

@@ -72,12 +72,12 @@ def kernel_sums(
 
 def _layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
     if size.size <= FEW:
-        return _kept_layout(size.shape, first.tobytes(), size.tobytes())
+        return _cached_layout(size.shape, first.tobytes(), size.tobytes())
     return _new_layout(first, size)
 
 
 @lru_cache(64)
-def _kept_layout(
+def _cached_layout(
     shape: tuple[int, ...], starts: bytes, lengths: bytes
 ) -> tuple[int, Any, Any, bool]:
     first, size = (np.frombuffer(x, np.int64).reshape(shape).copy() for x in (starts, lengths))
