@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.datasets.cache import load_letor
 from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
+from ltr.datasets.column_steps import Category
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_transforms import (
@@ -20,7 +21,7 @@ from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import BucketSampler, ListSampler
-from ltr.datasets.schema import Category, Schema
+from ltr.datasets.schema import Schema
 from ltr.datasets.store import is_store
 from ltr.datasets.store_writer import write_store
 from ltr.datasets.stored_lists import StoredLists, open_store

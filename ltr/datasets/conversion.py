@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from ltr.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_chunks
+from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch
 from ltr.datasets.prepare import scan_table
 from ltr.datasets.qids import SeenQids
-from ltr.datasets.schema import no_column
 from ltr.datasets.splits import check_one_split
 from ltr.datasets.store import LOCK, Store, is_store
 from ltr.datasets.store_writer import SHARD_BYTES, TEMPORARY, StoreWriter, is_written, locked

@@ -4,27 +4,30 @@ The same passes serve tables in memory and files that do not fit into it. Each p
 columns that are still open, and ends as soon as none is.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns
-from ltr.datasets.dates import DateFinder, Zone, is_date
-from ltr.datasets.schema import (
+from ltr.datasets.column_steps import (
     Category,
-    Schema,
+    Date,
+    Number,
+    Step,
+    Vector,
     count_levels,
-    index_columns,
     kind_of,
-    no_column,
-    shown_names,
     width_of,
 )
+from ltr.datasets.dates import DateFinder, is_date
 from ltr.datasets.whole_numbers import RoundedNumbers
+from ltr.names import close_matches, shown_names
+from ltr.serving import Zone
 
 ROWS = 1 << 14
 """The most rows of a chunk."""
@@ -38,6 +41,8 @@ MOST_LEVELS = 1 << 20
 _UNIQUE = 0.8  # text with more different values than this fraction of the rows is names
 _FIRST = 64  # rows, which tell most
 
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
+
 Read = Callable[[Sequence[str], int], Iterable[pa.Table]]
 """Yields the rows of some columns of a table, at most so many at a time."""
 
@@ -47,7 +52,7 @@ class Inferred:
     """How the columns of a table are used.
 
     Attributes:
-        schema: without the levels of its categories.
+        steps: what each column of features and categories becomes; categories have no levels yet.
         counts: by category, how often each of its values occurs.
         trained: the same in the rows that are trained on.
         left: the columns of text with nearly one value per row, which are left out, with the number
@@ -55,7 +60,7 @@ class Inferred:
         rows: how many were read; 0 if the types of the columns told all.
     """
 
-    schema: Schema
+    steps: Mapping[str, Step]
     counts: Mapping[str, Mapping[str, int]]
     trained: Mapping[str, Mapping[str, int]]
     left: Mapping[str, int]
@@ -81,14 +86,16 @@ def infer_columns(
     """
     given = check_roles(columns, roles)
     dates = _find_dates(columns, read, roles)
-    schema = _assign(columns, dates, roles, given)
-    numbers = RoundedNumbers(columns, {*schema.features} - {*schema.dates})
+    steps = _assign(columns, dates, roles, given)
+    plain = {name for name, step in steps.items() if isinstance(step, Number)}
+    numbers = RoundedNumbers(columns, plain)
     for table in read([*numbers.open], ROWS) if numbers.open else ():
         numbers.add(table)  # the first rows clear most columns
         break
     numbers = RoundedNumbers(columns, numbers.open)
-    counts = {name: Counter[str]() for name in schema.categories}
-    of_trained = {name: Counter[str]() for name in schema.categories}
+    categories = [name for name, step in steps.items() if isinstance(step, Category)]
+    counts = {name: Counter[str]() for name in categories}
+    of_trained = {name: Counter[str]() for name in categories}
     names = [*counts, *numbers.open]
     rows = 0
     for table in read(names, ROWS) if names else ():
@@ -105,15 +112,14 @@ def infer_columns(
     if roles.get("categories") is None:
         texts = [name for name in counts if _is_text(columns.field(name).type)]
         left = {x: len(counts[x]) for x in texts if are_names(len(counts[x]), rows)}
-        kept = {name: one for name, one in schema.categories.items() if name not in left}
-        schema = replace(schema, categories=kept)
-    if not schema.features and not schema.categories:
+        steps = {name: step for name, step in steps.items() if name not in left}
+    if not steps:
         raise ValueError(
             "a table must have a feature or a category besides the columns "
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
             + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
         )
-    return Inferred(schema, counts, counts if trained is None else of_trained, left, rows)
+    return Inferred(steps, counts, counts if trained is None else of_trained, left, rows)
 
 
 def are_names(distinct: int, rows: int) -> bool:
@@ -167,8 +173,8 @@ def _assign(
     dates: Mapping[str, tuple[Zone, int]],
     roles: Mapping[str, Any],
     given: Collection[str],
-) -> Schema:
-    """Return the schema of columns by their types, without levels."""
+) -> dict[str, Step]:
+    """Return what columns become by their types."""
     types = {one.name: one.type for one in columns}
     kinds = {name: kind_of(dtype) for name, dtype in types.items()} | dict.fromkeys(dates, "date")
     indexes = index_columns(columns)
@@ -200,18 +206,22 @@ def _assign(
                 "a category must be text, numbers or booleans, got column "
                 f"{name!r} of type {types[name]}"
             )
-    keys = {key: name for key, name in roles.items() if key not in ("features", "categories")}
-    return Schema(
-        **keys,
-        features={
-            name: dates[name][1] if name in dates else width_of(types[name]) for name in features
-        },
-        dates={name: dates[name][0] for name in features if name in dates},
-        categories={
+    return {
+        **{name: _number_step(types[name], dates.get(name)) for name in features},
+        **{
             name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
             for name in categories
         },
-    )
+    }
+
+
+def _number_step(dtype: pa.DataType, date: tuple[Zone, int] | None) -> Step:
+    """Return what a column of features becomes."""
+    if date is not None:
+        zone, width = date
+        return Date(zone, width > 1)
+    width = width_of(dtype)
+    return Number() if width == 1 else Vector(width)
 
 
 def _count(counts: dict[str, Counter[str]], name: str, column: pa.ChunkedArray) -> None:
@@ -227,3 +237,36 @@ def _is_categorical(dtype: pa.DataType) -> bool:
 
 def _is_text(dtype: pa.DataType) -> bool:
     return kind_of(dtype) == "string" and not _is_categorical(dtype)
+
+
+def index_columns(schema: pa.Schema) -> set[str]:
+    """Return the columns that are the index of a pandas frame.
+
+    Metadata that pandas wrote names them; a column has no name where pandas wrote CSV.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"x": [1, 2]}, index=[1, 0])
+    >>> index_columns(pa.Table.from_pandas(frame).schema)
+    {'__index_level_0__'}
+    """
+    found = {name for name in schema.names if _INDEX.fullmatch(name)}
+    try:
+        written: Any = (schema.pandas_metadata or {}).get("index_columns", ())
+        return found | {name for name in written if isinstance(name, str)}
+    except (ValueError, AttributeError, TypeError):  # the metadata is not pandas's
+        return found
+
+
+def no_column(argument: str, name: str | None, names: Collection[str]) -> ValueError:
+    """Return the error for an argument that names no column of a table.
+
+    >>> str(no_column("qid", "quer", ["query", "price"]))
+    "qid must name a column of the table, got 'quer': the columns are 'query', 'price' (did you \
+mean 'query'?)"
+    """
+    close = close_matches(argument if name is None else name, names)
+    hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+    return ValueError(
+        f"{argument} must name a column of the table, got {name!r}: the columns are "
+        f"{shown_names(names)}{hint}"
+    )

@@ -16,13 +16,15 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.cache import load_letor_files
+from ltr.datasets.column_steps import Number
 from ltr.datasets.letor import read_letor_files
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema, shown_names
+from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split
 from ltr.datasets.store import is_store
 from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import find_files, kind_of_file
+from ltr.names import shown_names
 
 
 def holds_lists(source: Any) -> bool:
@@ -115,8 +117,8 @@ def schema_of(
             raise ValueError(f"features must be the columns of {what}, {known}, got {name!r}")
     if features is None:
         return whole
-    dates = {name: zone for name, zone in whole.dates.items() if name in features}
-    return replace(whole, features={name: whole.features[name] for name in features}, dates=dates)
+    steps = {name: whole.steps[name] for name in features}
+    return replace(whole, steps={**steps, **whole.categories})
 
 
 def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
@@ -184,7 +186,7 @@ def letor_schema(data: ListDataset) -> Schema:
     {'1': 1, '2': 1}
     """
     names = [str(number) for number in range(1, data.num_features + 1)]
-    return Schema("qid", "label", features=dict.fromkeys(names, 1))
+    return Schema("qid", "label", steps=dict.fromkeys(names, Number()))
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:

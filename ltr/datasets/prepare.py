@@ -8,10 +8,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ltr.arrays import check_columns
-from ltr.datasets.infer import check_roles, infer_columns
+from ltr.datasets.infer import check_roles, infer_columns, no_column
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.query_splits import hold_out, hold_out_informative
-from ltr.datasets.schema import Schema, no_column
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import TableFiles, column_names, load_columns, load_frame, naming
 from ltr.datasets.table_notices import notice, warn_caller
 from ltr.datasets.tables import RowOrder, amounts, check_types, group_rows, to_lists
@@ -106,8 +106,10 @@ def prepare(
             most = max_levels if isinstance(max_levels, int) else max_levels(documents)
             trained = None if held is None else ~held[lists]
             inferred = infer_columns(frame.schema, frame.chunks, roles, trained)
-            told = notice(frame.schema, frame.chunks, inferred, most, roles, names_uses=names_uses)
-            schema = inferred.schema.with_levels(inferred.trained, most)
+            schema = Schema(**_keys(roles), steps=inferred.steps)
+            known = frame.schema, frame.chunks, schema, inferred, most, roles
+            told = notice(*known, names_uses=names_uses)
+            schema = schema.with_levels(inferred.trained, most)
         check_types(frame, schema)
         data = to_lists(frame, schema, order, missing)
     if held is None:
@@ -142,8 +144,14 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
                 yield table if types is None else typed(table, types)
 
         found = infer_columns(columns, read, roles)
-        warn_caller(notice(columns, read, found, max_levels, roles))
-        return found.schema.with_levels(found.counts, max_levels)
+        schema = Schema(**_keys(roles), steps=found.steps)
+        warn_caller(notice(columns, read, schema, found, max_levels, roles))
+        return schema.with_levels(found.counts, max_levels)
+
+
+def _keys(roles: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the roles of single columns, which a `Schema` has as its attributes."""
+    return {key: name for key, name in roles.items() if key not in ("features", "categories")}
 
 
 def _texts(roles: Mapping[str, Any]) -> set[str]:

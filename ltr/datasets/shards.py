@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.datasets.checksums import DamagedError, file_checksum
+from ltr.datasets.column_steps import width_of
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import width_of
 from ltr.files import durable_write
 
 _TYPES = {

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from ltr.compressed import SUFFIXES, TextFile, open_text
+from ltr.datasets.column_steps import kind_of
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
 from ltr.datasets.infer import ROWS
-from ltr.datasets.schema import Schema, kind_of
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.text_types import TextTypes, typed
 

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from ltr.arrays import pc
+from ltr.datasets.column_steps import kind_of, without_codes
 from ltr.datasets.dates import is_date
-from ltr.datasets.infer import FEW, ROWS, Inferred, Read
+from ltr.datasets.infer import FEW, ROWS, Inferred, Read, index_columns
 from ltr.datasets.qids import SeenQids
-from ltr.datasets.schema import Schema, index_columns, kind_of, without_codes
+from ltr.datasets.schema import Schema
 from ltr.datasets.text_types import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
@@ -40,6 +41,7 @@ class Suspects:
 def notice(
     columns: pa.Schema,
     read: Read,
+    schema: Schema,
     found: Inferred,
     max_levels: int,
     roles: Mapping[str, Any],
@@ -56,14 +58,15 @@ def notice(
     Args:
         columns: of the table, with their types.
         read: yields its rows.
-        found: how the columns are used.
+        schema: how the columns are used.
+        found: what is known of them.
         max_levels: see `Schema.fit_levels`.
         roles: see `infer_columns`. If both the features and the categories are named, the other
             columns are left out on purpose.
         names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
             the advice is to change the table.
     """
-    schema, suspects = found.schema, find_suspects(read, found.schema)
+    suspects = find_suspects(read, schema)
     chosen = None not in (roles.get("features"), roles.get("categories"))
     used, indexes = {*schema.columns}, index_columns(columns)
     told = []

@@ -54,10 +54,11 @@ class RowStream(IterableDataset[dict[str, Any]]):
         ValueError: a file or a column is missing; during a pass, the errors of `read_table`.
 
     >>> from tempfile import mkdtemp
+    >>> from ltr.datasets.column_steps import Number
     >>> import pyarrow.parquet as pq
     >>> table = pa.table({"q": ["a", "b", "a"], "x": [0.5, None, 1.5]})
     >>> pq.write_table(table, file := Path(mkdtemp(), "rows.parquet"))
-    >>> batch = next(iter(RowStream(file, Schema("q", features={"x": 1}))))
+    >>> batch = next(iter(RowStream(file, Schema("q", steps={"x": Number()}))))
     >>> batch["qid"], batch["rows"].tolist(), batch["keys"].column_names
     (['a', 'b'], [0, 2, 1], ['q'])
     """

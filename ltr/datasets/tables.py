@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import pc
-from ltr.datasets.dates import read_dates
+from ltr.datasets.column_steps import Number, kind_of, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema, encode, kind_of, without_codes
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.table_files import load_columns, naming, of_file
 from ltr.datasets.text_types import first_text, shown
@@ -126,7 +126,7 @@ def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) ->
     """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
     known = {*frame.column_names}
     uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
-    uses |= {name: _FEATURE for name in schema.features if name not in schema.dates}
+    uses |= {name: _FEATURE for name, one in schema.steps.items() if isinstance(one, Number)}
     for name, what in uses.items():
         if name in known:
             _check_text(frame, name, what)
@@ -146,10 +146,10 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
     sorted_already = bool((rows[1:] > rows[:-1]).all())
     features = _features(frame, schema, None if sorted_already else rows, missing)
     codes = None
-    if schema.categories:
-        codes = np.empty((len(rows), len(schema.categories)), np.int64)
-        for position, (name, one) in enumerate(schema.categories.items()):
-            codes[:, position] = encode(frame.column(name), one)[rows]
+    if categories := schema.categories:
+        codes = np.empty((len(rows), len(categories)), np.int64)
+        for position, (name, one) in enumerate(categories.items()):
+            codes[:, position] = one.read(name, frame.column(name))[rows, 0]
     uses = {use: getattr(schema, use) for use in _RULES}
     numbers = {
         use: amounts(frame, name, use)[rows]
@@ -188,7 +188,7 @@ def _features(frame: Frame, schema: Schema, rows: np.ndarray | None, missing: st
             found[row : row + _ROWS, start : start + filled] = part.T
 
     for name, width in schema.features.items():
-        values = _numbers_of(frame.column(name), name, schema)
+        values = schema.steps[name].read(name, frame.column(name))
         _check_values(frame, name, values, missing)
         if width > _COLUMNS or filled + width > len(block):
             write()
@@ -216,14 +216,6 @@ def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> 
     if missing == "error":
         for row in np.flatnonzero(np.isnan(values).any(axis=1))[:1]:
             raise RowError(int(row), name, "must not be missing")
-
-
-def _numbers_of(column: pa.ChunkedArray, name: str, schema: Schema) -> np.ndarray:
-    """Return the numbers of a column of features, float32 (rows, width), NaN where missing."""
-    width = schema.features[name]
-    if name in schema.dates:
-        return read_dates(column, name, schema.dates[name])[:, :width]
-    return _feature(column, width)
 
 
 def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
@@ -280,32 +272,6 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     return groups, qids.to_pylist()
 
 
-def _feature(column: pa.ChunkedArray, width: int) -> np.ndarray:
-    """Return the values of a feature, (rows, width), NaN where missing."""
-    if kind_of(column.type) == "missing":
-        return np.full((len(column), width), np.nan, dtype=np.float32)
-    if not pa.types.is_fixed_size_list(column.type):
-        return _numbers(column).reshape(-1, 1)
-    if not column.null_count:
-        return _numbers(pc.list_flatten(column)).reshape(-1, width)
-    found = np.full((len(column), width), np.nan, dtype=np.float32)
-    there = column.is_valid().to_numpy()
-    values = pc.list_flatten(column.drop_null())
-    found[there] = _numbers(values).reshape(-1, width)
-    return found
-
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers or booleans as float32, NaN where missing."""
-    column = without_codes(column)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if not pa.types.is_floating(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused like any other
-        return column.to_numpy().astype(np.float32, copy=False)
-
-
 def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
     """Return the numbers of the column of a use of `_RULES`, float32 (rows,), after their checks.
 
@@ -314,7 +280,7 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
     """
     what, rule, holds = _RULES[use]
     _check_text(frame, name, what)
-    values = _feature(frame.column(name), 1)[:, 0]
+    values = Number().read(name, frame.column(name))[:, 0]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
         problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
         if values[row] < 0 and use == "label":

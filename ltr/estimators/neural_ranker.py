@@ -19,7 +19,6 @@ from ltr.estimators.columns import (
     all_kept,
     choose_columns,
     column_names,
-    narrowed,
     of_columns,
 )
 from ltr.estimators.parameters import (
@@ -467,7 +466,7 @@ class NeuralRanker(RankingEstimator):
             selected = self._select(chosen, lists, validation, schema, of_lists)
             kept = [name for name, one in selected.items() if one.kept]
             if len(kept) < len(selected):
-                narrow = narrowed(schema, kept)
+                narrow = schema.narrowed(kept)
                 lists = of_columns(lists, schema, narrow)
                 if validation is not None:
                     validation = of_columns(validation, schema, narrow)

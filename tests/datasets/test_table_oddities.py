@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
+from ltr.datasets.column_steps import Number
 from ltr.datasets.table_files import BLOCKS, TableFiles
 from ltr.datasets.table_stream import RowStream
 from ltr.datasets.text_types import TextTypes
@@ -96,7 +97,7 @@ def test_metadata_that_pandas_did_not_write_does_no_harm():
 def test_qids_are_text_as_they_are_written(tmp_path: Path, names: list[str]):
     made = frame(len(names)).assign(query=names)
     made.to_csv(path := tmp_path / "t.csv", index=False)
-    schema = Schema("query", "grade", features={"price": 1})
+    schema = Schema("query", "grade", steps={"price": Number()})
     assert read_table(path, schema).qids == names
     assert [qid for batch in RowStream(path, schema) for qid in batch["qid"]] == names
     assert list(convert(path, tmp_path / "s", qid="query", label="grade").qids) == names
@@ -191,7 +192,7 @@ def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
         load_table(path)
     with pytest.raises(ValueError, match=message):
         convert(path, tmp_path / "s", qid="query", label="grade")
-    schema = Schema("query", "grade", features={"price": 1})
+    schema = Schema("query", "grade", steps={"price": Number()})
     message = r"t\.csv: row 399999, column 'price': a feature must be a number, got 'cheap'"
     for call in (lambda: read_table(path, schema), lambda: [*RowStream(path, schema)]):
         with pytest.raises(ValueError, match=message):
@@ -262,7 +263,7 @@ def test_a_large_cell_that_fits_can_be_predicted(tmp_path: Path):
     made = frame().assign(note="")
     made.loc[40, "note"] = "x" * 10_000_000
     made.to_csv(path := tmp_path / "t.csv", index=False)
-    schema = Schema("query", "grade", features={"price": 1})
+    schema = Schema("query", "grade", steps={"price": Number()})
     want = read_table(path, schema)
     got = np.concatenate([batch["features"].numpy() for batch in RowStream(path, schema)])
     np.testing.assert_array_equal(got, want.features)
@@ -524,7 +525,7 @@ def test_damaged_parquet_is_named(tmp_path: Path):
         lambda: load_table(path),
         lambda: fit(path),
         lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
-        lambda: [*RowStream(path, Schema("query", features={"price": 1}))],
+        lambda: [*RowStream(path, Schema("query", steps={"price": Number()}))],
     ):
         with pytest.raises(ValueError, match=r"t\.parquet: not a table: .*deserialize thrift"):
             call()
