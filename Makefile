@@ -13,7 +13,7 @@ test: .venv/.dev  ## the tests, without the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/.dev  ## the slow ones
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
 
 check: .venv/.dev  ## format, lint, words, types
 	$(BIN)/ruff format --check .

@@ -5,7 +5,8 @@
 OTHER is a checkout of an earlier commit. Each turn is a new process that imports one of the two
 packages, so that a change of the machine's speed meets both. Times are CPU milliseconds of one
 thread, forward and backward; the least of all turns counts. The result is written to
-benchmarks/results/before_after.json.
+benchmarks/results/before_after.json: the times of all cases, and `GOALS`, ratios of two of them
+with the most that each may be.
 """
 
 import argparse
@@ -20,6 +21,29 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 TURNS = 3
+
+SHORT = ("1 x 10", "1 x 100", "64 x 10", "64 x 128")
+GOALS = [
+    *(
+        (f"{name} ranks 1 x 1,000,000", "torch.sort 1 x 1,000,000", 2.0)
+        for name in ("SoftSort", "SigmoidRank")
+    ),
+    *(
+        (f"{name} {size}", f"n x n {name} {size}", 1.5)
+        for name in ("SoftSort", "SigmoidRank", "NeuralSort")
+        for size in SHORT
+    ),
+    *((f"NeuralSort {size}", f"n x n NeuralSort {size}", 1.5) for size in ("16 x 500", "1 x 2000")),
+    *(
+        (f"SoftRank's discounts {size}", f"n x n x K product {size}", 1.5)
+        for size in ("16 x 500", "1 x 2000")
+    ),
+    ("SoftNDCG 64 x 120", "n x n SoftNDCG 64 x 120", 1 / 2),
+    ("SoftNDCG 16 x 500", "n x n SoftNDCG 16 x 500", 1 / 6),
+    ("RankNet 16 x 500", "all pairs 16 x 500", 1.0),
+    ("NDCG@10, MAP, MRR 512 x 100", "torchmetrics NDCG@10, MAP, MRR 512 x 100", 1 / 30),
+]
+"""(case, beside, the most that their ratio may be)."""
 
 
 def milliseconds(call: Callable[[], Any], calls: int) -> float:
@@ -38,6 +62,7 @@ def measure() -> dict[str, float]:
     import torch
 
     from ltr import losses, metrics, operators
+    from ltr.gains import log2_discount
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -55,9 +80,45 @@ def measure() -> dict[str, float]:
         scores, signs = torch.randn(shape, requires_grad=True), torch.randn(shape).sign()
         return lambda: torch.autograd.grad(operator(scores), scores, signs)
 
-    def naive(scores: Any) -> Any:
+    # the forms with matrices that a user writes
+
+    def sigmoids(scores: Any) -> Any:
         gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
         return 0.5 + torch.sigmoid(gaps / 0.1).sum(-1)
+
+    def soft_sort_matrix(scores: Any) -> Any:
+        tops = scores.sort(descending=True).values
+        P = (-(tops.unsqueeze(-1) - scores.unsqueeze(-2)).abs() / 0.1).softmax(-1)
+        return (P * torch.arange(1.0, P.shape[-1] + 1).unsqueeze(-1)).sum(-2)
+
+    def neural_sort_matrix(scores: Any) -> Any:
+        n = scores.shape[-1]
+        gaps = (scores.unsqueeze(-1) - scores.unsqueeze(-2)).abs().sum(-1)
+        scale = (n + 1 - 2 * torch.arange(1.0, n + 1)).unsqueeze(-1)
+        P = (scale * scores.unsqueeze(-2) - gaps.unsqueeze(-2)).softmax(-1)
+        return (P * torch.arange(1.0, n + 1).unsqueeze(-1)).sum(-2)
+
+    def products(scores: Any) -> Any:
+        gaps = (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / (0.1 * 2**0.5)
+        itself = torch.eye(scores.shape[-1], dtype=torch.bool)
+        chances = torch.special.ndtr(gaps).masked_fill(itself, 0.0)
+        nodes = torch.linspace(0.1, 0.9, 10 if scores.shape[-1] <= 500 else 13).tolist()
+        return sum(torch.log1p(chances * (z - 1)).sum(-1).exp() for z in nodes)  # K as in the table
+
+    def dense_ndcg(scores: Any, labels: Any, mask: Any) -> Any:
+        pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
+        gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
+        ranks = 0.5 + torch.where(pairs, torch.sigmoid(gaps / 0.1), 0.0).sum(-1)
+        gains = torch.where(mask, 2.0**labels - 1, 0.0)
+        best = gains.sort(descending=True).values
+        ideal = (best / torch.log2(torch.arange(2.0, best.shape[-1] + 2))).sum(-1)
+        return 1 - ((gains / torch.log2(1 + ranks)).sum(-1) / ideal.clamp(min=1e-9)).mean()
+
+    def all_pairs(scores: Any, labels: Any, mask: Any) -> Any:
+        higher = labels.unsqueeze(-1) > labels.unsqueeze(-2)
+        pairs = higher & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+        gaps = scores.unsqueeze(-1) - scores.unsqueeze(-2)
+        return torch.where(pairs, torch.nn.functional.softplus(-gaps), 0.0).sum()
 
     def training_step(loss: Any, batch: int, n: int) -> Callable[[], Any]:
         # a small network on 136 features
@@ -83,6 +144,22 @@ def measure() -> dict[str, float]:
 
         return update
 
+    def peers() -> Callable[[], Any]:
+        from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalNormalizedDCG
+
+        scores, labels, mask = lists(512, 100)
+        indexes = torch.arange(512).unsqueeze(-1).expand(512, 100)[mask]
+        flat = scores.detach()[mask], labels[mask], indexes
+        several = RetrievalNormalizedDCG(top_k=10), RetrievalMAP(), RetrievalMRR()
+
+        def update() -> None:
+            for number, metric in enumerate(several):
+                metric.reset()
+                metric.update(flat[0], flat[1] if number == 0 else flat[1] > 0, flat[2])
+                metric.compute()
+
+        return update
+
     soft_sort = losses.SoftNDCG(operators.SoftSort(0.1))
     soft_rank = losses.SoftNDCG(operators.SoftRank(0.1))
     neural_sort = losses.SoftNDCG(operators.NeuralSort(1.0))
@@ -100,6 +177,10 @@ def measure() -> dict[str, float]:
         "SoftMAP 64 x 40": (step(losses.SoftMAP(), 64, 40), 30),
         "NDCG@10, MAP, MRR 512 x 100": (collection(), 30),
         "SoftNDCG(NeuralSort) 16 x 500": (step(neural_sort, 16, 500), 10),
+        "n x n SoftNDCG 64 x 120": (step(dense_ndcg, 64, 120), 10),
+        "n x n SoftNDCG 16 x 500": (step(dense_ndcg, 16, 500), 10),
+        "all pairs 16 x 500": (step(all_pairs, 16, 500), 10),
+        "torchmetrics NDCG@10, MAP, MRR 512 x 100": (peers(), 2),
         "torch.sort 1 x 1,000,000": (long.sort, 5),
         "SoftSort ranks 1 x 1,000,000": (ranks(operators.SoftSort(0.1), 1_000_000), 5),
         "SigmoidRank ranks 1 x 1,000,000": (ranks(operators.SigmoidRank(0.1), 1_000_000), 5),
@@ -120,8 +201,17 @@ def measure() -> dict[str, float]:
         "SigmoidRank": operators.SigmoidRank(0.1),
         "GaussianRank": operators.GaussianRank(0.1),
         "NeuralSort": operators.NeuralSort(1.0),
-        "n x n sigmoids": naive,
+        "n x n SoftSort": soft_sort_matrix,
+        "n x n SigmoidRank": sigmoids,
+        "n x n NeuralSort": neural_sort_matrix,
     }
+    taken = operators.SoftRank(0.1)
+    for batch, n in ((16, 500), (1, 2000)):
+        case = ranks(lambda s: taken.discounts(log2_discount, s), batch, n)
+        cases[f"SoftRank's discounts {batch} x {n}"] = case, 5
+        cases[f"n x n x K product {batch} x {n}"] = ranks(products, batch, n), 5
+        for name in ("NeuralSort", "n x n NeuralSort"):
+            cases[f"{name} {batch} x {n}"] = ranks(short[name], batch, n), 5
     for batch, n in ((1, 10), (1, 100), (64, 10), (64, 100), (64, 128)):
         for name, operator in short.items():
             cases[f"{name} {batch} x {n}"] = ranks(operator, batch, n), 20
@@ -149,11 +239,16 @@ def main() -> None:
         print(json.dumps(measure()))
         return
     turns = [(turn(options.other.resolve()), turn(HERE)) for _ in range(options.turns)]
-    result = {}
+    result: dict[str, Any] = {"cases": {}, "goals": []}
+    cases = result["cases"]
     for name in turns[0][0]:
         before, after = (min(one[side][name] for one in turns) for side in (0, 1))
-        result[name] = {"before": before, "after": after, "ratio": after / before}
-        print(f"{name:34}{before:10.3f}{after:10.3f} ms  {after / before:.2f}")
+        cases[name] = {"before": before, "after": after, "ratio": after / before}
+        print(f"{name:42}{before:10.3f}{after:10.3f} ms  {after / before:.2f}")
+    for name, beside, most in GOALS:
+        ratios = {side: cases[name][side] / cases[beside][side] for side in ("before", "after")}
+        result["goals"].append({"case": name, "beside": beside, "most": most, **ratios})
+        print(f"{name:34} / {beside:42}", *(f"{x:.3f}" for x in ratios.values()), f"<= {most:.3f}")
     options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import yaml
-from jsonargparse import Namespace, get_loader, set_loader
+from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
@@ -24,7 +23,7 @@ from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
 from ltr.cli.help import ABOUT, MODEL
 from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
-from ltr.cli.options import check_yaml, given_options
+from ltr.cli.options import given_options
 from ltr.cli.recipes import expand_configs
 from ltr.cli.runs import hold, new_run, numbered, removed_unless
 from ltr.config import check_trust
@@ -54,16 +53,6 @@ Command = Literal["fit", "validate", "test", "predict"]
 
 SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
-
-
-def _load_yaml(text: str) -> Any:
-    """Load a file that an option names, such as `--model model.yaml`, or return the value."""
-    check_yaml(text)
-    return get_loader("yaml")(text)
-
-
-_MODE = "yaml of ltr"
-set_loader(_MODE, _load_yaml, exceptions=(yaml.YAMLError,))
 
 
 class _ParseError(Exception):
@@ -136,7 +125,6 @@ class RankingCLI(LightningCLI):
                 "prog": f"ltr {command}",
                 "description": ABOUT[command],
                 "allow_abbrev": False,
-                "parser_mode": _MODE,
             },
             subclass_mode_model=True,
             subclass_mode_data=True,

@@ -11,8 +11,6 @@ from ltr.names import one_line
 
 _NESTING = ("class_path", "init_args", "dict_kwargs")
 
-_MAX_TEXT, _MAX_DEPTH, _MAX_NODES = 1 << 20, 64, 100_000
-
 
 class _Loader(yaml.SafeLoader):
     """Loader that refuses a key given twice; YAML would silently drop the first."""
@@ -95,64 +93,13 @@ def _flat(value: Any, option: str, file: str) -> dict[str, Given]:
     return found
 
 
-def check_yaml(text: str) -> None:
-    r"""Refuse YAML that would take too long to read; every YAML text of `ltr` is checked here.
-
-    No objects are built, and the text is read only up to a limit: 1,048,576 characters, 64 levels,
-    and 100,000 nodes. An alias counts as many nodes as it repeats.
-
-    Raises:
-        CommandError: the text is beyond a limit, or an alias is inside the value that it repeats.
-            yaml.YAMLError: it is not YAML.
-
-    >>> check_yaml("a: &x [1, 2]\nb: [*x, *x]")
-    >>> check_yaml("[" * 65)
-    Traceback (most recent call last):
-    ltr.cli.errors.CommandError: YAML must have at most 64 levels, got more at line 1
-    """
-    if len(text) > _MAX_TEXT:
-        raise CommandError(f"YAML must have at most {_MAX_TEXT:,} characters, got {len(text):,}")
-    nodes = 0
-    sizes: dict[str, int] = {}  # of what has an anchor
-    levels: list[tuple[str | None, int]] = []  # the anchor of each, and the nodes before it
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in sizes:
-                raise CommandError(
-                    f"a YAML alias must come after its anchor's value, got *{event.anchor} "
-                    f"at line {line}"
-                )
-            nodes += sizes[event.anchor]
-        elif isinstance(event, (yaml.CollectionStartEvent, yaml.ScalarEvent)):
-            levels.append((event.anchor, nodes))
-            nodes += 1
-        if isinstance(event, (yaml.CollectionEndEvent, yaml.ScalarEvent)):
-            anchor, before = levels.pop()
-            if anchor is not None:
-                sizes[anchor] = nodes - before
-        if len(levels) > _MAX_DEPTH:
-            raise CommandError(
-                f"YAML must have at most {_MAX_DEPTH} levels, got more at line {line}"
-            )
-        if nodes > _MAX_NODES:
-            raise CommandError(
-                f"YAML must have at most {_MAX_NODES:,} nodes, aliases written out, got more at "
-                f"line {line}"
-            )
-
-
 def parse_value(text: str) -> Any:
     """Return a value of the command line, parsed as YAML; a string if it is not YAML.
-
-    Raises:
-        CommandError: see `check_yaml`.
 
     >>> parse_value("[1, 2]"), parse_value("1e-3"), parse_value("a: [")
     ([1, 2], '1e-3', 'a: [')
     """
     try:
-        check_yaml(text)
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):  # such as a number of 5,000 digits, or a 13th month
         return text
@@ -163,14 +110,11 @@ def load_options(path: str | Path) -> dict[str, Any]:
 
     Raises:
         CommandError: the file is not YAML, has a key twice (the message has the line), or holds no
-            options; or see `check_yaml`.
+            options.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        check_yaml(text)
         content = yaml.load(text, _Loader)
-    except CommandError as error:
-        raise CommandError(f"{path}: {error}") from None
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
         raise CommandError(f"{path}{line}: {error.problem or error.context}") from error

@@ -130,6 +130,6 @@ def test_the_command_is_one_that_works(name, ltr, tmp_path):
     options = command.split()[1:]
     if "--data.validation" in options:
         options[options.index("--data.validation") + 1] = "0.5"  # of three queries
-    end = ["--trainer.max_epochs", 1] if name == "Yahoo-LTRC" else ["--print_config"]
+    end = ["--trainer.max_epochs", 1] if name == "OHSUMED" else ["--print_config"]
     answer = ltr(*options, *end)
     assert answer.code == 0, answer.err

@@ -151,9 +151,17 @@ FILES = {
 
 def numbered(table: dict[int, list]) -> pytest.MarkDecorator:
     """Parametrize a test over the cases of all kinds; an id begins with the kind."""
-    cases = [(kind, *case) for kind, cases in table.items() for case in cases]
-    ids = [f"{kind}-{str(given)[:40]}" for kind, given, _ in cases]
-    return pytest.mark.parametrize(("given", "words"), [case[1:] for case in cases], ids=ids)
+    # Each is a command. The fast tests have four of a kind, the slow ones all.
+    cases = [
+        pytest.param(
+            *case,
+            id=f"{kind}-{str(case[0])[:40]}",
+            marks=[] if number < 4 else [pytest.mark.slow],
+        )
+        for kind, cases in table.items()
+        for number, case in enumerate(cases)
+    ]
+    return pytest.mark.parametrize(("given", "words"), cases)
 
 
 @numbered(COMMAND_LINE)

@@ -47,7 +47,7 @@ def test_a_run_its_checkpoint_and_its_exports(ltr, write_table):
     assert {*Path().rglob("*")} - {*before} == {Path("b0.csv"), Path("b1.csv")}
 
     metrics = []
-    for name, more in ((run, ()), ("folder", ()), ("one.onnx", names)):
+    for name, more in ((run, ()), ("one.onnx", names)):
         answer = ltr("test", "--ckpt_path", name, "--data.path", "new.csv", *more)
         assert answer.code == 0, answer.err
         metrics.append([line for line in answer.out.splitlines() if "test_ndcg" in line])

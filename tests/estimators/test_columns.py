@@ -35,7 +35,7 @@ def draw(lists: int = 240, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.
 
 def quick(**parameters: Any) -> NeuralRanker:
     small = {"members": 1, "max_epochs": 3, "verbose": 0, "random_state": 0, "columns": "useful"}
-    return NeuralRanker(**{**small, **parameters})
+    return NeuralRanker(**{**small, "scorer": MLPScorer(hidden=(32,)), **parameters})
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_the_choice_is_saved_loaded_and_exported(fitted: NeuralRanker, tmp_path:
     assert again.selected_ == fitted.selected_
     assert again.settings_ == fitted.settings_
     assert np.array_equal(again.predict(X), fitted.predict(X))
-    fitted.export(tmp_path / "export")
+    fitted.export(tmp_path / "export", to="torch")
     schema = json.loads((tmp_path / "export" / "config.json").read_text())["schema"]
     assert {*schema["features"], *schema["categories"]} == kept(fitted)
 

@@ -51,7 +51,8 @@ def frame(rows: int = 160, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.
 
 def quick(**parameters: Any) -> NeuralRanker:
     small: dict[str, Any] = {"members": 2, "max_epochs": 4, "verbose": 0, "random_state": 0}
-    return NeuralRanker(**{**small, "batch_size": 4, **parameters})
+    small |= {"batch_size": 4, "scorer": MLPScorer(hidden=(16,))}
+    return NeuralRanker(**{**small, **parameters})
 
 
 @pytest.fixture(scope="module")

@@ -207,6 +207,7 @@ def test_missing_values_against_few_others(single, tmp_path):
     np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow  # exports a network too; the test above has the trees alone, others blends
 def test_missing_values_against_few_others_in_a_blend(tmp_path):
     X, y = few_values()
     trees = LGBMRanker(n_estimators=10, verbose=-1)
@@ -234,7 +235,11 @@ def test_early_stopping_counts(tmp_path):
     assert export_model(ranker, tmp_path / "m.onnx").difference < 1e-6
 
 
-def test_float32_counts_the_rows_that_round_across_a_split(blend, tmp_path):
+def test_float32_counts_the_rows_that_round_across_a_split(tmp_path):
+    X, y, qid = lists()
+    trees = LGBMRanker(n_estimators=20, verbose=-1, **SETS), xgboost.XGBRanker(n_estimators=20)
+    blend = Blend([*trees], verbose=0).fit(X, y, qid=qid)
+    blend.weights_ = np.array([0.6, 0.4])
     written = blend.export(tmp_path / "m.onnx", single=True)
     assert written.differing > 0
     served = OnnxRanker(written.model)

@@ -242,7 +242,8 @@ def test_bad_arguments(ranker, tmp_path):
 def test_a_place_that_cannot_be_written(to, tmp_path):
     (tmp_path / "file").write_text("")
     module = ExportedRanker(None, LinearScorer(2), None)
-    for path in (tmp_path / "file", tmp_path / "file" / "m", tmp_path / ("x" * 300)):
+    paths = tmp_path / "file", tmp_path / "file" / "m", tmp_path / ("x" * 300)
+    for path in paths[:1] if to == "onnx" else paths:  # an export to ONNX takes a second
         with pytest.raises(ValueError, match=r"path.*.*/(file|x)"):
             export_model(module, path, to=to)
     assert [one.name for one in tmp_path.iterdir()] == ["file"]

@@ -44,12 +44,12 @@ def load_all(load, texts, folder, tmp_path) -> Counter:
 def test_some_hostile_configurations(name, folder, mutations, tmp_path):
     texts = [*mutations(json.loads((folder / "config.json").read_text()))]
     assert len(texts) > 2000
-    came = load_all(LOADERS[name], random.Random(0).sample(texts, 300), folder, tmp_path)
-    assert came["model"] > 20
-    assert came["error"] > 100
+    came = load_all(LOADERS[name], random.Random(0).sample(texts, 150), folder, tmp_path)
+    assert came["model"] > 10
+    assert came["error"] > 50
 
 
-@pytest.mark.slow  # some thousand files; the test above loads 300 of them
+@pytest.mark.slow  # some thousand files; the test above loads 150 of them
 @pytest.mark.parametrize("name", LOADERS)
 def test_all_hostile_configurations(name, folder, mutations, tmp_path):
     texts = mutations(json.loads((folder / "config.json").read_text()))

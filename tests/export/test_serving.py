@@ -193,13 +193,13 @@ def test_metadata_of_strangers(table, folder, tmp_path, mutations):
     write_signed(path, json.dumps(about))
     assert OnnxRanker(path).score(rows).shape == (3,)
     refused = 0
-    for text in random.Random(0).sample([*mutations(about)], 200):
+    for text in random.Random(0).sample([*mutations(about)], 100):
         write_signed(path, text)
         try:
             OnnxRanker(path).score(rows)
         except ValueError as error:
             refused += str(path) in str(error) or "document" in str(error)
-    assert refused > 50
+    assert refused > 25
 
 
 def test_serving_without_categories_refuses_them(tmp_path):

@@ -391,7 +391,8 @@ def test_training_learns_the_toy_corpus_and_writes_its_card(model_path, tmp_path
         learning_rate=5e-3,
         bf16=True,
         use_cpu=True,
-        eval_strategy="epoch",
+        eval_strategy="steps",
+        eval_steps=25,  # of 50
         save_strategy="no",
         logging_strategy="no",
         report_to="none",

@@ -1,6 +1,6 @@
 """The Ranker: it learns, logs, and its checkpoints need nothing else."""
 
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import pytest
@@ -412,9 +412,15 @@ def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.Mo
     assert again == result
 
 
+# "eager" compiles nothing after the trace: fast, and the names of the weights are the same
+@pytest.mark.parametrize(
+    "backend",
+    ["eager", pytest.param("inductor", marks=pytest.mark.slow)],  # which calls a C++ compiler
+)
 # torch looks at `.grad` of what it compiles, with its warning hidden in a way that "error" undoes
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf.*")
-def test_compiled_in_place(tmp_path: Path):
+def test_compiled_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str):
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=backend))
     step = partial(torch.optim.SGD, lr=0.1)
     plain, compiled = (
         Ranker(LinearScorer(64), SoftNDCG(), optimizer=step, compile=compiled)

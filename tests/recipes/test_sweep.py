@@ -86,7 +86,8 @@ def metrics_of(out: str) -> dict[str, dict[str, float] | None]:
 
 
 def test_a_whole_sweep(tiny):
-    code, said, err = tiny("--out", "out", figure=lambda results: Figure())
+    only = ["--only", "before", "--only", "NDCG"]  # MSE is trained below
+    code, said, err = tiny("--out", "out", *only, figure=lambda results: Figure())
     assert code == 0, err
     results = read("out/results.json")
     names = [f"{name}-seed-{seed}" for name in ("before", "ndcg", "mse") for seed in (1, 2)]
@@ -111,21 +112,23 @@ def test_a_whole_sweep(tiny):
     assert "drew out/own.png" in said
     assert Path("out/own.png").stat().st_size > 0
     # the seeds make a difference, and so does the training
-    assert len({json.dumps(value) for value in metrics_of("out").values()}) == 6
+    found = [value for value in metrics_of("out").values() if value]
+    assert len({json.dumps(value) for value in found}) == 4
 
 
 def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, monkeypatch):
-    only = ["--only", "before", "--only", "NDCG"]
+    only = ["--only", "before-seed-1", "--only", "NDCG"]
     monkeypatch.setenv("STOP_AT", "ndcg-seed-2:7")
     code, _, err = tiny("--out", "out", *only)
     assert code == 130
     assert err == (
-        "ltr: interrupted; resume it with: python -m own.run --out out --only before --only NDCG\n"
+        "ltr: interrupted; resume it with: "
+        "python -m own.run --out out --only before-seed-1 --only NDCG\n"
     )
     assert "| NDCG | " in Path("out/table.md").read_text()
     assert metrics_of("out")["ndcg-seed-2"] is None
     finished = {path: path.stat().st_mtime_ns for path in Path("out").glob("runs/*/result.json")}
-    assert len(finished) == 3
+    assert len(finished) == 2
     monkeypatch.delenv("STOP_AT")
     code, said, err = tiny("--out", "out", *only)
     assert code == 0, err
@@ -134,8 +137,9 @@ def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, monkeypatch):
     resumed = read("out/runs/ndcg-seed-2/result.json")
     assert resumed["resumed"]
     assert resumed["steps"] == 10
-    assert tiny("--out", "whole", *only)[0] == 0
-    assert metrics_of("out") == metrics_of("whole")
+    assert tiny("--out", "whole", "--only", "ndcg-seed-2")[0] == 0
+    found, whole = (metrics_of(out)["ndcg-seed-2"] for out in ("out", "whole"))
+    assert found == whole is not None
     curves = [read(f"{out}/runs/ndcg-seed-2/result.json")["curves"] for out in ("out", "whole")]
     assert curves[0] == curves[1]
 

@@ -22,7 +22,12 @@ def one_of_each(name: str, **point: Any) -> list[Any]:
     lists = {key: [value] for key, value in point.items()}
     runs = list(import_module(f"recipes.{recipe}.run").SWEEP.runs([overlay], **lists))
     first = [run for run in runs if run.point == runs[0].point]
-    return [pytest.param(name, run, id=f"{name} {run.variant}") for run in first]
+    # Each is a command. The fast tests have two of a configuration, the slow ones all.
+    slow = [[] if number < 2 else [pytest.mark.slow] for number in range(len(first))]
+    return [
+        pytest.param(name, run, id=f"{name} {run.variant}", marks=marks)
+        for run, marks in zip(first, slow, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(("name", "run"), [*one_of_each("sort"), *one_of_each("sort/paper", n=15)])
