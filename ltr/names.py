@@ -1,6 +1,6 @@
 """Suggestions of correct names for wrong ones."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _LIKE = 0.6  # names are alike if difflib's ratio is at least this
 _AS_CLOSE = 0.1  # a name is not offered if the best one's ratio is larger by more than this
@@ -85,3 +85,9 @@ def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
     if len(names) > _FEW:
         return f"there are {len(names)} others, such as {prefix}{names[0]}"
     return f"choose from {', '.join(prefix + name for name in names)}"
+
+
+def shown_names(names: Collection[str]) -> str:
+    """Return the first 12 names, for messages."""
+    shown = [repr(name) for name in list(names)[:12]]
+    return ", ".join(shown + ["..."] * (len(names) > len(shown))) or "none"

@@ -7,12 +7,14 @@ This file is independent: copy it into a service. It reads the ONNX file that `l
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import cached_property
 from hashlib import sha256
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +39,149 @@ FIRST_DAY, LAST_DAY = (
 MICROSECONDS = 86_400_000_000
 """Of a day."""
 
+Zone = Literal["naive", "utc"]
+"""Of a column of dates: "utc" if its times have a time zone, so that they are instants."""
+
+CategoryKind = Literal["string", "number", "boolean"]
+CATEGORY_KINDS: tuple[CategoryKind, ...] = ("string", "number", "boolean")
+"""Of a column of categories: the type of its values."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: one feature."""
+
+    @property
+    def width(self) -> int:
+        """How many features the column becomes."""
+        return 1
+
+    def encode(self, name: str, values: Sequence[Any], dtype: type) -> np.ndarray:
+        """Return the numbers of the documents, (documents, width); NaN where missing."""
+        return _numbers(name, values, self.width, dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the column's values, with an example, as JSON."""
+        return {"type": "number", "example": 0.5}
+
+
+@dataclass(frozen=True)
+class Vector(Number):
+    """A column of lists of numbers of one size, such as embeddings.
+
+    Attributes:
+        size: of each list.
+    """
+
+    size: int
+
+    @property
+    def width(self) -> int:
+        """How many features the column becomes."""
+        return self.size
+
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the column's values, with an example, as JSON."""
+        return {"type": "numbers", "size": self.size, "example": [0.5] * self.size}
+
+
+@dataclass(frozen=True)
+class Date:
+    """A column of dates: the days since 1970-01-01 and, if it has times, the hour of the day.
+
+    Attributes:
+        zone: "utc" if its values have a time zone, otherwise "naive".
+        hour: whether the hour of the day is a feature too.
+    """
+
+    zone: Zone
+    hour: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many features the column becomes."""
+        return 1 + self.hour
+
+    def encode(self, name: str, values: Sequence[Any], dtype: type) -> np.ndarray:
+        """Return the numbers of the documents, (documents, width); NaN where missing."""
+        return _dates(name, values, self.zone)[:, : self.width].astype(dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the column's values, with an example, as JSON."""
+        utc = self.zone == "utc"
+        time = "T23:59:59" if self.hour or utc else ""
+        example = f"2024-12-31{time}{'Z' if utc else ''}"
+        return {"type": "date", "time_zone": utc, "example": example}
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of categories: the kind of its values, and which of them have a code.
+
+    Attributes:
+        kind: "string", "number" or "boolean".
+        levels: the values, as text; the code of `levels[i]` is i + 1. Missing values and values
+            that are not levels have code 0.
+    """
+
+    kind: CategoryKind
+    levels: tuple[str, ...] = ()
+
+    @cached_property
+    def codes(self) -> dict[str, int]:
+        """The code of each level."""
+        return {level: code for code, level in enumerate(self.levels, start=1)}
+
+    def encode(self, name: str, values: Sequence[Any], dtype: type = np.int64) -> np.ndarray:
+        """Return the codes of the documents, (documents, 1)."""
+        found = [self._code(name, value) for value in values]
+        return np.array(found, dtype=dtype).reshape(-1, 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the type of the column's values, with its levels and an example, as JSON."""
+        example: Any = self.levels[0] if self.levels else None
+        if example is not None and self.kind != "string":
+            example = json.loads(example)
+        return {"type": self.kind, "levels": [*self.levels], "example": example}
+
+    def _code(self, name: str, value: Any) -> int:
+        if _is_na(value) or value != value:
+            return 0
+        if self.kind == "boolean":
+            value = (value if isinstance(value, str) else str(bool(value))).lower()
+        elif self.kind == "number":
+            try:
+                value = int(value) if float(value).is_integer() else value
+            except (TypeError, ValueError, OverflowError):
+                raise ValueError(
+                    f"column {name!r} must hold numbers, got {_shown(value)}"
+                ) from None
+        return self.codes.get(str(value), 0)
+
+
+def steps_of(
+    data: Mapping[str, Any], classes: tuple[Any, Any, Any, Any] = (Number, Vector, Date, Category)
+) -> dict[str, Any]:
+    """Return what each column becomes, from plain data.
+
+    Args:
+        data: as `Schema.to_dict` returns it: "features" has the number of features of each column
+            of numbers or dates, "dates" the zones of those that hold dates, and "categories" the
+            kind and the levels of each column of categories. None stands for no columns.
+        classes: of the steps.
+    """
+    number, vector, dated, category = classes
+    dates = data["dates"] or {}
+    steps: dict[str, Any] = {}
+    for name, width in (data["features"] or {}).items():
+        if name in dates:
+            steps[name] = dated(dates[name], width > 1)
+        else:
+            steps[name] = number() if width == 1 else vector(width)
+    for name, one in (data["categories"] or {}).items():
+        steps[name] = category(one["kind"], tuple(one["levels"]))
+    return steps
+
 
 class OnnxRanker:
     """A ranking model in an ONNX file.
@@ -48,6 +193,8 @@ class OnnxRanker:
     Attributes:
         about: the file's description of the model: its columns, which of them are dates, the levels
             of its categories, whether it looks at the whole list.
+        steps: what each column becomes, by its name: a `Number`, `Vector`, `Date` or `Category`;
+            empty if the model has no names of columns.
 
     Raises:
         ValueError: threads < 1; the file cannot be read, is damaged, or was not written by
@@ -81,12 +228,14 @@ class OnnxRanker:
         self._widths = {name: shape[-1] for name, shape in shapes.items()}
         types = {one.name: one.type for one in self._session.get_inputs()}
         self._dtype = np.float64 if types["features"] == "tensor(double)" else np.float32
-        widths = self.about["features"] or {}
-        self._names = [name for name, width in widths.items() for _ in range(width)]
-        self._codes = {
-            name: {level: code for code, level in enumerate(one["levels"], start=1)}
-            for name, one in (self.about["categories"] or {}).items()
+        self.steps = steps_of(self.about)
+        self._features = {
+            name: step for name, step in self.steps.items() if not isinstance(step, Category)
         }
+        self._categories = {
+            name: step for name, step in self.steps.items() if isinstance(step, Category)
+        }
+        self._names = [name for name, one in self._features.items() for _ in range(one.width)]
 
     def score(self, documents: Any) -> np.ndarray:
         """Return the scores of one list of documents, float32 (documents,); higher ranks first.
@@ -103,15 +252,14 @@ class OnnxRanker:
                 a value that is not a number or a date, an infinite number, or another length than
                 the others.
         """
-        widths = self.about["features"]
-        if widths is None:
+        if self.about["features"] is None:
             raise ValueError("the model has no names of columns: use score_arrays")
         documents = _documents(documents)
         if not documents:
             return np.zeros(0, dtype=np.float32)
-        dates = self.about["dates"]
-        by_rows = isinstance(documents, list) and set(widths.values()) <= {1} and not dates
-        names = [*({} if by_rows else widths), *self._codes]
+        plain = all(type(step) is Number for step in self._features.values())
+        by_rows = isinstance(documents, list) and plain
+        names = [*({} if by_rows else self._features), *self._categories]
         columns = {name: _column(documents, name) for name in names}
         rows = len(documents) if by_rows else len(columns[names[0]])
         for name, values in columns.items():
@@ -121,19 +269,17 @@ class OnnxRanker:
                     f"{rows} in {names[0]!r}"
                 )
         if by_rows:
-            features = _rows(documents, [*widths], self._dtype)
+            features = _rows(documents, [*self._features], self._dtype)
         else:
             parts = [
-                _dates(name, columns[name], dates[name])[:, :width].astype(self._dtype)
-                if name in dates
-                else _numbers(name, columns[name], width, self._dtype)
-                for name, width in widths.items()
+                step.encode(name, columns[name], self._dtype)
+                for name, step in self._features.items()
             ]
             features = np.concatenate([np.zeros((rows, 0), dtype=self._dtype), *parts], axis=1)
         categories = None
-        if self._codes:
-            codes = [[self._code(name, value) for value in columns[name]] for name in self._codes]
-            categories = np.array(codes, dtype=np.int64).T
+        if self._categories:
+            codes = [one.encode(name, columns[name]) for name, one in self._categories.items()]
+            categories = np.concatenate(codes, axis=1)
         return self.score_arrays(features, categories)
 
     def score_arrays(
@@ -173,21 +319,6 @@ class OnnxRanker:
         if not self.about["per_document"]:
             given = {name: value[None] for name, value in given.items()}
         return np.asarray(self._session.run(None, given)[0]).reshape(-1)
-
-    def _code(self, name: str, value: Any) -> int:
-        if _is_na(value) or value != value:
-            return 0
-        kind = self.about["categories"][name]["kind"]
-        if kind == "boolean":
-            value = (value if isinstance(value, str) else str(bool(value))).lower()
-        elif kind == "number":
-            try:
-                value = int(value) if float(value).is_integer() else value
-            except (TypeError, ValueError, OverflowError):
-                raise ValueError(
-                    f"column {name!r} must hold numbers, got {_shown(value)}"
-                ) from None
-        return self._codes[name].get(str(value), 0)
 
 
 def _check_digest(content: bytes) -> None:
@@ -231,7 +362,7 @@ def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
 def _is_category(one: Any) -> bool:
     return (
         isinstance(one, dict)
-        and one.get("kind") in ("string", "number", "boolean")
+        and one.get("kind") in CATEGORY_KINDS
         and isinstance(one.get("levels"), list)
         and all(isinstance(level, str) for level in one["levels"])
     )

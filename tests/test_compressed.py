@@ -6,7 +6,6 @@ import gzip
 import io
 import lzma
 import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,14 +20,6 @@ from ltr.metrics.trec import read_run
 TEXT = b"".join(b"%d qid:%d 1:%d 2:0.5\n" % (i % 3, i // 5, i) for i in range(2000))
 
 
-def as_zip(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
-        for name, text in members.items():
-            archive.writestr(name, text)
-    return file.getvalue()
-
-
 def as_tar(text: bytes) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
@@ -40,15 +31,12 @@ def as_tar(text: bytes) -> bytes:
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
     "zstd": lambda text: pa.compress(text, "zstd", asbytes=True),
-    "zip": lambda text: as_zip({"data/": b"", "data/train.txt": text, "__MACOSX/._x": b"junk"}),
 }
 
 
 @pytest.mark.parametrize("form", PACK)
-@pytest.mark.parametrize("name", ["train.txt", "train.zip", "train"])
+@pytest.mark.parametrize("name", ["train.txt", "train.zst", "train"])
 def test_letor_text_in_every_form_under_any_name(tmp_path: Path, form: str, name: str):
     (tmp_path / "plain").write_bytes(TEXT)
     (tmp_path / name).write_bytes(PACK[form](TEXT))
@@ -57,7 +45,7 @@ def test_letor_text_in_every_form_under_any_name(tmp_path: Path, form: str, name
     assert got.qids == want.qids
 
 
-@pytest.mark.parametrize("form", ["gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize("form", PACK)
 def test_joined_streams_are_read_to_the_end(tmp_path: Path, form: str):
     half = TEXT.index(b"\n", len(TEXT) // 2) + 1
     (tmp_path / "f").write_bytes(PACK[form](TEXT[:half]) + PACK[form](TEXT[half:]))
@@ -103,43 +91,19 @@ def test_a_damaged_file_is_named(tmp_path: Path, form: str, damage: str):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7-Zip archive"),
-        (b"Rar!\x1a\x07\x01" + bytes(40), "a RAR archive"),
-        (b"\x04\x22\x4d\x18" + bytes(40), "an LZ4 file"),
-        (b"\x1f\x9d\x90" + bytes(40), r"a file of Unix compress \(\.Z\)"),
+        (bz2.compress(TEXT), "a bzip2 file"),
+        (lzma.compress(TEXT), "an xz file"),
+        (b"PK\x03\x04" + bytes(40), "a zip archive"),
         (b"PAR1" + bytes(40), "a Parquet file"),
         (b"ARROW1\x00\x00" + bytes(40), "an Arrow file"),
         (as_tar(TEXT), "a tar archive"),
         (gzip.compress(as_tar(TEXT)), "a tar archive"),
-        (bz2.compress(as_tar(TEXT)), "a tar archive"),
     ],
 )
 def test_other_formats_are_named(tmp_path: Path, content: bytes, message: str):
     path = tmp_path / "train.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"train.txt: the file must be plain.*got {message}$"):
-        read_letor(path)
-
-
-def test_zip_files_of_other_than_one_member(tmp_path: Path):
-    path = tmp_path / "train.zip"
-    path.write_bytes(as_zip({"a.txt": TEXT, "b.txt": TEXT}))
-    with pytest.raises(ValueError, match=r"must hold one file, got 2 \(a.txt, b.txt\): unpack it"):
-        read_letor(path)
-    path.write_bytes(as_zip({}))
-    with pytest.raises(ValueError, match=r"must hold one file, got 0 \(nothing\)"):
-        read_letor(path)
-    raw = bytearray(as_zip({"a.txt": TEXT}))
-    for position in (6, raw.index(b"PK\x01\x02") + 8):
-        raw[position] |= 1
-    path.write_bytes(raw)
-    with pytest.raises(ValueError, match="must not be encrypted"):
-        read_letor(path)
-    raw = bytearray(as_zip({"a.txt": TEXT}))
-    for position in (8, raw.index(b"PK\x01\x02") + 10):
-        raw[position] = 97
-    path.write_bytes(raw)
-    with pytest.raises(ValueError, match="must be unpacked"):
         read_letor(path)
 
 
@@ -156,9 +120,9 @@ def test_an_error_of_the_disk_stays_one(tmp_path: Path):
 
 def test_splits_and_group_sizes_are_found_in_every_form(tmp_path: Path):
     for name, form in {
-        "train.txt.bz2": "bzip2",
-        "vali.txt.xz": "xz",
-        "test.txt.zip": "zip",
+        "train.txt.gz": "gzip",
+        "vali.txt.zst": "zstd",
+        "test.txt.gz": "gzip",
     }.items():
         (tmp_path / name).write_bytes(PACK[form](TEXT))
     data = LetorDataModule(tmp_path)
@@ -166,7 +130,7 @@ def test_splits_and_group_sizes_are_found_in_every_form(tmp_path: Path):
     data.setup("test")
     assert {split: len(lists) for split, lists in data.splits.items()}["test"] == 400
     (tmp_path / "rank.train.zst").write_bytes(PACK["zstd"](b"1 1:2\n0 1:3\n"))
-    (tmp_path / "rank.train.query.xz").write_bytes(PACK["xz"](b"2\n"))
+    (tmp_path / "rank.train.query.gz").write_bytes(PACK["gzip"](b"2\n"))
     assert len(read_letor(tmp_path / "rank.train.zst")) == 1
 
 

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from ltr.cli.errors import CommandError
 from ltr.cli.runs import find_checkpoint, numbered
 from ltr.config.folder import CONFIG, read_folder
-from ltr.datasets import Category, Schema
+from ltr.datasets import Schema
+from ltr.datasets.column_steps import STEPS
 from ltr.estimators.scoring import looks_at_list, score_codes
 from ltr.models import Scorer
 from ltr.modules import Ranker
 from ltr.modules.checkpoint_file import read_checkpoint
 from ltr.names import nearest
+from ltr.serving import steps_of
 
 if TYPE_CHECKING:
     from ltr.estimators import Blend
@@ -120,11 +122,7 @@ def load_ranker(path: Path, trust: list[str]) -> Ranker:
         saved = load_model(path, trust=trust)
         return _ranker(saved.scorer, saved.transform, saved.schema)
     model = _onnx(path)
-    features, categories = model.about["features"], model.about["categories"]
-    if features is None:
-        return _ranker(_OutsideScorer(model), _Joined(), None)
-    kinds = {name: Category(one["kind"], tuple(one["levels"])) for name, one in categories.items()}
-    schema = Schema("", features=features, categories=kinds, dates=model.about["dates"])
+    schema = Schema("", steps=steps_of(model.about, STEPS)) if model.steps else None
     return _ranker(_OutsideScorer(model), _Joined(), schema)
 
 

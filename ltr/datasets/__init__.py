@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
+from ltr.datasets.column_steps import Category
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists
@@ -21,7 +22,7 @@ from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import BucketSampler, ListSampler
-from ltr.datasets.schema import Category, Schema
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import read_table

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from ltr.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_chunks
+from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch
 from ltr.datasets.list_files import is_list_folder, open_lists
 from ltr.datasets.list_writer import new_folder, write_files
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import no_column
+from ltr.datasets.prepare import scan_table
 from ltr.datasets.splits import check_one_split
 from ltr.datasets.table_files import column_names, find_files, kind_of_file, naming
-from ltr.datasets.table_scan import scan_table
 from ltr.datasets.table_stream import RowStream
 from ltr.files import check_path
 from ltr.shapes import check_at_least, check_choice

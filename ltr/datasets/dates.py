@@ -1,7 +1,7 @@
 """Dates and times of tables as numbers: days since 1970-01-01, and the hour of the day."""
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +9,7 @@ import pyarrow as pa
 from ltr.arrays import pc
 from ltr.datasets.table_errors import RowError, counted_from
 from ltr.datasets.text_types import shown
-from ltr.serving import FIRST_DAY, ISO_DATES, LAST_DAY, MICROSECONDS
-
-Zone = Literal["naive", "utc"]
-"""Of a column of dates: "utc" if its times have a time zone, so that they are instants."""
+from ltr.serving import FIRST_DAY, ISO_DATES, LAST_DAY, MICROSECONDS, Zone
 
 _HOUR = 3_600_000_000
 _IN_DAY = {"s": 86_400, "ms": 86_400_000, "us": MICROSECONDS, "ns": 1000 * MICROSECONDS}
@@ -54,7 +51,7 @@ class DateFinder:
         self._mixed: dict[str, RowError] = {}
         self._rows = 0
 
-    def add(self, table: pa.Table) -> None:
+    def add(self, table: Any) -> None:
         """Read the next rows.
 
         Raises:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ltr.datasets.column_steps import width_of
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
 from ltr.datasets.qids import SeenQids
-from ltr.datasets.schema import width_of
 from ltr.files import name_full_disk
 
 MEMORY = "256MB"
@@ -53,7 +53,7 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
     Raises:
         NotGroupedError: a list continues after another list.
     """
-    seen = SeenQids(spelling=True)
+    seen = SeenQids()
     last: str | None = None
     for chunk in chunks:
         fresh = chunk.qids[chunk.qids[0] == last :]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ltr.compressed import MAX_LINE, SUFFIXES, open_text
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
-from ltr.datasets.qids import SeenQids, spelled_alike
+from ltr.datasets.qids import SeenQids
 from ltr.files import check_path
 from ltr.shapes import check_at_least, check_choice
 
@@ -77,11 +77,10 @@ def read_letor(
 
     Raises:
         ValueError: the file is missing, empty, damaged or in another format; a label is missing,
-            negative or not a finite number; a qid is missing, returns after another one, is written
-            in two ways (`qid:5` and `qid:05`), or is joined to a feature because a blank is
-            missing; an `index:value` is malformed; an index is 0, negative, too large or repeated
-            in a line; a value is not a finite number; or the group sizes do not fit. The message
-            names the file, the line and the text.
+            negative or not a finite number; a qid is missing, returns after another one, or is
+            joined to a feature because a blank is missing; an `index:value` is malformed; an index
+            is 0, negative, too large or repeated in a line; a value is not a finite number; or the
+            group sizes do not fit. The message names the file, the line and the text.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -168,7 +167,7 @@ class LetorReader:
 
     def _restart(self) -> None:
         self.width = self.num_features or 0
-        self._alike, self._written = SeenQids(), SeenQids(spelling=True)
+        self._seen = SeenQids()
         self._last: bytes | None = None  # the qid of the last document
         self._has_qid: bool | None = None  # whether the lines have one, None before the first
         self._groups = 0  # lists of group sizes before this file
@@ -210,8 +209,6 @@ class LetorReader:
             self._finish_file()
             documents += self._documents
             before += size
-        if self.gathers and len(self._written) != len(self._alike):
-            refuse_return(self.files, self.gathers)
 
     def keys(self) -> Iterator[ListDataset]:
         """Yield the documents like `chunks`: the lines of a text are read completely."""
@@ -326,14 +323,11 @@ class LetorReader:
         return self._ends
 
     def _check(self, names: list[bytes]) -> None:
-        """Raise an error if a qid returns after another one, or a number is written in two ways."""
+        """Raise an error if a qid returns after another one, unless its lists are gathered."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
-        returns = self._alike.add(fresh)
-        if self.gathers:
-            self._written.add(fresh)
-        elif returns:
-            refuse_return(self.files, self.gathers)
+        if not self.gathers and self._seen.add(fresh):
+            refuse_return(self.files)
 
     def _finish_file(self) -> None:
         """Check what is known only after the whole file has been read."""
@@ -491,12 +485,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         yield from enumerate(block.split(b"\n"), start=first)
 
 
-def refuse_return(files: Sequence[Path], gather: bool) -> None:
+def refuse_return(files: Sequence[Path]) -> None:
     """Read the qids again, line by line; if one returns, raise an error that names the lines."""
     last: bytes | None = None
     runs: dict[bytes, tuple[Path, int, int]] = {}  # the last run of each qid: its lines in a file
-    spelled: dict[bytes, bytes] = {}  # each qid by what is spelled alike
-    back: tuple[Path, int, str, bytes] | None = None
     for path in files:
         for number, line in _lines(path):
             tokens = line.partition(b"#")[0].split(None, 2)
@@ -504,27 +496,16 @@ def refuse_return(files: Sequence[Path], gather: bool) -> None:
                 continue
             qid = tokens[1][4:]
             file, first, end = runs.get(qid, (path, number, number))
-            other = spelled.setdefault(spelled_alike(qid), qid)
-            if other != qid:
-                file, first, _ = runs[other]
-                problem = (
-                    f"a qid must be written in one way (qid:{decode(other)} stands at line {first}"
-                    f"{_of(file, path)}; write both alike if they are one list, else give them "
-                    "different numbers)"
-                )
-                raise bad_line(path, number, problem, b"qid:" + qid)
-            if qid != last and qid in runs and back is None:
+            if qid != last and qid in runs:
                 problem = (
                     f"a qid must not come back (its list stood at lines {first} to {end}"
                     f"{_of(file, path)}; sort_by_qid=True gathers it)"
                 )
-                back = path, number, problem, b"qid:" + qid
+                raise bad_line(path, number, problem, b"qid:" + qid)
             if qid != last or file != path:  # a new run, or a run that goes on in the next file
                 first = number
             runs[qid] = path, first, number
             last = qid
-    if back is not None and not gather:
-        raise bad_line(*back)
 
 
 def _of(file: Path, path: Path) -> str:

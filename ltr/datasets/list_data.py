@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets.query_splits import hold_out
 from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 
@@ -133,17 +133,16 @@ class ListDataModule(SplitDataModule):
         Raises:
             ValueError: no query would be held out, or none would remain.
         """
-        held = query_shares(qids, self.seed) < validation
-        if held.all() or not held.any():
-            raise ValueError(
-                "validation must leave queries for training and for validation, got "
-                f"{validation}: {int(held.sum())} of {len(held)} held out (seed {self.seed})"
-            )
+        held = hold_out(qids, validation, self.seed)
+        self.tell_held_out(int(held.sum()), len(held), validation)
+        return held
+
+    def tell_held_out(self, held: int, queries: int, validation: float) -> None:
+        """Print how many queries are held out."""
         rank_zero_info(
-            f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
+            f"val: {held} of the {queries} queries are held out for validation, by a "
             f"hash of the qid (validation {validation}, seed {self.seed})"
         )
-        return held
 
     def dataset(self, split: str) -> ListDataset:
         """The lists of a split.

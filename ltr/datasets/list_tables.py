@@ -15,12 +15,14 @@ import pyarrow as pa
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 
+from ltr.datasets.column_steps import Number
 from ltr.datasets.letor import read_letor_files
 from ltr.datasets.list_files import is_list_folder, open_lists
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema, shown_names
+from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split
 from ltr.datasets.table_files import find_files, kind_of_file
+from ltr.names import shown_names
 
 
 def holds_lists(source: Any) -> bool:
@@ -108,8 +110,8 @@ def schema_of(
             raise ValueError(f"features must be the columns of {what}, {known}, got {name!r}")
     if features is None:
         return whole
-    dates = {name: zone for name, zone in whole.dates.items() if name in features}
-    return replace(whole, features={name: whole.features[name] for name in features}, dates=dates)
+    steps = {name: whole.steps[name] for name in features}
+    return replace(whole, steps={**steps, **whole.categories})
 
 
 def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
@@ -175,7 +177,7 @@ def letor_schema(data: ListDataset) -> Schema:
     {'1': 1, '2': 1}
     """
     names = [str(number) for number in range(1, data.num_features + 1)]
-    return Schema("qid", "label", features=dict.fromkeys(names, 1))
+    return Schema("qid", "label", steps=dict.fromkeys(names, Number()))
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:

@@ -25,6 +25,42 @@ def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     return np.fromiter(numbers, np.float64, len(qids)) / 2**53
 
 
+def hold_out(qids: Sequence[Any], validation: float, seed: int = 0) -> np.ndarray:
+    """Return which queries are held out for validation, bool (queries,).
+
+    A hash of the qid and the seed decides, so a query always stays on its side.
+
+    Raises:
+        ValueError: no query would be held out, or none would remain.
+    """
+    held = query_shares(qids, seed) < validation
+    if held.all() or not held.any():
+        raise ValueError(
+            "validation must leave queries for training and for validation, got "
+            f"{validation}: {int(held.sum())} of {len(held)} held out (seed {seed})"
+        )
+    return held
+
+
+def hold_out_informative(
+    lists: np.ndarray, qids: Sequence[Any], labels: np.ndarray, validation: float, seed: int = 0
+) -> np.ndarray | None:
+    """Return what `hold_out` returns, or None if only lists of equal labels are on one side.
+
+    Args:
+        lists: (rows,), the number of each row's query.
+        qids: of the queries.
+        labels: (rows,).
+        validation: the fraction of the queries to hold out.
+        seed: of the hash.
+    """
+    held = query_shares(qids, seed) < validation
+    some, varies = np.empty(len(qids), labels.dtype), np.zeros(len(qids), dtype=bool)
+    some[lists] = labels  # any one of each list
+    varies[lists[labels != some[lists]]] = True
+    return held if varies[held].any() and varies[~held].any() else None
+
+
 class QueryFolds:
     """Folds of whole queries, for scikit-learn's `cv=`; `query_folds` makes them.
 

@@ -1,52 +1,19 @@
 """The schema of a table: how a ranker uses each of its columns."""
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import check_columns, pc
-from ltr.datasets.dates import DateFinder, Zone, is_date, zone_of
-from ltr.datasets.whole_numbers import RoundedNumbers
-from ltr.names import close_matches
-
-CategoryKind = Literal["string", "number", "boolean"]
-
-FEW = 20
-"""A table with at most this many rows is too small to tell what its columns are."""
-
-_UNIQUE = 0.8
-"""Text with more different values than this share of the rows has nearly one per row."""
+from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels
+from ltr.datasets.infer import infer_columns
+from ltr.names import shown_names
+from ltr.serving import CATEGORY_KINDS, ISO_DATES, Zone, steps_of
 
 _KEYS = ("qid", "label", "weight", "position", "protected", "doc_id")
-_TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
-_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
-_ARE = {
-    "number": "numbers",
-    "string": "text",
-    "boolean": "booleans",
-    "embedding": "lists of one size",
-    "date": "dates",
-    "missing": "missing throughout",
-}
-
-
-@dataclass(frozen=True)
-class Category:
-    """A column of categories: the kind of its values, and which of them have a code.
-
-    Attributes:
-        kind: "string", "number" or "boolean".
-        levels: the values, as text; the code of `levels[i]` is i + 1. Missing values and values
-            that are not levels have code 0.
-    """
-
-    kind: CategoryKind
-    levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,12 +31,8 @@ class Schema:
         protected: the column of numbers above 0 for documents in the protected group, or None; see
             `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
-        features: the columns of numbers, each with the number of features that it holds: 1, or the
-            size of an embedding. A column of dates has 1, the days since 1970-01-01, or 2, with the
-            hour of the day.
-        categories: the columns of categories.
-        dates: those of `features` that hold dates: "utc" if they have a time zone, otherwise
-            "naive".
+        steps: what each other column becomes, by its name: a `Number`, `Vector`, `Date` or
+            `Category` of `ltr.datasets.column_steps`.
 
     >>> table = pa.table({"q": [1, 1], "y": [0, 2], "price": [9.5, None], "shop": ["a", "b"]})
     >>> schema = Schema.infer(table, qid="q", label="y")
@@ -85,9 +48,7 @@ class Schema:
     position: str | None = None
     protected: str | None = None
     doc_id: str | None = None
-    features: Mapping[str, int] = field(default_factory=dict)
-    categories: Mapping[str, Category] = field(default_factory=dict)
-    dates: Mapping[str, Zone] = field(default_factory=dict)
+    steps: Mapping[str, Step] = field(default_factory=dict)
 
     @classmethod
     def infer(
@@ -131,80 +92,15 @@ class Schema:
                 0001-01-01 to 9999-12-31; a feature has whole numbers that are lost in float32 (see
                 `RoundedNumbers`); or there is neither a feature nor a category.
         """
-        keys = {"qid": qid, "label": label, "weight": weight, "position": position}
-        keys |= {"protected": protected, "doc_id": doc_id}
-        uses = check_columns({**keys, "features": features, "categories": categories})
-        kinds = {field.name: kind_of(field.type) for field in table.schema}
-        given: dict[str, str] = {}
-        for argument, name in uses:
-            if name not in kinds:
-                raise no_column(argument, name, table.column_names)
-            if name in given:
-                raise ValueError(
-                    f"a column must have one use, got {name!r} as {given[name]} and as {argument}"
-                )
-            given[name] = argument
-        indexes = index_columns(table.schema)
-        free = [name for name in kinds if name not in given and name not in indexes]
-        finder = DateFinder(table.schema, {*kinds} - {*(free if features is None else features)})
-        finder.add(table)
-        dates = finder.found()
-        kinds |= dict.fromkeys(dates, "date")
+        keys: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
+        keys |= {"position": position, "protected": protected, "doc_id": doc_id}
+        roles = {**keys, "features": features, "categories": categories}
 
-        def is_categorical(name: str) -> bool:
-            return pa.types.is_dictionary(table.schema.field(name).type)
+        def read(names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+            some = table.select(names)
+            return (some.slice(start, rows) for start in range(0, table.num_rows, rows))
 
-        if features is None:
-            wanted = ("number", "embedding", "missing", "date")
-            features = [one for one in free if kinds[one] in wanted]
-            if categories is None:
-                features = [x for x in features if x in dates or not is_categorical(x)]
-        left: dict[str, int] = {}
-        if categories is None:
-            wanted = ("string", "boolean")
-            # a categorical column is a category, even if its values are numbers
-            named = {*features}
-            categories = [
-                one
-                for one in free
-                if one not in named and (kinds[one] in wanted or is_categorical(one))
-            ]
-            left = names_of_rows(table, [x for x in categories if not is_categorical(x)])
-            categories = [one for one in categories if one not in left]
-        for name in features:
-            if kinds[name] not in ("number", "boolean", "embedding", "missing", "date"):
-                raise ValueError(
-                    "a feature must be numbers, fixed-size lists of them or dates, got column "
-                    f"{name!r} of type {table.schema.field(name).type} (name it in categories, or "
-                    "leave it out)"
-                )
-        for name in categories:
-            if kinds[name] not in ("string", "number", "boolean", "missing"):
-                raise ValueError(
-                    "a category must be text, numbers or booleans, got column "
-                    f"{name!r} of type {table.schema.field(name).type}"
-                )
-        numbers = RoundedNumbers([name for name in features if name not in dates])
-        numbers.add(table)
-        numbers.check()
-        if not features and not categories:
-            raise ValueError(
-                "a table must have a feature or a category besides the columns "
-                f"{shown_names(list(given))}, got {shown_names(table.column_names)}"
-                + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
-            )
-        return cls(
-            **keys,  # pyright: ignore[reportArgumentType]
-            features={
-                name: dates[name][1] if name in dates else width_of(table.schema.field(name).type)
-                for name in features
-            },
-            dates={name: dates[name][0] for name in features if name in dates},
-            categories={
-                name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
-                for name in categories
-            },
-        )
+        return cls(**keys, steps=infer_columns(table.schema, read, roles).steps)
 
     def fit_levels(self, table: pa.Table, max_levels: int = 256) -> "Schema":
         """Return the schema with the levels of a table's categories.
@@ -228,12 +124,29 @@ class Schema:
         """Return the schema with levels, from the count of each value; see `fit_levels`."""
         if max_levels < 1:
             raise ValueError(f"max_levels must be >= 1, got {max_levels}")
-        fitted = {}
-        for name, category in self.categories.items():
-            pairs = sorted((-count, level) for level, count in counts[name].items())
-            levels = tuple(sorted(level for _, level in pairs[:max_levels]))
-            fitted[name] = replace(category, levels=levels)
-        return replace(self, categories=fitted)
+        fitted = {x: one.fit(counts[x], max_levels) for x, one in self.categories.items()}
+        return replace(self, steps={**self.steps, **fitted})
+
+    def narrowed(self, names: Collection[str]) -> "Schema":
+        """Return the schema with only some of the columns of features and categories."""
+        kept = {*names}
+        return replace(self, steps={x: step for x, step in self.steps.items() if x in kept})
+
+    @cached_property
+    def features(self) -> dict[str, int]:
+        """The columns of numbers and dates, each with the number of features that it becomes."""
+        steps = self.steps.items()
+        return {name: step.width for name, step in steps if not isinstance(step, Category)}
+
+    @cached_property
+    def dates(self) -> dict[str, Zone]:
+        """Those of `features` that hold dates: "utc" if they have a time zone, else "naive"."""
+        return {name: step.zone for name, step in self.steps.items() if isinstance(step, Date)}
+
+    @cached_property
+    def categories(self) -> dict[str, Category]:
+        """The columns of categories."""
+        return {name: step for name, step in self.steps.items() if isinstance(step, Category)}
 
     @property
     def num_features(self) -> int:
@@ -244,16 +157,13 @@ class Schema:
     def feature_names(self) -> list[str]:
         """The name of each feature: its column's, "name[0]" in an embedding, or "name (hour)".
 
-        >>> Schema("q", features={"x": 1, "at": 2, "v": 2}, dates={"at": "utc"}).feature_names
+        >>> from ltr.datasets.column_steps import Date, Number, Vector
+        >>> steps = {"x": Number(), "at": Date("utc", hour=True), "v": Vector(2)}
+        >>> Schema("q", steps=steps).feature_names
         ['x', 'at', 'at (hour)', 'v[0]', 'v[1]']
         """
-        found = []
-        for name, width in self.features.items():
-            if name in self.dates:
-                found += [name, f"{name} (hour)"][:width]
-            else:
-                found += [name] if width == 1 else [f"{name}[{i}]" for i in range(width)]
-        return found
+        numbers = [(x, one) for x, one in self.steps.items() if not isinstance(one, Category)]
+        return [name for x, one in numbers for name in one.feature_names(x)]
 
     @property
     def columns(self) -> list[str]:
@@ -272,16 +182,15 @@ class Schema:
     def text_types(self) -> dict[str, pa.DataType]:
         """Return the type of each column for reading it from a text file."""
         types: dict[str, pa.DataType] = dict.fromkeys(self.columns, pa.float64())
-        types |= {name: _TEXT_TYPES[one.kind] for name, one in self.categories.items()}
-        types |= dict.fromkeys(self.dates, pa.string())
+        types |= {name: step.text_type for name, step in self.steps.items()}
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
         return types | dict.fromkeys(names, pa.string())
 
-    def check(self, table: pa.Table, optional: Collection[str] = ()) -> list[str]:
+    def check(self, table: Any, optional: Collection[str] = ()) -> list[str]:
         """Compare a table with this schema, column by column.
 
         Args:
-            table: the table.
+            table: a table of Arrow, or a `Frame`.
             optional: columns that may be missing.
 
         Returns:
@@ -291,24 +200,8 @@ class Schema:
             ValueError: a column is missing, or has another type.
         """
         self.check_names(table.column_names, optional)
-        wanted = {name: self._kind(name) for name in (*self.features, *self.categories)}
-        for name, kind in wanted.items():
-            dtype = table.schema.field(name).type
-            found = kind_of(dtype)
-            width = self.features.get(name, 1)
-            numeric = {"number", "boolean"}
-            fits = (
-                found == kind
-                or found == "missing"
-                or (name in self.features and {found, kind} <= numeric)
-            )
-            if name in self.dates:
-                self._check_dates(name, dtype)
-            elif not fits or (found == "embedding" and width_of(dtype) != width):
-                size = f" of size {width}" if kind == "embedding" else ""
-                raise ValueError(
-                    f"column {name!r} must be {_ARE[kind]}{size}, as in training, got type {dtype}"
-                )
+        for name, step in self.steps.items():
+            step.check(name, table.schema.field(name).type)
         known = {*self.columns}
         return [name for name in table.column_names if name not in known]
 
@@ -331,18 +224,18 @@ class Schema:
     def difference(self, other: "Schema") -> str | None:
         """Return the first column in which two schemas differ, with both descriptions, or None.
 
-        >>> Schema("q", features={"x": 1}).difference(Schema("q", features={"x": 3}))
+        >>> from ltr.datasets.column_steps import Number, Vector
+        >>> Schema("q", steps={"x": Number()}).difference(Schema("q", steps={"x": Vector(3)}))
         "column 'x': 1 feature, and 3 features"
         """
         if self.qid != other.qid:
             return f"qid: column {self.qid!r}, and column {other.qid!r}"
-        sides = (("features", _features), ("dates", _zone), ("categories", _levels))
-        for kind, describe in sides:
+        for kind in ("features", "categories"):
             one, two = getattr(self, kind), getattr(other, kind)
             for name in dict.fromkeys([*one, *two]):
-                mine, theirs = one.get(name), two.get(name)
+                mine, theirs = self.steps.get(name), other.steps.get(name)
                 if mine != theirs:
-                    return f"column {name!r}: {describe(mine)}, and {describe(theirs)}"
+                    return f"column {name!r}: {mine or 'not used'}, and {theirs or 'not used'}"
             if [*one] != [*two]:
                 return f"{kind}: the order {shown_names(one)}, and {shown_names(two)}"
         return None
@@ -351,8 +244,8 @@ class Schema:
         """Return the schema as plain data, which can be written as JSON."""
         return {
             **{key: getattr(self, key) for key in _KEYS},
-            "features": dict(self.features),
-            "dates": dict(self.dates),
+            "features": self.features,
+            "dates": self.dates,
             "categories": {
                 name: {"kind": one.kind, "levels": list(one.levels)}
                 for name, one in self.categories.items()
@@ -366,181 +259,21 @@ class Schema:
         Raises:
             ValueError: the data do not describe a schema.
 
-        >>> schema = Schema("q", features={"x": 1}, categories={"c": Category("string", ("a",))})
+        >>> from ltr.datasets.column_steps import Number
+        >>> schema = Schema("q", steps={"x": Number(), "c": Category("string", ("a",))})
         >>> Schema.from_dict(schema.to_dict()) == schema
         True
         """
         with suppress(KeyError, TypeError, AttributeError):
-            categories = {
-                name: Category(one["kind"], tuple(one["levels"]))
-                for name, one in data["categories"].items()
-            }
-            plain = {key: {**data[key]} for key in ("features", "dates")}
-            found = cls(**{**data, **plain, "categories": categories})
-            levels = [level for one in categories.values() for level in one.levels]
+            keys = {key: data[key] for key in _KEYS}
+            found = cls(**keys, steps=steps_of(data, STEPS))
+            levels = [level for one in found.categories.values() for level in one.levels]
             if (
                 found.to_dict() == data
                 and all(isinstance(name, str) for name in (found.qid, *found.columns, *levels))
-                and all(type(width) is int and width > 0 for width in found.features.values())
-                and all(one.kind in _TEXT_TYPES for one in categories.values())
-                and all(found.features[name] in (1, 2) for name in found.dates)
-                and all(zone in ("naive", "utc") for zone in found.dates.values())
+                and all(type(width) is int and width > 0 for width in data["features"].values())
+                and all(one.kind in CATEGORY_KINDS for one in found.categories.values())
+                and all(zone in ISO_DATES for zone in found.dates.values())
             ):
                 return found
         raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
-
-    def _check_dates(self, name: str, dtype: pa.DataType) -> None:
-        zone, found = self.dates[name], kind_of(dtype)
-        if found == "date" and zone_of(dtype) != zone:
-            wanted = "with" if zone == "utc" else "without"
-            raise ValueError(
-                f"column {name!r} must be dates {wanted} a time zone, as in training, got type "
-                f"{dtype}"
-            )
-        if found not in ("date", "string", "missing"):
-            raise ValueError(f"column {name!r} must be dates, as in training, got type {dtype}")
-
-    def _kind(self, name: str) -> str:
-        if name in self.categories:
-            return self.categories[name].kind
-        if name in self.dates:
-            return "date"
-        return "number" if self.features[name] == 1 else "embedding"
-
-
-def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a column's values for a ranker, or "other".
-
-    >>> kind_of(pa.int8()), kind_of(pa.list_(pa.float32(), 3)), kind_of(pa.date32())
-    ('number', 'embedding', 'date')
-    """
-    types = pa.types
-    if types.is_dictionary(dtype):
-        return kind_of(dtype.value_type)
-    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype):
-        return "number"
-    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype):
-        return "string"
-    if types.is_boolean(dtype):
-        return "boolean"
-    if is_date(dtype):
-        return "date"
-    if types.is_null(dtype):
-        return "missing"
-    if types.is_fixed_size_list(dtype) and kind_of(dtype.value_type) == "number":
-        return "embedding"
-    return "other"
-
-
-def index_columns(schema: pa.Schema) -> set[str]:
-    """Return the columns that are the index of a pandas frame.
-
-    Metadata that pandas wrote names them; a column has no name where pandas wrote CSV.
-
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"x": [1, 2]}, index=[1, 0])
-    >>> index_columns(pa.Table.from_pandas(frame).schema)
-    {'__index_level_0__'}
-    """
-    found = {name for name in schema.names if _INDEX.fullmatch(name)}
-    try:
-        written: Any = (schema.pandas_metadata or {}).get("index_columns", ())
-        return found | {name for name in written if isinstance(name, str)}
-    except (ValueError, AttributeError, TypeError):  # the metadata is not pandas's
-        return found
-
-
-def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a categorical column's values (Arrow's dictionaries); other columns unchanged."""
-    coded = pa.types.is_dictionary(column.type)
-    return column.cast(column.type.value_type) if coded else column
-
-
-def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column of categories as text; a NaN is missing."""
-    column = without_codes(column)
-    if kind_of(column.type) != "number":
-        return column.cast(pa.string())
-    floats = column.cast(pa.float64(), safe=False)  # 3 and 3.0 are one level
-    text = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats).cast(pa.string())
-    if pa.types.is_integer(column.type):  # float64 has one value for some larger ones
-        text = pc.if_else(pc.less(pc.abs(floats), 2.0**53), text, column.cast(pa.string()))
-    return text
-
-
-def names_of_rows(table: pa.Table, columns: Sequence[str]) -> dict[str, int]:
-    """Return which columns of text have nearly one value per row, and how many values.
-
-    Such a column is a name or a title, not a category.
-
-    >>> table = pa.table({"title": [f"film {i}" for i in range(30)], "shop": list("abc") * 10})
-    >>> names_of_rows(table, ["title", "shop"])
-    {'title': 30}
-    """
-    texts = [name for name in columns if kind_of(table.schema.field(name).type) == "string"]
-    counts = {name: pc.count_distinct(as_text(table.column(name))).as_py() for name in texts}
-    return {name: n for name, n in counts.items() if are_names(n, table.num_rows)}
-
-
-def are_names(distinct: int, rows: int) -> bool:
-    """Return whether text with so many different values has nearly one per row."""
-    return rows > FEW and distinct > _UNIQUE * rows
-
-
-def no_column(argument: str, name: str | None, names: Collection[str]) -> ValueError:
-    """Return the error for an argument that names no column of a table.
-
-    >>> str(no_column("qid", "quer", ["query", "price"]))
-    "qid must name a column of the table, got 'quer': the columns are 'query', 'price' (did you \
-mean 'query'?)"
-    """
-    close = close_matches(argument if name is None else name, names)
-    hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-    return ValueError(
-        f"{argument} must name a column of the table, got {name!r}: the columns are "
-        f"{shown_names(names)}{hint}"
-    )
-
-
-def count_levels(column: pa.ChunkedArray) -> dict[str, int]:
-    """Return how often each value of a column of categories, as text, occurs."""
-    counted = pc.value_counts(as_text(column).drop_null())
-    return {one["values"].as_py(): one["counts"].as_py() for one in counted}
-
-
-def encode(column: pa.ChunkedArray, category: Category) -> np.ndarray:
-    """Return the codes of a column of categories, int64 (rows,).
-
-    >>> encode(pa.chunked_array([["a", None, "c"]]), Category("string", ("a", "b"))).tolist()
-    [1, 0, 0]
-    """
-    levels = pa.array(category.levels, pa.string())
-    found = pc.index_in(as_text(column), value_set=levels, skip_nulls=True)
-    return pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
-
-
-def width_of(dtype: pa.DataType) -> int:
-    """Return how many numbers a value of a type holds."""
-    return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1
-
-
-def shown_names(names: Collection[str]) -> str:
-    """Return the first 12 names, for messages."""
-    shown = [repr(name) for name in list(names)[:12]]
-    return ", ".join(shown + ["..."] * (len(names) > len(shown))) or "none"
-
-
-def _features(width: int | None) -> str:
-    return "no feature" if width is None else f"{width} feature{'s' if width > 1 else ''}"
-
-
-def _zone(zone: Zone | None) -> str:
-    return "no date" if zone is None else f"{zone} dates"
-
-
-def _levels(category: Category | None) -> str:
-    if category is None:
-        return "no category"
-    return (
-        f"{category.kind} category of {len(category.levels)} levels {shown_names(category.levels)}"
-    )

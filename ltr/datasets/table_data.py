@@ -23,12 +23,13 @@ from ltr.datasets.list_tables import (
     with_schema,
 )
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema, no_column
-from ltr.datasets.table_files import column_names, load_columns, load_table, naming
-from ltr.datasets.table_notices import warn_of_table
+from ltr.datasets.prepare import prepare
+from ltr.datasets.schema import Schema
+from ltr.datasets.table_files import load_columns, naming
+from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
-from ltr.datasets.tables import add_scores, group_rows, read_table
+from ltr.datasets.tables import add_scores, read_table
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice
 
@@ -284,38 +285,21 @@ class TableDataModule(ListDataModule):
 
     def _read_table(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
         """Read the training table, and hold out validation lists if `validation` requires it."""
-        given = self.schema
-        for key in ("qid", "label"):
-            if given is None and self.uses[key] is None:
-                with naming(source):
-                    raise no_column(key, None, column_names(source))
-        if given is None:
-            text = {name for name in (self.uses["qid"], self.uses["doc_id"]) if name is not None}
-            table = load_table(source, text | {*(self.categories or ())})
-        else:
-            table, _ = load_columns(source, given)
-        with naming(source):
-            schema = given or Schema.infer(
-                table,
-                **self.uses,  # pyright: ignore[reportArgumentType]
-                features=self.features,
-                categories=self.categories,
-            )
-            train, out = table, None
-            if self.validation is not None:
-                lists, qids = group_rows(table.column(schema.qid), schema.qid)
-                out = self.hold_out(qids, self.validation)
-                train = table.filter(pa.array(~out[lists]))
-            if given is None:
-                schema = schema.fit_levels(train, self.max_levels)
-            data = read_table(table, schema, missing=self.missing)
-        if given is None:
-            rank_zero_only(warn_of_table)(
-                table, schema, self.max_levels, self.features, self.categories
-            )
-        if out is None:
-            return schema, data, None
-        return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
+        roles = {**self.uses, "features": self.features, "categories": self.categories}
+        found = prepare(
+            source,
+            roles,
+            validation=self.validation or 0,
+            seed=self.seed,
+            max_levels=self.max_levels,
+            missing=self.missing,
+            schema=self.schema,
+        )
+        if self.validation is not None and found.val is not None:
+            held, queries = len(found.val), len(found.train) + len(found.val)
+            self.tell_held_out(held, queries, self.validation)
+        rank_zero_only(warn_caller)(found.notice)
+        return found.schema, found.train, found.val
 
     def _read_lists(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
         """Do the same for LETOR text or lists on disk."""

@@ -1,8 +1,12 @@
-"""The files of tables, CSV and Parquet, and tables in memory, all read by Arrow."""
+"""The files of tables, CSV and Parquet, read by Arrow.
+
+Arrow reads both, in memory and chunk by chunk, and frames become its tables anyway. It parses a CSV
+file as text, so that one rule types a column by all of its values and an error can name a row.
+DuckDB, which groups rows beyond memory, would be a second reader with rules of its own.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
@@ -12,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from ltr.arrays import is_absent
 from ltr.compressed import SUFFIXES, TextFile, open_text
-from ltr.datasets.dates import is_date
-from ltr.datasets.schema import Schema, kind_of
+from ltr.datasets.column_steps import kind_of
+from ltr.datasets.frames import Frame, refuse_doubles, without_views
+from ltr.datasets.infer import ROWS
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.text_types import TextTypes, typed
 
@@ -23,9 +28,6 @@ _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
 _MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
-
-ROWS = 1 << 14
-"""The most rows of a chunk."""
 
 BLOCKS = (1 << 21, 1 << 24)
 """The bytes of a CSV file that are read at a time; Arrow reads 32 blocks ahead.
@@ -58,21 +60,26 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     >>> load_table(pa.table({"q": [1, 2]})).num_rows
     2
     """
+    return load_frame(source, text).to_arrow()
+
+
+def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
+    """Load a table like `load_table`, without a copy of the numbers of pandas and numpy."""
     if not isinstance(source, str | PathLike):
-        return _with_rows(_from_memory(source), source)
+        return _with_rows(Frame.of(source), source)
     files = TableFiles(Path(source).expanduser())
-    table = _with_rows(files.read(files.schema.names), source)
-    if files.delimiter is None:
-        return table
-    with naming(source):
-        types = TextTypes(table.column_names, text)
-        types.add(table)
-        return typed(table, types.found())
+    table = files.read(files.schema.names)
+    if table.num_rows and files.delimiter is not None:
+        with naming(source):
+            types = TextTypes(table.column_names, text)
+            types.add(table)
+            table = typed(table, types.found())
+    return _with_rows(Frame.of(table), source)
 
 
 def load_columns(
     source: Any, schema: Schema, optional: Collection[str] = ()
-) -> tuple[pa.Table, list[str]]:
+) -> tuple[Frame, list[str]]:
     """Load the columns of a schema, and return the names of the other columns too.
 
     Args:
@@ -83,29 +90,24 @@ def load_columns(
     Raises:
         ValueError: see `load_table`; or a column is missing.
     """
-    files = table = None
-    if isinstance(source, str | PathLike):
-        files = TableFiles(Path(source).expanduser())
-        names = files.schema.names
-    else:
-        table = _from_memory(source)
-        names = table.column_names
+    is_file = isinstance(source, str | PathLike)
+    table = TableFiles(Path(source).expanduser()) if is_file else Frame.of(source)
+    names = table.schema.names
     with naming(source):
         schema.check_names(names, optional)
     known = {*schema.columns}
     used = [name for name in names if name in known]
-    if files is not None:
-        table = files.read(used)
-        table = table if files.delimiter is None else typed(table, schema.text_types())
-    assert table is not None
-    return _with_rows(table.select(used), source), [name for name in names if name not in known]
+    if isinstance(table, TableFiles):
+        rows = table.read(used)
+        table = Frame.of(rows if table.delimiter is None else typed(rows, schema.text_types()))
+    return _with_rows(table, source), [name for name in names if name not in known]
 
 
 def column_names(source: Any) -> list[str]:
     """Return the names of a table's columns; see `load_table`."""
     if isinstance(source, str | PathLike):
         return TableFiles(Path(source).expanduser()).schema.names
-    return _from_memory(source).column_names
+    return Frame.of(source).column_names
 
 
 class TableFiles:
@@ -135,7 +137,7 @@ class TableFiles:
         for file in self.files:
             with naming(file), naming_damage():
                 schema = self._read_schema(file)
-                _refuse_doubles(schema.names)
+                refuse_doubles(schema.names)
                 empty.append(schema.empty_table())
                 _compare(empty[0].schema, schema, self.files[0])
         self.schema: pa.Schema = _joined(empty, path).schema
@@ -175,10 +177,14 @@ class TableFiles:
                             yield before + position, table.slice(start, rows)
             before += file.stat().st_size
 
-    def texts(self, column: str) -> Iterator[pa.ChunkedArray]:
-        """Yield a column of text, chunk by chunk."""
-        for _, table in self.chunks([column]):
-            yield table.column(column).cast(pa.string())
+    def find_types(self, text: Collection[str]) -> dict[str, pa.DataType]:
+        """Return the types of the columns of CSV files, after one pass; see `load_table`."""
+        types = TextTypes(self.schema.names, text)
+        for _, table in self.chunks(self.schema.names):
+            types.add(table)
+        if not types.rows:
+            raise ValueError("the table must have at least one row, got none")
+        return types.found()
 
     def locate(self, row: int) -> tuple[Path, int]:
         """Return the file of a row of the table, and the number of the row in that file."""
@@ -289,103 +295,10 @@ def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
             )
 
 
-def _from_memory(source: Any) -> pa.Table:
-    if type(source).__name__ == "LazyFrame":
-        raise ValueError("a table must be a polars DataFrame, got a LazyFrame: call collect()")
-    names = [str(name) for name in getattr(source, "columns", getattr(source, "column_names", ()))]
-    if isinstance(source, pa.Table | pa.RecordBatch):
-        names = source.schema.names
-    _refuse_doubles(names)
-    try:
-        if type(source).__module__.partition(".")[0] == "pandas":
-            return _from_pandas(source)
-        if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
-            return without_views(pa.table(source))
-    except RowError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(f"the table cannot be read: {error}") from None
-    raise ValueError(
-        "a table must be a path, or a pandas, polars or Arrow table, got "
-        f"{type(source).__module__}.{type(source).__qualname__}"
-    )
-
-
-def without_views(table: pa.Table) -> pa.Table:
-    """Return the table with strings for string views, which support few operations in Arrow."""
-    for position, field in enumerate(table.schema):
-        column: Any = table.column(position)
-        if pa.types.is_string_view(field.type):
-            table = table.set_column(position, field.name, column.cast(pa.string()))
-        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
-            chunks = [one.dictionary.cast(pa.string()).take(one.indices) for one in column.chunks]
-            table = table.set_column(position, field.name, pa.chunked_array(chunks, pa.string()))
-    return table
-
-
-def _from_pandas(frame: Any) -> pa.Table:
-    """Return a data frame as a table, column by column, so that an error can name the row."""
-    columns = []
-    for name in frame.columns:
-        values = frame[name]
-        try:
-            columns.append(pa.Array.from_pandas(values))
-            if values.dtype == object and is_date(columns[-1].type):
-                _refuse_mixed_dates(str(name), values.tolist())
-        except OverflowError:
-            whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
-            position = whole.index(True)
-            raise RowError(
-                position,
-                str(name),
-                "a whole number must fit into 64 bits, got one of "
-                f"{values.iloc[position].bit_length()} bits",
-            ) from None
-        except RowError:
-            raise
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
-            first = there[0][1]
-            other, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
-            why = f"({str(error).splitlines()[0]})"
-            if type(value) is type(first):
-                problem = f"values of type {type(value).__name__} cannot be read, got {value!r}"
-            else:
-                problem = (
-                    f"values of mixed types, got {value!r} of type {type(value).__name__} after "
-                    f"{first!r} of type {type(first).__name__}"
-                )
-            raise RowError(other, str(name), f"{problem} {why}") from None
-    return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
-
-
-def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
-    """Refuse dates beside times, and times with and without a time zone: Arrow drops the others."""
-    first: dict[str, int] = {}
-    for row, value in enumerate(values):
-        if is_absent(value):
-            continue
-        aware = getattr(value, "tzinfo", None) is not None
-        kind = "times with a time zone" if aware else "times without a time zone"
-        first.setdefault(kind if isinstance(value, datetime) else "dates without a time", row)
-    if len(first) > 1:
-        (kind, other), (found, row), *_ = first.items()
-        problem = f"values of one kind are needed, got {found}, {values[row]!r}, and {kind},"
-        raise RowError(row, name, f"{problem} {values[other]!r},", other)
-
-
-def _refuse_doubles(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"duplicate column {name!r}")
-        seen.add(name)
-
-
-def _with_rows(table: pa.Table, source: Any) -> pa.Table:
-    if not table.num_rows:
+def _with_rows(frame: Frame, source: Any) -> Frame:
+    if not frame.num_rows:
         raise ValueError(f"the table must have at least one row, got none{of_file(source)}")
-    return table
+    return frame
 
 
 def find_files(path: Path) -> list[Path]:

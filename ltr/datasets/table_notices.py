@@ -2,33 +2,23 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from ltr.arrays import pc
+from ltr.datasets.column_steps import kind_of, without_codes
 from ltr.datasets.dates import is_date
+from ltr.datasets.infer import FEW, ROWS, Inferred, Read, index_columns
 from ltr.datasets.qids import SeenQids
-from ltr.datasets.schema import (
-    FEW,
-    Schema,
-    count_levels,
-    index_columns,
-    kind_of,
-    names_of_rows,
-    without_codes,
-)
-from ltr.datasets.table_files import ROWS
+from ltr.datasets.schema import Schema
 from ltr.datasets.text_types import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 _MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
 _FIRST = 64  # rows, which tell most
-
-Read = Callable[[Sequence[str], int], Iterable[pa.Table]]
-"""Yields the rows of some columns of a table, at most so many at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,72 +38,36 @@ class Suspects:
     unique: Sequence[str]
 
 
-def warn_of_table(
-    table: pa.Table,
-    schema: Schema,
-    max_levels: int,
-    features: Sequence[str] | None = None,
-    categories: Sequence[str] | None = None,
-    *,
-    names_uses: bool = True,
-) -> None:
-    """Warn about the columns of a table in memory; see `warn_of_columns`."""
-    distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
-    left: dict[str, int] = {}
-    if categories is None:
-        out = {*schema.columns} | index_columns(table.schema)
-        left = names_of_rows(table, [name for name in table.column_names if name not in out])
-
-    def read(columns: Sequence[str], rows: int) -> Iterable[pa.Table]:
-        chosen = table.select(columns)
-        return (chosen.slice(start, rows) for start in range(0, table.num_rows, rows))
-
-    warn_of_columns(
-        table.schema,
-        schema,
-        table.num_rows,
-        distinct,
-        left,
-        find_suspects(read, schema),
-        max_levels,
-        chosen=None not in (features, categories),
-        names_uses=names_uses,
-    )
-
-
-def warn_of_columns(
+def notice(
     columns: pa.Schema,
+    read: Read,
     schema: Schema,
-    rows: int,
-    distinct: Mapping[str, int],
-    left: Mapping[str, int],
-    suspects: Suspects,
+    found: Inferred,
     max_levels: int,
+    roles: Mapping[str, Any],
     *,
-    chosen: bool = False,
     names_uses: bool = True,
-) -> None:
-    """Warn about columns that are not used, and columns that should probably not be used.
+) -> str:
+    """Return a notice of columns that are not used, or should probably not be used, or "".
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
     index of a pandas frame; text that looks like dates; text with nearly one value per row, which
     is left out; a feature or category that equals the qid or the label; a feature with a different
-    whole number in each row; and categories with more levels than codes. The warning points to the
-    first line outside of this package and its libraries.
+    whole number in each row; and categories with more levels than codes.
 
     Args:
         columns: of the table, with their types.
-        schema: how they are used.
-        rows: of the table.
-        distinct: the number of different values of each category.
-        left: the columns of text that were left out, with the number of their different values.
-        suspects: see `find_suspects`.
+        read: yields its rows.
+        schema: how the columns are used.
+        found: what is known of them.
         max_levels: see `Schema.fit_levels`.
-        chosen: whether the user has named both the features and the categories, so that the other
+        roles: see `infer_columns`. If both the features and the categories are named, the other
             columns are left out on purpose.
         names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
             the advice is to change the table.
     """
+    suspects = find_suspects(read, schema)
+    chosen = None not in (roles.get("features"), roles.get("categories"))
     used, indexes = {*schema.columns}, index_columns(columns)
     told = []
     unused = [
@@ -123,20 +77,21 @@ def warn_of_columns(
     ]
     if unused and not chosen:
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
-    read = [name for name in schema.dates if not is_date(columns.field(name).type)]
-    if read and not chosen:
+    texts = [name for name in schema.dates if not is_date(columns.field(name).type)]
+    if texts and not chosen:
         name_them = "name them in categories, or " if names_uses else ""
         told.append(
-            f"dates, by their text: {', '.join(read)} ({name_them}make them categorical, to keep "
+            f"dates, by their text: {', '.join(texts)} ({name_them}make them categorical, to keep "
             "the text)"
         )
-    for name, count in left.items():
+    for name, count in found.left.items():
         name_it = "name it in categories, or " if names_uses else ""
         told.append(
-            f"{name} is left out, with {count} different texts in {rows} rows: a name, not a "
+            f"{name} is left out, with {count} different texts in {found.rows} rows: a name, not a "
             f"category ({name_it}make it categorical, to use it)"
         )
-    for name, count in distinct.items():
+    for name in schema.categories:
+        count = len(found.counts[name])
         if count > max_levels:
             told.append(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
@@ -153,8 +108,7 @@ def warn_of_columns(
                 f"{name} has a different whole number in each of the {suspects.rows} rows: leave "
                 "it out if it is an identifier"
             )
-    if told:
-        _warn_caller("columns of the table: " + "; ".join(told))
+    return "columns of the table: " + "; ".join(told) if told else ""
 
 
 def find_suspects(read: Read, schema: Schema) -> Suspects:
@@ -232,8 +186,14 @@ def _described(field: pa.Field, indexes: set[str]) -> str:
     return f"{field.name or repr('')} ({what})"
 
 
-def _warn_caller(message: str) -> None:
-    """Warn with the line that called this package, directly or through a library."""
+def warn_caller(message: str) -> None:
+    """Warn with the line that called this package, directly or through a library.
+
+    Args:
+        message: nothing happens if it is "".
+    """
+    if not message:
+        return
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back

@@ -8,17 +8,14 @@ from typing import Any, Literal
 import pyarrow as pa
 from torch.utils.data import IterableDataset
 
+from ltr.datasets.infer import ROWS
 from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qids import check_spelling, has_other_spelling
-from ltr.datasets.schema import Schema, kind_of
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_errors import counted_from
 from ltr.datasets.table_files import TableFiles, naming, of_file
 from ltr.datasets.tables import read_table
 from ltr.datasets.text_types import typed
-
-ROWS = 1 << 14
-"""The most rows of a chunk."""
 
 VALUES = 1 << 22
 """The most features of all rows of a chunk, if it has several rows."""
@@ -57,10 +54,11 @@ class RowStream(IterableDataset[dict[str, Any]]):
         ValueError: a file or a column is missing; during a pass, the errors of `read_table`.
 
     >>> from tempfile import mkdtemp
+    >>> from ltr.datasets.column_steps import Number
     >>> import pyarrow.parquet as pq
     >>> table = pa.table({"q": ["a", "b", "a"], "x": [0.5, None, 1.5]})
     >>> pq.write_table(table, file := Path(mkdtemp(), "rows.parquet"))
-    >>> batch = next(iter(RowStream(file, Schema("q", features={"x": 1}))))
+    >>> batch = next(iter(RowStream(file, Schema("q", steps={"x": Number()}))))
     >>> batch["qid"], batch["rows"].tolist(), batch["keys"].column_names
     (['a', 'b'], [0, 2, 1], ['q'])
     """
@@ -97,12 +95,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         qid = self.schema.qid
         keys = [qid] if self.schema.doc_id is None else [qid, self.schema.doc_id]
-        checked = kind_of(self.types.field(qid).type) != "string"
         for chunk, data, table in self._chunks():
-            if not checked and has_other_spelling(table.column(qid).cast(pa.string())):
-                checked = True
-                with naming(self.source):
-                    check_spelling(lambda: self._table.texts(qid), qid)
             batch = data.__getitems__(range(len(data)))
             yield {**batch, "chunk": chunk, "keys": table.select([*dict.fromkeys(keys)])}
 
@@ -120,12 +113,6 @@ class RowStream(IterableDataset[dict[str, Any]]):
     def keys(self) -> Iterator[ListDataset]:
         """Yield the rows with only their qids."""
         return RowStream(self.source, Schema(self.schema.qid), types=self.types).chunks()
-
-    def by_file(self) -> "list[RowStream]":
-        """Return the rows of each file that has any."""
-        options: dict[str, Any] = {"missing": self.missing, "types": self.types}
-        several = [RowStream(file, self.schema, **options) for file in self.files]
-        return [one for one in several if any(table.num_rows for table in one.tables())]
 
     def _chunks(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
         """Yield this process's chunks: their number, their rows as lists, and their raw rows."""

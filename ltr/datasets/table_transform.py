@@ -10,6 +10,8 @@ from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform, Standardize, fit_numbers
 from ltr.shapes import check_at_least
 
+_COLUMNS = 8  # of features that are read at a time
+
 
 class TableTransform(FeatureTransform):
     """Fills in missing values, encodes categories, and transforms the features.
@@ -121,11 +123,15 @@ class TableTransform(FeatureTransform):
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
         missing = np.zeros(features.shape[1], dtype=bool)
-        for position in range(features.shape[1]):
-            column = features[:, position]
-            there = column[~np.isnan(column)]
-            missing[position] = len(there) < len(column)
-            median[position] = np.median(there) if len(there) else 0
+        # some columns at a time, since reading one column of a matrix is as slow as reading 8
+        for start in range(0, features.shape[1], _COLUMNS):
+            block = features[:, start : start + _COLUMNS].T.copy()
+            for position, column in enumerate(block, start):
+                absent = np.isnan(column)
+                missing[position] = absent.any()
+                there = column[~absent] if missing[position] else column
+                if len(there):
+                    median[position] = np.median(there, overwrite_input=True)
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:

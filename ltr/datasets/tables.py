@@ -1,20 +1,25 @@
 """Read tables into lists. A schema says how their columns are used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import pc
-from ltr.datasets.dates import read_dates
+from ltr.datasets.column_steps import Number, kind_of, without_codes
+from ltr.datasets.frames import Frame
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qids import check_spelling
-from ltr.datasets.schema import Schema, encode, kind_of, without_codes
+from ltr.datasets.schema import Schema
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.table_files import load_columns, naming, of_file
 from ltr.datasets.text_types import first_text, shown
 from ltr.shapes import check_choice
+
+_FEATURE = "a feature"
+_COLUMNS = 8  # that are written at a time
+_ROWS = 1 << 12  # of them
 
 _RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
@@ -67,55 +72,150 @@ def read_table(
     if needs_label and schema.label is None:
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
     optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
-    table, _ = load_columns(source, schema, optional)
+    frame, _ = load_columns(source, schema, optional)
     with naming(source):
-        _check_numbers(table, schema)
-        schema.check(table, optional)
-        return _to_lists(table, schema, missing)
+        check_types(frame, schema, optional)
+        order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
+        return to_lists(frame, schema, order, missing)
 
 
-def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
-    features = np.empty((table.num_rows, schema.num_features), dtype=np.float32)
-    start = 0
-    for name, width in schema.features.items():
-        values = table.column(name)
-        if name in schema.dates:
-            numbers = read_dates(values, name, schema.dates[name])[:, :width]
-        else:
-            numbers = _feature(values, name, width)
-        features[:, start : start + width] = numbers
-        start += width
-    for row, position in np.argwhere(np.isinf(features))[:1]:
-        column = _column_at(schema, int(position))
-        value = _shown(table, column, int(row))
-        raise RowError(int(row), column, f"must be finite in float32, got {value}")
-    if missing == "error":
-        for row, position in np.argwhere(np.isnan(features))[:1]:
-            column = _column_at(schema, int(position))
-            raise RowError(int(row), column, "must not be missing")
-    codes = [encode(table.column(name), one) for name, one in schema.categories.items()]
-    lists, qids = group_rows(table.column(schema.qid), schema.qid)
-    order = np.argsort(lists, kind="stable")
-    offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(qids)))]
-    found = {use: _amounts(table, schema, use) for use in _RULES}
-    amounts = {use: values[order] for use, values in found.items() if values is not None}
-    if "position" in amounts:
-        amounts["position"] = amounts["position"].astype(np.int64)
+@dataclass(frozen=True)
+class RowOrder:
+    """The rows of a table in the order of lists.
+
+    Attributes:
+        rows: int64 (documents,), the row of each document.
+        offsets: int64 (lists + 1,), where each list starts, and where the last one ends.
+        qids: one for each list.
+        train: how many lists are trained on; the others, which follow them, are held out.
+
+    >>> order = RowOrder.of(np.array([0, 1, 0, 2]), ["a", "b", "c"], np.array([True, False, False]))
+    >>> order.rows.tolist(), order.offsets.tolist(), order.qids, order.train
+    ([1, 3, 0, 2], [0, 1, 2, 4], ['b', 'c', 'a'], 2)
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    qids: list[str]
+    train: int
+
+    @classmethod
+    def of(
+        cls, lists: np.ndarray, qids: Sequence[str], held: np.ndarray | None = None
+    ) -> "RowOrder":
+        """Return the order that keeps rows and lists as they appear.
+
+        Args:
+            lists: int64 (rows,), the list of each row.
+            qids: of the lists.
+            held: bool (lists,), which ones are held out: they come last. Default: none.
+        """
+        names, train = [*qids], len(qids)
+        if held is not None:
+            chosen = np.r_[np.flatnonzero(~held), np.flatnonzero(held)]
+            names, train = [names[i] for i in chosen.tolist()], train - int(held.sum())
+            number = np.empty(len(names), np.int64)
+            number[chosen] = np.arange(len(names))
+            lists = number[lists]
+        lengths = np.bincount(lists, minlength=len(names))
+        offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
+        return cls(np.argsort(lists, kind="stable"), offsets, names, train)
+
+
+def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
+    """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
+    known = {*frame.column_names}
+    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
+    uses |= {name: _FEATURE for name, one in schema.steps.items() if isinstance(one, Number)}
+    for name, what in uses.items():
+        if name in known:
+            _check_text(frame, name, what)
+    schema.check(frame, optional)
+
+
+def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> ListDataset:
+    """Return the rows of a table as lists, with one copy of its numbers; see `read_table`.
+
+    Args:
+        frame: with the columns of the schema.
+        schema: how the columns are used.
+        order: of the rows.
+        missing: see `read_table`.
+    """
+    rows = order.rows
+    sorted_already = bool((rows[1:] > rows[:-1]).all())
+    features = _features(frame, schema, None if sorted_already else rows, missing)
+    codes = None
+    if categories := schema.categories:
+        codes = np.empty((len(rows), len(categories)), np.int64)
+        for position, (name, one) in enumerate(categories.items()):
+            codes[:, position] = one.read(name, frame.column(name))[rows, 0]
+    uses = {use: getattr(schema, use) for use in _RULES}
+    numbers = {
+        use: amounts(frame, name, use)[rows]
+        for use, name in uses.items()
+        if name in frame.column_names
+    }
+    if "position" in numbers:
+        numbers["position"] = numbers["position"].astype(np.int64)
     doc_id = None
     if schema.doc_id is not None:
-        ids = table.column(schema.doc_id)
+        ids = frame.column(schema.doc_id)
         _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
-        doc_id = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
+        doc_id = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
     return ListDataset(
-        features[order],
-        amounts.pop("label", None),
-        offsets.astype(np.int64),
-        qids,
+        features,
+        numbers.pop("label", None),
+        order.offsets,
+        order.qids,
         doc_id,
-        categories=np.stack(codes, axis=1)[order] if codes else None,
-        rows=order.astype(np.int64),
-        **amounts,
+        categories=codes,
+        rows=rows,
+        **numbers,
     )
+
+
+def _features(frame: Frame, schema: Schema, rows: np.ndarray | None, missing: str) -> np.ndarray:
+    """Return the features, float32 (rows, d), in an order of the rows; None: as they are."""
+    found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
+    # some columns at a time, since writing one column of a matrix is as slow as writing 8
+    block = np.empty((min(_COLUMNS, schema.num_features), frame.num_rows), dtype=np.float32)
+    start = filled = 0
+
+    def write() -> None:
+        for row in range(0, len(found), _ROWS):
+            part = block[:filled, row : row + _ROWS]
+            found[row : row + _ROWS, start : start + filled] = part.T
+
+    for name, width in schema.features.items():
+        values = schema.steps[name].read(name, frame.column(name))
+        _check_values(frame, name, values, missing)
+        if width > _COLUMNS or filled + width > len(block):
+            write()
+            start, filled = start + filled, 0
+        if width > _COLUMNS:
+            for row in range(0, len(found), _ROWS):
+                part = (
+                    values[row : row + _ROWS] if rows is None else values[rows[row : row + _ROWS]]
+                )
+                found[row : row + _ROWS, start : start + width] = part
+            start += width
+            continue
+        for column in values.T:
+            block[filled] = column if rows is None else column[rows]
+            filled += 1
+    write()
+    return found
+
+
+def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> None:
+    """Raise an error for a value of a feature, (rows, width), that must not be."""
+    for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
+        value = _shown(frame, name, int(row))
+        raise RowError(int(row), name, f"must be finite in float32, got {value}")
+    if missing == "error":
+        for row in np.flatnonzero(np.isnan(values).any(axis=1))[:1]:
+            raise RowError(int(row), name, "must not be missing")
 
 
 def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
@@ -153,7 +253,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
         name: its name, for errors.
 
     Raises:
-        ValueError: a qid is missing or empty, or is a number in two spellings, such as 5 and 5.0.
+        ValueError: a qid is missing or empty.
 
     >>> groups, qids = group_rows(pa.chunked_array([["b", "a"], ["b"]]), "q")
     >>> groups.tolist(), qids
@@ -169,67 +269,34 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
         raise ValueError(f"column {name!r}: a qid must be a name or a number: {error}") from None
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
-    if kind_of(values.type) == "string":
-        check_spelling(lambda: [column.cast(pa.string())], name)
     return groups, qids.to_pylist()
 
 
-def _feature(column: pa.ChunkedArray, name: str, width: int) -> np.ndarray:
-    """Return the values of a feature, (rows, width), NaN where missing."""
-    if kind_of(column.type) == "missing":
-        return np.full((len(column), width), np.nan, dtype=np.float32)
-    if not pa.types.is_fixed_size_list(column.type):
-        return _numbers(column).reshape(-1, 1)
-    found = np.full((len(column), width), np.nan, dtype=np.float32)
-    there = column.is_valid().to_numpy()
-    values = pc.list_flatten(column.drop_null())
-    found[there] = _numbers(values).reshape(-1, width)
-    return found
+def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
+    """Return the numbers of the column of a use of `_RULES`, float32 (rows,), after their checks.
 
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers or booleans as float32, NaN where missing."""
-    column = without_codes(column)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if not pa.types.is_floating(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused like any other
-        return column.to_numpy().astype(np.float32)
-
-
-def _amounts(table: pa.Table, schema: Schema, use: str) -> np.ndarray | None:
-    """Return the numbers of the column of a use of `_RULES`, if the table has it."""
-    name = getattr(schema, use)
-    if name is None or name not in table.column_names:
-        return None
-    values = _feature(table.column(name), name, 1)[:, 0]
+    Raises:
+        RowError: see `read_table`.
+    """
     what, rule, holds = _RULES[use]
+    _check_text(frame, name, what)
+    values = Number().read(name, frame.column(name))[:, 0]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
-        problem = f"{what} must be {rule}, got {_shown(table, name, int(row))}"
+        problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
         if values[row] < 0 and use == "label":
             problem += " (leave out rows of padding or without a judgement)"
         raise RowError(int(row), name, problem)
     return values
 
 
-def _check_numbers(table: pa.Table, schema: Schema) -> None:
+def _check_text(frame: Frame, name: str, what: str) -> None:
     """Raise an error for text instead of numbers; it names the first row without a number."""
-    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
-    uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
-    given = {*table.column_names}  # once: Arrow makes a new list each time
-    for name, what in uses.items():
-        if name is None or name not in given:
-            continue
-        column = table.column(name)
-        if kind_of(column.type) == "string":
-            row = max(0, first_text(column.cast(pa.string())))
-            shown = _shown(table, name, row)
-            raise RowError(row, name, f"{what} must be a number, got {shown}")
-        if schema.features.get(name) is None and kind_of(column.type) not in (
-            *("number", "boolean", "missing"),
-        ):
-            raise ValueError(f"column {name!r}: {what} must be a number, got type {column.type}")
+    dtype = frame.schema.field(name).type
+    if kind_of(dtype) == "string":
+        row = max(0, first_text(frame.column(name).cast(pa.string())))
+        raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
+    if what != _FEATURE and kind_of(dtype) not in ("number", "boolean", "missing"):
+        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
 
 
 def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
@@ -237,11 +304,5 @@ def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
         raise RowError(int(row), name, problem)
 
 
-def _column_at(schema: Schema, position: int) -> str:
-    """Return the column that holds the feature at a position."""
-    bounds = np.cumsum(list(schema.features.values()))
-    return list(schema.features)[int(np.searchsorted(bounds, position, side="right"))]
-
-
-def _shown(table: pa.Table, name: str, row: int) -> str:
-    return shown(table.column(name)[row].as_py())
+def _shown(frame: Frame, name: str, row: int) -> str:
+    return shown(frame.column(name)[row].as_py())

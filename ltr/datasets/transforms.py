@@ -314,8 +314,8 @@ class Standardize(FeatureTransform):
         for chunk in self._chunks(features):
             low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only where both are
             high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
-            total += np.nansum(chunk, axis=0)
-            count += (~np.isnan(chunk)).sum(axis=0)
+            count += _without_missing(chunk)
+            total += chunk.sum(axis=0)
         for position in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
             raise ValueError(
                 f"features must be finite in float32 for {type(self).__name__}, got an "
@@ -325,7 +325,9 @@ class Standardize(FeatureTransform):
         count = count.clip(1)
         mean = total / count
         for chunk in self._chunks(features):
-            squares += np.nansum(np.square(chunk - mean), axis=0)
+            chunk -= mean
+            _without_missing(chunk)
+            squares += np.square(chunk, out=chunk).sum(axis=0)
         deviation = np.sqrt(squares / count)
         varies = (low < high) & (deviation > 0)
         scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies).clip(max=_LARGEST)
@@ -353,15 +355,26 @@ class Standardize(FeatureTransform):
 
     def _chunks(self, features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
         features = as_numbers("features", features)
+        copy = np.empty((min(_CHUNK, len(features)), features.shape[1]))  # of one chunk at a time
         for start in range(0, len(features), _CHUNK):
-            chunk = torch.from_numpy(np.array(features[start : start + _CHUNK], dtype=np.float64))
-            yield self._warp(chunk).numpy()
+            part = features[start : start + _CHUNK]
+            copy[: len(part)] = part
+            yield self._warp(torch.from_numpy(copy[: len(part)])).numpy()
 
     def _begin_loading(self, saved: dict[str, Any]) -> None:
         super()._begin_loading(saved)
         if len(self.mean):
             self.num_features = len(self.mean)
             self._fitted = "mean" in saved or self._fitted
+
+
+def _without_missing(chunk: np.ndarray) -> np.ndarray:
+    """Make NaN 0, in place; return how many numbers each column (rows, d) has."""
+    absent = np.isnan(chunk)
+    if not absent.any():
+        return np.full(chunk.shape[1], len(chunk))
+    chunk[absent] = 0
+    return len(chunk) - absent.sum(axis=0)
 
 
 class SignedLog1pStandardize(Standardize):

@@ -1,6 +1,6 @@
 """Refuse columns of whole numbers that are lost in float32, the type of features."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,15 @@ class RoundedNumbers:
     are not counted.
 
     Args:
-        names: of the columns to look at.
+        columns: of the table, with their types.
+        names: of the columns to look at. Default: all.
 
     Attributes:
+        open: the columns that may be lost and cannot be decided without more rows.
         suspects: the columns that may be lost, with up to 512 of their different values.
 
     >>> table = pa.table({"price": [10**9, 2 * 10**9], "id": [10**18, 10**18 + 1]})
-    >>> numbers = RoundedNumbers(table.column_names)
+    >>> numbers = RoundedNumbers(table.schema)
     >>> numbers.add(table)
     >>> [*numbers.suspects]
     ['price', 'id']
@@ -41,14 +43,15 @@ class RoundedNumbers:
     ValueError: column 'id': ...
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._open = [*names]
+    def __init__(self, columns: pa.Schema, names: Collection[str] | None = None) -> None:
+        wanted = columns.names if names is None else names
+        self.open = [x for x in columns.names if x in wanted and _is_wide(columns.field(x).type)]
         self._rounded: dict[str, np.ndarray] = {}
         self.suspects: dict[str, Any] = {}
 
     def add(self, table: pa.Table) -> None:
         """Look at the next rows."""
-        self._open = [name for name in self._open if self._may_be_lost(name, table.column(name))]
+        self.open = [name for name in self.open if self._may_be_lost(name, table.column(name))]
 
     def check(self) -> None:
         """Raise an error if a column is lost.
@@ -70,13 +73,12 @@ class RoundedNumbers:
 
     def _may_be_lost(self, name: str, column: pa.ChunkedArray) -> bool:
         """Add the next values of a column; return whether to look at further ones."""
-        coded = pa.types.is_dictionary(column.type)
-        dtype = column.type.value_type if coded else column.type
-        if not _is_wide(dtype):
-            return False
-        column = column.cast(dtype)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         if name not in self.suspects and not _is_large(column):
-            return True
+            return (
+                pa.types.is_integer(column.type) or not (_as_floats(column.drop_null()) % 1).any()
+            )
         values = pc.unique(column.drop_null())
         floats = _as_floats(values)
         finite = np.isfinite(floats)
@@ -97,6 +99,8 @@ class RoundedNumbers:
 
 def _is_wide(dtype: pa.DataType) -> bool:
     """Return whether float32 may have to round whole numbers of a type."""
+    if pa.types.is_dictionary(dtype):
+        return _is_wide(dtype.value_type)
     return pa.types.is_integer(dtype) or pa.types.is_float64(dtype) or pa.types.is_decimal(dtype)
 
 

@@ -19,6 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.config.folder import write_folder
 from ltr.datasets import Schema
+from ltr.datasets.query_splits import hold_out_informative
+from ltr.datasets.tables import RowOrder
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
@@ -309,14 +311,14 @@ class Blend(RankingEstimator):
         if sample_weight is not None:
             by_row = np.empty_like(train.codes)
             by_row[train.rows] = train.codes
-            weights = tables.row_weights(sample_weight, by_row, len(train.queries))
+            weights = tables.row_weights(sample_weight, by_row, train.queries)
         side = tables.row_numbers(given, len(train.codes))
         val, note = None, "equal weights, no query held out"
         if evaluation is not None:
             val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
             note = ""
         elif self.validation:
-            held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
+            held = hold_out_informative(train.codes, train.queries, train.labels, self.validation)
             if held is not None:
                 val = train.some(held)
                 train = train.some(~held)
@@ -437,7 +439,7 @@ class _Lists:
         count = tables.row_count(X)
         labels = tables.as_labels(y, count)
         groups, queries = tables.list_groups(tables.query_names(count, qid, group, suffix))
-        order = np.argsort(groups, kind="stable")
+        order = RowOrder.of(groups, queries).rows
         return cls(_take(X, order), labels[order], groups[order], queries, order)
 
     @property

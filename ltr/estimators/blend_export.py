@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ltr.datasets import Schema
+from ltr.datasets.column_steps import Number
 from ltr.estimators import tables as tables
 from ltr.estimators.blend_files import contents
 from ltr.estimators.neural_ranker import NeuralRanker
@@ -42,7 +43,7 @@ def export_blend(
                 f"rankers must be NeuralRankers or trees of LightGBM and XGBoost, got {name}"
             )
     columns = [f"x{i}" for i in range(blend.n_features_in_)]
-    schema = Schema("qid", features=dict.fromkeys(columns, 1))
+    schema = Schema("qid", steps=dict.fromkeys(columns, Number()))
     if blend.schema_ is not None:
         columns, schema = _columns(blend.feature_names_in_.tolist(), blend.schema_), blend.schema_
     elif blend.levels_:

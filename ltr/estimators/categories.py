@@ -1,7 +1,6 @@
 """Text, categories and dates of a table, in the form that each library accepts."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,9 +9,9 @@ import pyarrow as pa
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from ltr.datasets import Category, Schema, load_table, read_table
+from ltr.datasets import Category, Schema, load_table
+from ltr.datasets.column_steps import Date, Number, as_text, kind_of
 from ltr.datasets.dates import DateFinder, Zone, as_dates
-from ltr.datasets.schema import as_text, kind_of
 from ltr.estimators import tables as tables
 
 Form = Literal["as it is", "categories", "text", "numbers"]
@@ -104,7 +103,8 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
     frame = _frame(X)
     if not all(isinstance(name, str) for name in frame.columns):
         return None
-    categories = {}
+    dates = {name: Date(zone, width > 1) for name, (zone, width) in dates_of(frame).items()}
+    numbers, categories = {}, {}
     for name in frame.columns:
         if name in levels:
             try:
@@ -118,13 +118,10 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
             categories[name] = Category("string" if kind == "missing" else kind, tuple(text))  # pyright: ignore[reportArgumentType]
         elif pd.api.types.infer_dtype(frame[name]) == "boolean":
             categories[name] = Category("boolean", ("false", "true"))
+        else:
+            numbers[name] = dates.get(name, Number())
     uses = tables.names_of_uses(frame.columns)
-    found = dates_of(frame)
-    widths = {name: width for name, (_, width) in found.items()}
-    dates = {name: zone for name, (zone, _) in found.items()}
-    features = {name: widths.get(name, 1) for name in frame.columns if name not in categories}
-    kinds: dict[str, Any] = {"features": features, "categories": categories, "dates": dates}
-    return Schema(uses["qid"], uses["label"], **kinds)
+    return Schema(uses["qid"], uses["label"], steps={**numbers, **categories})
 
 
 def from_codes(
@@ -206,19 +203,19 @@ def in_form(
 def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """Return a frame with numbers instead of its dates."""
     names = [*frame.columns]
-    only = replace(schema, label=None, features={}, categories={})
-    for name, zone in schema.dates.items():
-        width = schema.features[name]
-        one = replace(only, features={name: width}, dates={name: zone})
-        column = frame[[name]].assign(**{schema.qid: 0})
-        numbers = read_table(column, one, needs_label=False).features
-        hour = one.feature_names[-1]
-        if width > 1 and hour in names:
+    for name, step in schema.steps.items():
+        if not isinstance(step, Date):
+            continue
+        column = load_table(frame[[name]]).column(name)
+        step.check(name, column.type)
+        numbers = step.read(name, column)
+        hour = step.feature_names(name)[-1]
+        if step.hour and hour in names:
             raise ValueError(
                 f"column {hour!r} must not exist: the hours of {name!r} take this name"
             )
         frame = frame.assign(**{name: numbers[:, 0]})
-        if width > 1:
+        if step.hour:
             frame.insert([*frame.columns].index(name) + 1, hour, numbers[:, 1])
     return frame
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -49,17 +49,6 @@ def all_kept(schema: Schema, reason: str) -> dict[str, Column]:
 def column_names(schema: Schema) -> list[str]:
     """Return the names of the columns that a model is trained on."""
     return [*schema.features, *schema.categories]
-
-
-def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
-    """Return a schema of some of the columns, in its order."""
-    kept = {*names}
-    return replace(
-        schema,
-        features={name: width for name, width in schema.features.items() if name in kept},
-        dates={name: zone for name, zone in schema.dates.items() if name in kept},
-        categories={name: one for name, one in schema.categories.items() if name in kept},
-    )
 
 
 def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:

@@ -82,9 +82,9 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
         raise ValueError(
             "ranker must be additive, got one whose transform or scorer looks at the whole list"
         )
-    table, schema = tables.as_table(ranker, X), ranker.schema_
+    table, schema = tables.as_table(ranker, X).to_arrow(), ranker.schema_
     chosen = np.unique(np.linspace(0, max(0, table.num_rows - 1), rows).round().astype(int))
-    table = tables.join(table, {schema.qid: pa.array(["0"] * table.num_rows)})
+    table = table.append_column(schema.qid, pa.array(["0"] * table.num_rows))
     data = read_table(table.take(chosen[: table.num_rows]), schema, needs_label=False)
     columns: dict[str, np.ndarray] = {"features": data.features}
     if data.categories is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -10,14 +11,14 @@ import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
-from ltr.datasets.table_notices import warn_of_table
+from ltr.datasets.prepare import prepare
+from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.columns import (
     Column,
     all_kept,
     choose_columns,
     column_names,
-    narrowed,
     of_columns,
 )
 from ltr.estimators.parameters import (
@@ -281,7 +282,7 @@ class NeuralRanker(RankingEstimator):
                 `group` are missing but needed.
         """
         check_is_fitted(self)
-        table = tables.as_table(self, X)
+        frame = tables.as_table(self, X)
         given = qid is not None or group is not None
         if not given and needs_lists(self.transform_, self.scorer_):
             raise ValueError(
@@ -289,13 +290,12 @@ class NeuralRanker(RankingEstimator):
                 "NeuralRanker looks at the whole list"
             )
         if given:
-            names = tables.query_names(table.num_rows, qid, group)
+            names = tables.query_names(frame.num_rows, qid, group)
         else:  # one list, whatever it is
-            names = pa.nulls(table.num_rows, pa.string()).fill_null("0")
-        data = read_table(
-            tables.join(table, {self.schema_.qid: names}), self.schema_, needs_label=False
-        )
-        scores = np.empty(table.num_rows, dtype=np.float32)
+            names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
+        frame = frame.joined({self.schema_.qid: names})
+        data = read_table(frame, self.schema_, needs_label=False)
+        scores = np.empty(frame.num_rows, dtype=np.float32)
         scores[data.rows] = score_lists(self.transform_, self.scorer_, data, device(self))
         return scores
 
@@ -416,50 +416,44 @@ class NeuralRanker(RankingEstimator):
     ) -> None:
         check_parameters(self)
         check_callbacks(callbacks)
-        table = tables.as_table(self, X, y, reset=not again)
-        labels = tables.as_labels(y, table.num_rows)
-        names = tables.query_names(table.num_rows, qid, group)
-        groups, queries = tables.list_groups(names)
-        weights, of_lists = None, False
+        frame = tables.as_table(self, X, y, reset=not again)
+        names = tables.query_names(frame.num_rows, qid, group)
+        columns = {"qid": names, "label": tables.as_labels(y, frame.num_rows)}
+        of_lists = False
         if sample_weight is not None:
-            weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
-        side = {}
+            weights, of_lists = tables.row_weights(sample_weight, *tables.list_groups(names))
+            columns["weight"] = weights
         if self.loss is not None:  # the default one needs none
-            side = tables.side_columns(self.loss, given, table.num_rows)
-        columns = {"qid": names, "label": labels, "weight": weights}
-        columns |= {"position": side.get("position"), "protected": side.get("protected")}
-        named = tables.names_of_uses(table.column_names)
-        table = tables.join(table, {named[use]: values for use, values in columns.items()})
-        uses = {use: None if columns[use] is None else name for use, name in named.items()}
-        if again:
-            training_only = {use: uses[use] for use in ("weight", "position", "protected")}
-            schema = replace(self.schema_, **training_only)
-        else:
-            schema = Schema.infer(table, **uses)  # pyright: ignore[reportArgumentType]
-        held = None
-        if evaluation is None and not one_pass and self.validation:
-            held = tables.held_out(groups, queries, labels, self.validation)
-        train_rows = table if held is None else table.filter(pa.array(~held[groups]))
-        levels = max_levels(self, train_rows.num_rows)
-        if not again:
-            schema = schema.fit_levels(train_rows, levels)
-        lists = read_table(train_rows, schema)
+            columns |= tables.side_columns(self.loss, given, frame.num_rows)
+        named = tables.names_of_uses(frame.column_names)
+        uses = {use: name if use in columns else None for use, name in named.items()}
+        training_only = {use: uses[use] for use in ("weight", "position", "protected")}
+        hold_out = evaluation is None and not one_pass
+        prepared = prepare(
+            frame.joined({named[use]: values for use, values in columns.items()}),
+            uses,
+            validation=self.validation if hold_out else 0,
+            few="none",
+            max_levels=partial(max_levels, self),
+            schema=replace(self.schema_, **training_only) if again else None,
+            names_uses=False,
+        )
+        schema, lists, validation = prepared.schema, prepared.train, prepared.val
         if not tables.varies(lists.labels, lists.offsets).any():
             raise ValueError(
                 "y must have two different labels in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
             )
-        plain = replace(schema, weight=None, position=None, protected=None)
-        validation, note = None, ""
-        if held is not None:
-            validation = read_table(table.filter(pa.array(held[groups])), plain)
-            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        note = ""
+        if validation is not None:
+            queries = len(lists) + len(validation)
+            note = f"{len(validation)} of {queries} queries held out for it, by a hash of the qid"
         elif evaluation is not None:
+            plain = replace(schema, weight=None, position=None, protected=None)
             validation = tables.read_lists(self, plain, *evaluation, "eval_")
         elif not one_pass:
             note = "no query held out"
-        if not again:
-            warn_of_table(table, schema, levels, names_uses=False)
+        warn_caller(prepared.notice)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
         chosen = settings(self, len(lists.features), len(column_names(schema)), len(lists))
@@ -472,7 +466,7 @@ class NeuralRanker(RankingEstimator):
             selected = self._select(chosen, lists, validation, schema, of_lists)
             kept = [name for name, one in selected.items() if one.kept]
             if len(kept) < len(selected):
-                narrow = narrowed(schema, kept)
+                narrow = schema.narrowed(kept)
                 lists = of_columns(lists, schema, narrow)
                 if validation is not None:
                     validation = of_columns(validation, schema, narrow)

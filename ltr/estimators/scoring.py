@@ -117,7 +117,7 @@ def score(
     scores = ranker.predict(X, qid=qid, group=group)
     if sample_weight is None:
         return float(values_of_lists(scores, labels, groups, metric=metric).mean())
-    weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
+    weights, of_lists = tables.row_weights(sample_weight, groups, queries)
     if not of_lists:
         return float(values_of_lists(scores, labels, groups, weights, metric=metric).mean())
     _, first = np.unique(groups, return_index=True)

@@ -1,6 +1,6 @@
 """Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from ltr.arrays import as_names, as_numbers, is_missing
-from ltr.datasets import ListDataset, Schema, load_table, read_table
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets import ListDataset, Schema, read_table
+from ltr.datasets.frames import Frame
+from ltr.datasets.table_files import load_frame
 from ltr.datasets.whole_numbers import RoundedNumbers
 from ltr.losses import RankingLoss
 
@@ -22,8 +23,8 @@ _ROUTING = (
 )
 
 
-def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> pa.Table:
-    """Return the rows of X as a table, with the names and the width checked by scikit-learn.
+def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Frame:
+    """Return the rows of X as a frame, with the names and the width checked by scikit-learn.
 
     Args:
         estimator: keeps `n_features_in_` and `feature_names_in_` if `reset`, else is compared.
@@ -40,8 +41,8 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
         X = by_name(estimator, X)
     if is_frame(X):
         validate_data(estimator, X, y, reset=reset, skip_check_array=True)
-        table = load_table(X)
-        columns = table.column_names
+        frame = load_frame(X)
+        columns = frame.column_names
     else:
         if not isinstance(y, str):
             validate_data(estimator, X, y, reset=reset, skip_check_array=True)
@@ -54,10 +55,10 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
         if values.dtype == np.longdouble:
             values = values.astype(np.float64)
         columns = [f"x{i}" for i in range(values.shape[1])]
-        table = pa.table({name: values[:, i] for i, name in enumerate(columns)})
+        frame = Frame({name: values[:, i] for i, name in enumerate(columns)})
     if reset:
         estimator.columns_ = columns
-    return table.rename_columns(estimator.columns_)
+    return frame.renamed(estimator.columns_)
 
 
 def check_whole_numbers(X: Any) -> None:
@@ -79,8 +80,9 @@ def check_whole_numbers(X: Any) -> None:
         columns = {f"x{i}": pa.array(X[:, i]) for i in range(X.shape[1])}
     else:
         return
-    numbers = RoundedNumbers(columns)
-    numbers.add(pa.table(columns))
+    table = pa.table(columns)
+    numbers = RoundedNumbers(table.schema)
+    numbers.add(table)
     numbers.check()
 
 
@@ -207,15 +209,22 @@ def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
     return groups, encoded.dictionary.cast(pa.string()).to_pylist()
 
 
-def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.ndarray, bool]:
+def row_weights(
+    sample_weight: Any, groups: np.ndarray, queries: Sequence[str]
+) -> tuple[np.ndarray, bool]:
     """Return a weight for each row, and whether `sample_weight` has one for each list.
+
+    Args:
+        sample_weight: see `NeuralRanker.fit`.
+        groups: (rows,), the list of each row.
+        queries: the names of the lists.
 
     Raises:
         ValueError: there is not one weight for each row or each list, or a weight is negative or
             not finite.
     """
     weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
-    rows = len(groups)
+    rows, lists = len(groups), len(queries)
     if weights.ndim == 0:  # scikit-learn takes a number for all rows
         weights = np.full(rows, float(weights))
     if weights.shape not in ((rows,), (lists,)):
@@ -289,14 +298,6 @@ def names_of_uses(columns: Collection[str]) -> dict[str, str]:
     return found
 
 
-def join(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    """Return a table with more columns; those whose values are None are left out."""
-    for name, values in columns.items():
-        if values is not None:
-            table = table.append_column(name, pa.array(values))
-    return table
-
-
 def one_evaluation(
     eval_set: Any, eval_qid: Any, eval_group: Any
 ) -> tuple[Any, Any, Any, Any] | None:
@@ -339,31 +340,13 @@ def read_lists(
         group: see `query_names`.
         suffix: see `query_names`.
     """
-    table = as_table(estimator, X)
-    names = query_names(table.num_rows, qid, group, suffix)
-    columns = {schema.qid: names, str(schema.label): as_labels(y, table.num_rows)}
-    return read_table(join(table, columns), schema)
+    frame = as_table(estimator, X)
+    names = query_names(frame.num_rows, qid, group, suffix)
+    columns = {schema.qid: names, str(schema.label): as_labels(y, frame.num_rows)}
+    return read_table(frame.joined(columns), schema)
 
 
 def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return whether each list, (lists,), has two different labels."""
     starts = offsets[:-1]
     return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)
-
-
-def held_out(
-    groups: np.ndarray, queries: list[str], labels: np.ndarray, share: float
-) -> np.ndarray | None:
-    """Return which queries are held out, bool (queries,), or None if there are too few.
-
-    Args:
-        groups: (rows,), the number of each row's query.
-        queries: their names.
-        labels: (rows,).
-        share: the fraction of the queries to hold out, in (0, 1).
-    """
-    order = np.argsort(groups, kind="stable")
-    offsets = np.r_[0, np.cumsum(np.bincount(groups))]
-    informative = varies(labels[order], offsets)
-    held = query_shares(queries) < share
-    return held if informative[held].any() and informative[~held].any() else None

@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ltr.datasets import Category, Schema
+from ltr.datasets.column_steps import Number, as_text, kind_of
 from ltr.datasets.dates import as_dates, read_dates
-from ltr.datasets.schema import as_text, kind_of
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.serving import FIRST_DAY, LAST_DAY
@@ -105,8 +105,8 @@ class ExportedBlend:
             values = pa.array(known)
             text = as_text(pa.chunked_array([values])).to_pylist()
             categories[name] = Category(kind_of(values.type), tuple(text))  # pyright: ignore[reportArgumentType]
-        features = {name: 1 for name in names if name not in levels}
-        schema = Schema("qid", features=features, categories=categories)
+        features = {name: Number() for name in names if name not in levels}
+        schema = Schema("qid", steps={**features, **categories})
 
         model = getattr(ranker, "booster_", ranker)  # LightGBM's warns of no arrays
 

@@ -183,25 +183,9 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
 
 def _columns(ranker: OnnxRanker) -> dict[str, dict[str, Any]]:
     """Return the type of each column, with an example."""
-    widths: Mapping[str, int] | None = ranker.about["features"]
-    if widths is None:
+    if ranker.about["features"] is None:
         raise ValueError("model must know its columns: train it on a table, not on arrays")
-    found: dict[str, dict[str, Any]] = {}
-    for name, width in widths.items():
-        found[name] = {"type": "number", "example": 0.5}
-        if width > 1:
-            found[name] = {"type": "numbers", "size": width, "example": [0.5] * width}
-    for name, zone in ranker.about["dates"].items():
-        time = "T23:59:59" if widths[name] > 1 or zone == "utc" else ""
-        example = f"2024-12-31{time}{'Z' if zone == 'utc' else ''}"
-        found[name] = {"type": "date", "time_zone": zone == "utc", "example": example}
-    for name, one in ranker.about["categories"].items():
-        levels = one["levels"]
-        example: Any = levels[0] if levels else None
-        if example is not None and one["kind"] != "string":
-            example = json.loads(example)
-        found[name] = {"type": one["kind"], "levels": levels, "example": example}
-    return found
+    return {name: step.describe() for name, step in ranker.steps.items()}
 
 
 def _value_type(column: Mapping[str, Any]) -> Any:

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, open_lists, read_table
+from ltr.datasets.column_steps import Date, Number
 from ltr.datasets.dates import DateFinder, as_dates, read_dates
+from ltr.datasets.prepare import scan_table
 from ltr.datasets.table_files import load_table
-from ltr.datasets.table_scan import scan_table
 
 EAST = dt.timezone(dt.timedelta(hours=5, minutes=30))
 WHEN = dt.datetime(2024, 2, 29, 18, 45, 36)
@@ -248,10 +249,12 @@ def test_missing_dates_are_refused_like_missing_numbers():
 
 
 def test_schemas_with_dates_are_plain_data_and_are_compared():
-    schema = Schema("q", features={"x": 1, "at": 2}, dates={"at": "utc"})
+    schema = Schema("q", steps={"x": Number(), "at": Date("utc", hour=True)})
     assert Schema.from_dict(schema.to_dict()) == schema
-    other = Schema("q", features={"x": 1, "at": 2}, dates={"at": "naive"})
-    assert schema.difference(other) == "column 'at': utc dates, and naive dates"
+    other = Schema("q", steps={"x": Number(), "at": Date("naive", hour=True)})
+    assert schema.difference(other) == (
+        "column 'at': utc dates with the hour, and naive dates with the hour"
+    )
     for wrong in ({"at": "local"}, {"y": "utc"}, {"x": 3}):
         with pytest.raises(ValueError, match="schema must be"):
             Schema.from_dict({**schema.to_dict(), "dates": wrong})
@@ -335,6 +338,6 @@ def test_a_store_gives_a_model_its_dates(tmp_path: Path):
     assert data.schema is not None
     assert data.schema.dates == {"at": "utc"}
     other = TableDataModule(predict_path=tmp_path / "store")
-    other.use_schema(Schema("q", features={"at": 2}, dates={"at": "naive"}))
+    other.use_schema(Schema("q", steps={"at": Date("naive", hour=True)}))
     with pytest.raises(ValueError, match=r"'at' must be naive dates.*utc dates"):
         other.dataset("predict")

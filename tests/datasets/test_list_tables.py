@@ -18,6 +18,7 @@ from ltr.datasets import (
     lists,
     open_lists,
 )
+from ltr.datasets.column_steps import Category, Number
 from ltr.losses import ListNet
 from ltr.models import LinearScorer
 from ltr.modules import Ranker
@@ -69,8 +70,7 @@ def test_columns_are_matched_by_name(stored: Path, tmp_path: Path):
     assert levels == ("a", "b", "c")
     other = Schema(
         **USES,
-        features={"stock": 1},
-        categories={"shop": whole.source.schema.categories["shop"].__class__("string", ("c", "x"))},
+        steps={"stock": Number(), "shop": Category("string", ("c", "x"))},
     )
     data = TableDataModule(stored, predict_path=stored)
     data.use_schema(other)
@@ -88,9 +88,9 @@ def test_columns_are_matched_by_name(stored: Path, tmp_path: Path):
     scores = data.scored(np.arange(600), np.arange(600.0))
     assert scores.column("query").to_pylist()[:3] == [str(whole.qids[0])] * 3
     for schema, message in (
-        (Schema("query", features={"cost": 1}), "must have the column 'cost', as in training"),
-        (Schema("query", features={"shop": 1}), "'shop' must be a feature of size 1"),
-        (Schema("query", categories={"stock": other.categories["shop"]}), "must be a string cat"),
+        (Schema("query", steps={"cost": Number()}), "must have the column 'cost', as in training"),
+        (Schema("query", steps={"shop": Number()}), "'shop' must be a feature of size 1"),
+        (Schema("query", steps={"stock": other.categories["shop"]}), "must be a string cat"),
     ):
         data = TableDataModule(stored)
         data.use_schema(schema)
@@ -127,7 +127,7 @@ def test_lists_of_letor_text(tmp_path: Path):
         assert one.features.tobytes() == two.features.tobytes()
         assert one.summary() == two.summary()
     data = TableDataModule(tmp_path / "lists")
-    data.use_schema(Schema("qid", "label", features={"5": 1, "2": 1}))
+    data.use_schema(Schema("qid", "label", steps={"5": Number(), "2": Number()}))
     batch = data.dataset("predict").__getitems__([1])
     assert batch["features"].tolist() == [[0, np.float32(i / 7)] for i in range(4, 8)]
     assert batch["doc_id"] == [f"D{i}" for i in range(4, 8)]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ltr.datasets import Category, Schema, collate_lists, load_table, read_table
+from ltr.datasets.column_steps import Number
 
 FRAME = pd.DataFrame(
     {
@@ -348,10 +349,10 @@ def test_sources_that_are_none(tmp_path, monkeypatch, source, message):
 
 
 def test_differences_are_named():
-    one = Schema("q", features={"x": 1}, categories={"c": Category("string", ("a",))})
-    two = Schema("q", features={"x": 1}, categories={"c": Category("string", ("a", "b"))})
+    one = Schema("q", steps={"x": Number(), "c": Category("string", ("a",))})
+    two = Schema("q", steps={"x": Number(), "c": Category("string", ("a", "b"))})
     assert "column 'c': string category of 1 levels 'a', and" in str(one.difference(two))
-    assert one.difference(Schema("q", features={"x": 1})) is not None
+    assert one.difference(Schema("q", steps={"x": Number()})) is not None
     assert Schema("q").difference(Schema("p")) == "qid: column 'q', and column 'p'"
 
 

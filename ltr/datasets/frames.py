@@ -1,0 +1,193 @@
+"""Tables in memory: pandas, polars, Arrow and numpy."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ltr.arrays import is_absent
+from ltr.datasets.dates import is_date
+from ltr.datasets.table_errors import RowError
+
+
+class Frame:
+    """A table in memory whose columns of numbers become Arrow's one at a time.
+
+    pandas and numpy have numbers in arrays of their own. So as a whole, a table of Arrow would be a
+    copy of them.
+
+    Args:
+        columns: by their names: Arrow's chunked arrays, and numpy's arrays of numbers (rows,), in
+            which NaN is a missing value. They are kept without copying them.
+        metadata: of Arrow's schema.
+
+    Attributes:
+        schema: the columns and their types.
+        num_rows: how many rows there are.
+
+    >>> frame = Frame({"q": np.array([1, 2]), "x": np.array([0.5, np.nan])})
+    >>> frame.num_rows, frame.schema.names, frame.column("x").null_count
+    (2, ['q', 'x'], 1)
+    """
+
+    def __init__(self, columns: Mapping[str, Any], metadata: Any = None) -> None:
+        self._columns = dict(columns)
+        types = [(name, _type_of(values)) for name, values in self._columns.items()]
+        self.schema = pa.schema(types, metadata=metadata)
+        self.num_rows = len(next(iter(self._columns.values()), ()))
+
+    @classmethod
+    def of(cls, source: Any) -> "Frame":
+        """Return the frame of a table in memory; see `load_table`.
+
+        Raises:
+            ValueError: it is no table, a column name is repeated, or a column has values of mixed
+                types.
+        """
+        if isinstance(source, Frame):
+            return source
+        if type(source).__name__ == "LazyFrame":
+            raise ValueError("a table must be a polars DataFrame, got a LazyFrame: call collect()")
+        names = getattr(source, "columns", getattr(source, "column_names", ()))
+        if isinstance(source, pa.Table | pa.RecordBatch):
+            names = source.schema.names
+        refuse_doubles([str(name) for name in names])
+        try:
+            if type(source).__module__.partition(".")[0] == "pandas":
+                return cls({str(name): _of_pandas(name, source[name]) for name in source.columns})
+            if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
+                table = without_views(pa.table(source))
+                return cls(
+                    dict(zip(table.column_names, table.columns, strict=True)), table.schema.metadata
+                )
+        except RowError:
+            raise
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(f"the table cannot be read: {error}") from None
+        raise ValueError(
+            "a table must be a path, or a pandas, polars or Arrow table, got "
+            f"{type(source).__module__}.{type(source).__qualname__}"
+        )
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns."""
+        return [*self._columns]
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a column; a NaN of numpy is null."""
+        return _as_arrow(self._columns[name])
+
+    def chunks(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        """Yield some columns of all rows, at most so many rows at a time."""
+        for start in range(0, self.num_rows, rows):
+            stop = start + rows
+            yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in names})
+
+    def select(self, names: Iterable[str]) -> pa.Table:
+        """Return some columns of all rows."""
+        return pa.table({name: self.column(name) for name in names})
+
+    def to_arrow(self) -> pa.Table:
+        """Return all columns."""
+        return self.select(self._columns).replace_schema_metadata(self.schema.metadata)
+
+    def renamed(self, names: Iterable[str]) -> "Frame":
+        """Return the same columns with other names."""
+        return Frame(dict(zip(names, self._columns.values(), strict=True)), self.schema.metadata)
+
+    def joined(self, columns: Mapping[str, Any]) -> "Frame":
+        """Return a frame with more columns, arrays of Arrow or numpy."""
+        more = {
+            name: pa.chunked_array([values if isinstance(values, pa.Array) else pa.array(values)])
+            for name, values in columns.items()
+        }
+        return Frame({**self._columns, **more}, self.schema.metadata)
+
+
+def _type_of(values: Any) -> pa.DataType:
+    return pa.from_numpy_dtype(values.dtype) if isinstance(values, np.ndarray) else values.type
+
+
+def _as_arrow(values: Any) -> pa.ChunkedArray:
+    if isinstance(values, np.ndarray):
+        return pa.chunked_array([pa.array(values, from_pandas=True)])
+    return values
+
+
+def _of_pandas(name: Any, values: Any) -> Any:
+    """Return a column of pandas as one of a `Frame`; an error names the row."""
+    name = str(name)
+    if (
+        isinstance(values.dtype, np.dtype)
+        and values.dtype.kind in "iuf"
+        and values.dtype.itemsize <= 8
+    ):
+        return values.to_numpy()
+    try:
+        found = pa.array(values, from_pandas=True)
+        if values.dtype == object and is_date(found.type):
+            _refuse_mixed_dates(name, values.tolist())
+    except OverflowError:
+        whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
+        position = whole.index(True)
+        raise RowError(
+            position,
+            name,
+            "a whole number must fit into 64 bits, got one of "
+            f"{values.iloc[position].bit_length()} bits",
+        ) from None
+    except RowError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
+        first = there[0][1]
+        other, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
+        why = f"({str(error).splitlines()[0]})"
+        if type(value) is type(first):
+            problem = f"values of type {type(value).__name__} cannot be read, got {value!r}"
+        else:
+            problem = (
+                f"values of mixed types, got {value!r} of type {type(value).__name__} after "
+                f"{first!r} of type {type(first).__name__}"
+            )
+        raise RowError(other, name, f"{problem} {why}") from None
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+
+
+def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
+    """Refuse dates beside times, and times with and without a time zone: Arrow drops the others."""
+    first: dict[str, int] = {}
+    for row, value in enumerate(values):
+        if is_absent(value):
+            continue
+        aware = getattr(value, "tzinfo", None) is not None
+        kind = "times with a time zone" if aware else "times without a time zone"
+        first.setdefault(kind if isinstance(value, datetime) else "dates without a time", row)
+    if len(first) > 1:
+        (kind, other), (found, row), *_ = first.items()
+        problem = f"values of one kind are needed, got {found}, {values[row]!r}, and {kind},"
+        raise RowError(row, name, f"{problem} {values[other]!r},", other)
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """Return the table with strings for string views, which support few operations in Arrow."""
+    for position, field in enumerate(table.schema):
+        column: Any = table.column(position)
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(position, field.name, column.cast(pa.string()))
+        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
+            chunks = [one.dictionary.cast(pa.string()).take(one.indices) for one in column.chunks]
+            table = table.set_column(position, field.name, pa.chunked_array(chunks, pa.string()))
+    return table
+
+
+def refuse_doubles(names: Sequence[str]) -> None:
+    """Raise an error for a name that two columns have."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"duplicate column {name!r}")
+        seen.add(name)

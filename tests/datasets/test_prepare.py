@@ -1,0 +1,88 @@
+"""One preparation: the lists of `read_table`, in one array."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from ltr.datasets import Schema, read_table
+from ltr.datasets.frames import Frame
+from ltr.datasets.prepare import prepare
+from ltr.datasets.query_splits import query_shares
+
+ROLES = {"qid": "query", "label": "grade"}
+
+
+def frame(rows: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame(rng.normal(size=(rows, 11)), columns=[f"f{i}" for i in range(11)])
+    made["f3"] = made["f3"].where(rng.random(rows) < 0.5)
+    return made.assign(
+        query=rng.integers(0, 30, rows),
+        grade=rng.integers(0, 3, rows),
+        day=pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 99, rows), "h"),
+        shop=rng.choice(list("abc"), rows),
+    )
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow"])
+def test_training_and_validation_lists_are_those_of_the_whole_table(kind: str):
+    made = frame()
+    table = pa.Table.from_pandas(made)
+    found = prepare(made if kind == "pandas" else table, ROLES, validation=0.3, seed=1)
+    qids = np.unique(made["query"])
+    held = np.isin(made["query"], qids[query_shares(qids.tolist(), 1) < 0.3])
+    train = table.filter(pa.array(~held))
+    assert found.schema == Schema.infer(table, **ROLES).fit_levels(train)
+    for part, rows in ((found.train, ~held), (found.val, held)):
+        assert part is not None
+        want = read_table(table.filter(pa.array(rows)), found.schema)
+        assert part.qids == want.qids
+        np.testing.assert_array_equal(part.features, want.features)
+        np.testing.assert_array_equal(part.labels, want.labels)
+        np.testing.assert_array_equal(part.categories, want.categories)
+        np.testing.assert_array_equal(part.offsets, want.offsets)
+        np.testing.assert_array_equal(part.rows, np.flatnonzero(rows)[want.rows])
+    assert found.val is not None
+    assert found.train.features.base is found.val.features.base  # one array, no copies
+
+
+def test_a_wide_embedding_beside_numbers():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(60, 41)).astype(np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers[:, 1:40].ravel()), 39)
+    table = pa.table(
+        {
+            "query": rng.integers(0, 6, 60),
+            "grade": rng.integers(0, 3, 60),
+            "a": numbers[:, 0],
+            "v": vectors,
+            "b": numbers[:, 40],
+        }
+    )
+    data = prepare(table, ROLES).train
+    np.testing.assert_array_equal(data.features, numbers[data.rows])
+
+
+def test_too_few_queries():
+    made = frame(40).assign(query=1)
+    assert prepare(made, ROLES, validation=0.3, few="none").val is None
+    with pytest.raises(ValueError, match="validation must leave queries"):
+        prepare(made, ROLES, validation=0.3)
+    equal = frame().assign(grade=lambda x: x["query"] % 3)  # no list has two labels
+    assert prepare(equal, ROLES, validation=0.3, few="none").val is None
+
+
+def test_the_levels_of_an_earlier_training_are_kept():
+    schema = prepare(frame(), ROLES).schema
+    again = prepare(frame().assign(shop="d"), ROLES, schema=schema)
+    assert again.schema == schema
+    assert not again.notice
+    assert not again.train.categories.any()  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_a_frame_does_not_copy_numbers():
+    made = frame()
+    kept = Frame.of(made)
+    values = kept.column("grade").chunk(0).to_numpy()
+    assert np.shares_memory(values, made["grade"].to_numpy())
