@@ -421,7 +421,7 @@ def test_bad_lists_are_errors(change: dict, message: str):
     ("options", "message"),
     [
         ({"loss": "softmax"}, "loss.*softmax"),
-        ({"loss": ExposureParity()}, "loss.*ExposureParity.*groups"),
+        ({"loss": ExposureParity()}, "loss.*ExposureParity.*protected"),
         ({"max_step": 0}, "max_step.*0"),
         ({"probes": 0}, "probes.*0"),
         ({"seed": -1}, "seed.*-1"),

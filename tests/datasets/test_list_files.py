@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ltr.datasets import Category, ListDataset, Schema, open_lists, write_lists
+from ltr.datasets.column_steps import Number, Vector
 
 RAN = Path(__file__).with_name("this-file-means-that-code-was-run")
 
@@ -169,7 +170,7 @@ def test_what_is_written_must_be_lists(tmp_path: Path):
     one = ListDataset.from_arrays([[1.0]], labels=[0], qid=["a"])
     two = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1]), ["b"])
     empty = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1, 1]), ["b", "c"])
-    schema = Schema("q", features={"x": 2})
+    schema = Schema("q", steps={"x": Vector(2)})
     for data, options, message in (
         ([one, two], {}, r"all chunks.*\[\]"),
         ([], {}, "at least one list is needed"),
@@ -275,7 +276,7 @@ def test_an_odd_schema_file(folder: Path, text: str):
         {"arrays": {"offsets": [3], "qids": [2]}},
         {"arrays": {"offsets": 3, "qids": [2], "features": [3, 2]}},
         {"schema": {"qid": 3}},
-        {"schema": Schema("q", features={"x": 1}).to_dict()},
+        {"schema": Schema("q", steps={"x": Number()}).to_dict()},
     ],
 )
 def test_odd_entries(folder: Path, changed: dict[str, Any]):
@@ -390,7 +391,7 @@ def test_values_are_checked_when_they_are_read(folder: Path, name: str, value: f
 
 def test_codes_are_within_the_levels_of_the_schema(tmp_path: Path):
     levels = {"c": Category("string", ("u", "v")), "d": Category("string", ("w",))}
-    schema = Schema("q", "y", "w", "p", "g", "id", features={"x": 2}, categories=levels)
+    schema = Schema("q", "y", "w", "p", "g", "id", steps={"x": Vector(2), **levels})
     write_lists(lists(), tmp_path / "lists", schema=schema)
     data = open_lists(tmp_path / "lists")
     assert data.source is not None

@@ -306,7 +306,7 @@ def test_noise_is_left_out_in_evaluation(model):
     [
         ({"loss": nn.MSELoss()}, r"^loss must be a RankingLoss.*MSELoss"),
         ({"loss": SoftmaxLoss(reduction="none")}, r"^loss\.reduction .*'none'"),
-        ({"loss": Penalized(SoftmaxLoss(), ExposureParity())}, r"^loss .*groups"),
+        ({"loss": Penalized(SoftmaxLoss(), ExposureParity())}, r"^loss .*protected"),
         ({"mini_batch_size": 0}, r"^mini_batch_size .*0"),
         ({"cached": 1}, r"^cached .*1"),
     ],
