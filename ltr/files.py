@@ -1,10 +1,8 @@
-"""Write files atomically, remove the temporary files of dead processes, and check archives."""
+"""Write files atomically, and check archives."""
 
 import errno
 import os
-import re
 import secrets
-import socket
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,10 +12,6 @@ from typing import IO
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SUFFIX = ".ltr-partial"
-_PARTIAL = re.compile(r"\..+\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.ltr-partial")
-# Temporary files that this process is writing. A container that is restarted often gives its
-# process the same id as before: a file with our own id that is not in here is a leftover.
-_being_written: set[str] = set()
 
 
 def check_path(name: str, value: str | PathLike[str]) -> Path:
@@ -53,9 +47,9 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
 
     It yields the path of an empty temporary file in the folder of `path`, so that both are on one
     file system. Without an error, the temporary file is flushed to the disk and replaces `path`.
-    After an error it is removed, and `path` is unchanged. Its name holds the host and the process,
-    so that `remove_leftovers` can tell whether its writer is dead. If `path` is a symbolic link,
-    its target is replaced.
+    After an error it is removed, and `path` is unchanged. A process that is killed leaves it: a
+    hidden file whose name ends in `.ltr-partial`. If `path` is a symbolic link, its target is
+    replaced.
 
     Args:
         path: the file; its folder must exist.
@@ -90,8 +84,6 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
 def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield an empty temporary file in the folder of `path`, and remove it at the end.
 
-    Its name holds the host and the process, like that of `atomic_write`, for `remove_leftovers`.
-
     Args:
         path: a file; its folder must exist.
 
@@ -107,14 +99,12 @@ def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     partial = target.with_name(_partial_name(target.name))
-    _being_written.add(partial.name)
     try:
         partial.open("xb").close()
         yield partial
     finally:
         with suppress(OSError):  # a second error must not hide the first
             partial.unlink(missing_ok=True)
-        _being_written.discard(partial.name)
 
 
 @contextmanager
@@ -157,53 +147,10 @@ def name_full_disk(path: str | PathLike[str]) -> Iterator[None]:
         raise
 
 
-def remove_leftovers(folder: str | PathLike[str]) -> list[Path]:
-    """Remove the temporary files of `atomic_write` whose processes are dead.
-
-    Files of other hosts stay, because this host cannot know whether their processes live. Files
-    that `atomic_write` did not name stay too. A file that cannot be removed stays too.
-
-    Args:
-        folder: where to look, without its subfolders; it need not exist.
-
-    Returns:
-        The files removed.
-
-    >>> remove_leftovers("no/such/folder")
-    []
-    """
-    removed: list[Path] = []
-    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        for name in sorted(os.listdir(folder)):
-            found = _PARTIAL.fullmatch(name)
-            if found is None or found["host"] != _host() or name in _being_written:
-                continue
-            pid = int(found["pid"])
-            if pid == os.getpid() or not _is_alive(pid):
-                with suppress(OSError):
-                    Path(folder, name).unlink()
-                    removed.append(Path(folder, name))
-    return removed
-
-
 def _partial_name(name: str) -> str:
     # a file system allows 255 bytes for a name
     short = name.encode(errors="surrogateescape")[:120].decode(errors="ignore").lstrip(".")
-    return f".{short or 'file'}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:64] or "localhost"
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # another user's process
-        return True
-    return True
+    return f".{short or 'file'}.{secrets.token_hex(8)}{_SUFFIX}"
 
 
 def sync_folder(folder: Path) -> None:

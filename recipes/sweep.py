@@ -23,7 +23,6 @@ from ltr.cli.lightning_cli import make_cli
 from ltr.cli.options import load_options, pairs
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import LineParser, expand_configs
-from ltr.files import remove_leftovers
 from ltr.names import nearest
 from recipes.results import (
     Result,
@@ -184,7 +183,6 @@ def _chosen(runs: list[Run], only: list[str] | None) -> list[Run]:
 def _is_finished(out: Path, run: Run, options: list[str]) -> bool:
     """Return whether a run is finished; raise `CommandError` if it has other settings."""
     folder = out / "runs" / run.name
-    remove_leftovers(folder)
     begun = (folder / "checkpoints").is_dir() or (folder / "result.json").is_file()
     if begun and (folder / "settings.json").is_file():
         before, now = read_json(folder / "settings.json"), settings([*options, *run.args], run.fit)

@@ -1,8 +1,6 @@
-"""Files appear under their names whole, and dead processes leave nothing behind for long."""
+"""Files appear under their names whole, or not at all."""
 
 import errno
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ltr.files import atomic_write, remove_leftovers
+from ltr.files import atomic_write
 
 WAIT = """
 import sys, time
@@ -90,48 +88,6 @@ def test_a_missing_folder_is_named(tmp_path):
         pass
 
 
-def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_path):
-    (tmp_path / "b.txt").write_text("another file")
-    living, dying = writer(tmp_path / "a.txt"), writer(tmp_path / "a.txt")
-    try:
-        dying.send_signal(signal.SIGKILL)
-        dying.wait()
-        assert len(names(tmp_path)) == 3
-        (removed,) = remove_leftovers(tmp_path)
-        assert f"-{dying.pid}-" in removed.name
-        left = names(tmp_path)
-        assert len(left) == 2
-        assert f"-{living.pid}-" in left[0]
-        assert remove_leftovers(tmp_path) == []
-    finally:
-        for process in (living, dying):
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
-
-
-def test_files_of_other_hosts_and_other_programs_stay(tmp_path):
-    with atomic_write(tmp_path / "a.txt") as partial:
-        own = partial.name
-    for name in (own.replace(".a.txt.", ".a.txt.elsewhere"), ".a.txt.part", "x.ltr-partial"):
-        (tmp_path / name).write_text("")
-    before = names(tmp_path)
-    assert remove_leftovers(tmp_path) == []
-    assert names(tmp_path) == before
-
-
-def test_a_leftover_with_the_id_of_this_process_is_removed(tmp_path):
-    # as in a container that is started again
-    with atomic_write(tmp_path / "a.txt") as partial:
-        leftover = tmp_path / f"{partial.name[:-20]}{'0' * 8}.ltr-partial"
-        leftover.write_text("")
-        assert f"-{os.getpid()}-" in leftover.name
-        assert remove_leftovers(tmp_path) == [leftover]
-        partial.write_text("new")
-    assert (tmp_path / "a.txt").read_text() == "new"
-
-
 def test_threads_that_write_one_file_leave_one_of_theirs(tmp_path):
     path = tmp_path / "a.txt"
 
@@ -139,7 +95,6 @@ def test_threads_that_write_one_file_leave_one_of_theirs(tmp_path):
         for _ in range(20):
             with atomic_write(path) as partial:
                 partial.write_text(text * 1000)
-            remove_leftovers(tmp_path)
 
     threads = [threading.Thread(target=write, args=(text,)) for text in "abc"]
     for thread in threads:

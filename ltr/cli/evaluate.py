@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
-from ltr.files import atomic_write, remove_leftovers
+from ltr.files import atomic_write
 
 if TYPE_CHECKING:
     from ltr.metrics.compare import Comparison, Interval
@@ -81,7 +81,6 @@ def run(command: str, args: list[str]) -> int:
     if out is not None:
         content = _content(options, models, results, [*notes, *gain])
         out.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(out.parent)
         text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         with atomic_write(out) as part:
             part.write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ from ltr.cli.help import ABOUT, MODEL
 from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
 from ltr.cli.options import given_options
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import hold, new_run, numbered, removed_unless
+from ltr.cli.runs import hold, new_run, removed_unless
 from ltr.config import check_trust
 
 # so that their names are enough: jsonargparse finds classes that are imported
@@ -35,7 +35,7 @@ from ltr.datasets import (
     ListDataModule,  # noqa: F401
     TableDataModule,  # noqa: F401
 )
-from ltr.files import name_full_disk, remove_leftovers
+from ltr.files import name_full_disk
 from ltr.modules import CheckFinite, CheckMonitors, PortableModule
 from ltr.modules.checkpoint_file import read_checkpoint
 from ltr.modules.checkpoints import (
@@ -300,8 +300,6 @@ class RankingCLI(LightningCLI):
             stack.enter_context(name_full_disk(self.run))
             if fit and self.trainer.checkpoint_callbacks:
                 stack.enter_context(hold(self.run))
-                for run in numbered(self.root):
-                    remove_leftovers(run / "checkpoints")
             options: dict[str, Any] = {
                 "datamodule": self.datamodule,
                 "ckpt_path": self.ckpt_path,

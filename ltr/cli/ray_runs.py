@@ -15,7 +15,7 @@ from ltr.cli.options import Given, given_options
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
 from ltr.datasets.loaders import SplitDataModule
-from ltr.files import remove_leftovers, temporary_beside
+from ltr.files import temporary_beside
 from ltr.modules.prediction_parts import join_parts
 
 _SAID = "CommandError: "
@@ -70,7 +70,6 @@ def predict(args: list[str], workers: int) -> int:
         )
     path = cli.writer.path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent)
     with ExitStack() as stack:
         parts = [stack.enter_context(temporary_beside(path)) for _ in range(workers)]
         items = [{"number": i, "part": str(part)} for i, part in enumerate(parts)]

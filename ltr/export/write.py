@@ -21,7 +21,7 @@ from ltr.config.folder import configs, write_folder
 from ltr.export.blend import SHAPES, ExportedBlend, Saved
 from ltr.export.card import Difference, Evaluation, model_card
 from ltr.export.program import ExportedRanker, Target, describe
-from ltr.files import atomic_write, made_folder, remove_leftovers
+from ltr.files import atomic_write, made_folder
 
 LIMIT = 1e-5
 """The largest difference from the model that an export may have, of the largest score."""
@@ -137,11 +137,13 @@ def export_model(
             files = {**saved.files, target.name: model, card.name: text}
             write_folder(folder, saved.parts, saved.config, files)
         else:
-            with made_folder(target.parent):
-                remove_leftovers(target.parent)
-                with atomic_write(card) as second, atomic_write(target) as first:
-                    first.write_bytes(model)
-                    second.write_bytes(text)
+            with (
+                made_folder(target.parent),
+                atomic_write(card) as second,
+                atomic_write(target) as first,
+            ):
+                first.write_bytes(model)
+                second.write_bytes(text)
     return Exported(target, card, compared.largest, compared.rows, compared.differing)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from ltr.files import atomic_write, remove_leftovers
+from ltr.files import atomic_write
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
 from ltr.shapes import check_at_least, check_choice, check_whole
 
@@ -398,7 +398,6 @@ def draw(
     # in memory first: on a full disk, matplotlib's writer of PDF raises an AttributeError
     picture = BytesIO()
     figure.savefig(picture, format=path.suffix[1:].lower())
-    remove_leftovers(path.parent)
     with atomic_write(path) as part:
         part.write_bytes(picture.getvalue())
 

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from ltr.datasets.collate import pad_batch
 from ltr.datasets.table_data import TableDataModule
 from ltr.datasets.tables import add_scores
-from ltr.files import atomic_write, remove_leftovers, temporary_beside
+from ltr.files import atomic_write, temporary_beside
 from ltr.modules.checks import check_scores
 from ltr.modules.prediction_files import LISTS, POSITION, Format, PredictionFile, hard_ranks
 from ltr.modules.prediction_parts import join_parts
@@ -101,7 +101,6 @@ scores.xlsx; or give --format csv, parquet or trec
         """Open the file, or this process's part."""
         path = self.path if self.part is None else self.part
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent)
         self._together = trainer.world_size > 1 or self.part is not None
         self._scored, self._lists = [], 0
         data = getattr(trainer, "datamodule", None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ltr import __version__
-from ltr.files import atomic_write, check_path, remove_leftovers
+from ltr.files import atomic_write, check_path
 from ltr.metrics.compare import Comparison, Interval, ModelResult
 from ltr.metrics.named import parse_measures
 from ltr.reports.charts import Axis, Histogram, axis_of, histograms
@@ -193,7 +193,6 @@ def write_report(
         version=__version__,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(target.parent)
     with atomic_write(target) as partial:
         partial.write_bytes(page.encode("utf-8", "backslashreplace"))  # names may be of other bytes
 
