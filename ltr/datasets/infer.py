@@ -57,6 +57,8 @@ class Inferred:
         trained: the same in the rows that are trained on.
         left: the columns of text with nearly one value per row, which are left out, with the number
             of their different values.
+        coarse: features of whole numbers of which float32 keeps at most half, with the number of
+            different ones in some rows, and the number that is left.
         rows: how many were read; 0 if the types of the columns told all.
     """
 
@@ -64,6 +66,7 @@ class Inferred:
     counts: Mapping[str, Mapping[str, int]]
     trained: Mapping[str, Mapping[str, int]]
     left: Mapping[str, int]
+    coarse: Mapping[str, tuple[int, int]]
     rows: int
 
 
@@ -92,6 +95,7 @@ def infer_columns(
     for table in read([*numbers.open], ROWS) if numbers.open else ():
         numbers.add(table)  # the first rows clear most columns
         break
+    coarse = numbers.coarse
     numbers = RoundedNumbers(columns, numbers.open)
     categories = [name for name, step in steps.items() if isinstance(step, Category)]
     counts = {name: Counter[str]() for name in categories}
@@ -108,6 +112,7 @@ def infer_columns(
             if part is not None:
                 _count(of_trained, name, column.filter(part))
     numbers.check()
+    coarse = {**numbers.coarse, **coarse}
     left: dict[str, int] = {}
     if roles.get("categories") is None:
         texts = [name for name in counts if _is_text(columns.field(name).type)]
@@ -119,7 +124,7 @@ def infer_columns(
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
             + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
         )
-    return Inferred(steps, counts, counts if trained is None else of_trained, left, rows)
+    return Inferred(steps, counts, counts if trained is None else of_trained, left, coarse, rows)
 
 
 def are_names(distinct: int, rows: int) -> bool:

@@ -52,8 +52,9 @@ def notice(
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
     index of a pandas frame; text that looks like dates; text with nearly one value per row, which
-    is left out; a feature or category that equals the qid or the label; a feature with a different
-    whole number in each row; and categories with more levels than codes.
+    is left out; whole numbers of which float32 keeps at most half; a feature or category that
+    equals the qid or the label; a feature with a different whole number in each row; and categories
+    with more levels than codes.
 
     Args:
         columns: of the table, with their types.
@@ -90,6 +91,12 @@ def notice(
             f"{name} is left out, with {count} different texts in {found.rows} rows: a name, not a "
             f"category ({name_it}make it categorical, to use it)"
         )
+    for name, (before, after) in found.coarse.items():
+        if before > FEW:
+            told.append(
+                f"{name} has {before} different whole numbers in some rows, of which float32, the "
+                f"type of features, keeps {after} (if they are identifiers, make them text)"
+            )
     for name in schema.categories:
         count = len(found.counts[name])
         if count > max_levels:

@@ -32,6 +32,8 @@ class RoundedNumbers:
     Attributes:
         open: the columns that may be lost and cannot be decided without more rows.
         suspects: the columns that may be lost, with up to 512 of their different values.
+        coarse: the columns of which rounding leaves at most half of the different values of some
+            rows, with the number of values before and after it.
 
     >>> table = pa.table({"price": [10**9, 2 * 10**9], "id": [10**18, 10**18 + 1]})
     >>> numbers = RoundedNumbers(table.schema)
@@ -48,6 +50,7 @@ class RoundedNumbers:
         self.open = [x for x in columns.names if x in wanted and _is_wide(columns.field(x).type)]
         self._rounded: dict[str, np.ndarray] = {}
         self.suspects: dict[str, Any] = {}
+        self.coarse: dict[str, tuple[int, int]] = {}
 
     def add(self, table: pa.Table) -> None:
         """Look at the next rows."""
@@ -86,7 +89,10 @@ class RoundedNumbers:
         if whole:
             known = self._rounded.get(name, np.empty(0, np.float32))
             with np.errstate(over="ignore"):  # infinity is refused when the features are read
-                rounded = np.union1d(known, floats[finite].astype(np.float32))
+                singles = np.unique(floats[finite].astype(np.float32))
+            if 2 * len(singles) <= finite.sum():
+                self.coarse.setdefault(name, (int(finite.sum()), len(singles)))
+            rounded = np.union1d(known, singles)
             self._rounded[name] = rounded[: _ENOUGH + 1]
             seen = [self.suspects[name]] if name in self.suspects else []
             every = pc.unique(pa.chunked_array([*seen, values.filter(pa.array(finite))]))

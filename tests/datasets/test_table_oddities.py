@@ -341,6 +341,19 @@ def test_whole_numbers_that_are_one_in_float32_are_refused(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_whole_numbers_of_which_float32_keeps_some_are_told(tmp_path: Path, kind: str):
+    users = 100_000_000 + np.arange(5000) % 4000  # float32 keeps every eighth
+    table = pd.DataFrame({"query": np.arange(5000) // 5, "grade": np.arange(5000) % 3})
+    source = source_of(kind, table.assign(user=users, price=np.arange(5000) % 7), tmp_path)
+    with pytest.warns(UserWarning, match="user has 4000") as caught:
+        fit(source)
+    said = " ".join(str(one.message) for one in caught)
+    assert "different whole numbers in some rows, of which float32" in said
+    assert "keeps 501 (if they are identifiers, make them text)" in said
+    assert "price" not in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_whole_numbers_beyond_float64_are_different_categories(tmp_path: Path, kind: str):
     users = [IDS[i % 5] for i in range(ROWS)]
     source = source_of(kind, frame().assign(user=users), tmp_path)
