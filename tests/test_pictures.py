@@ -45,12 +45,8 @@ def test_the_picture_of_the_readme(tmp_path):
     assert "(docs/img/sort_time.svg)" in (DOCS.parent / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)],  # fits for seconds
-)
-def test_plots_of_training(name, tmp_path, monkeypatch):
-    script = load(name)
+def test_plots_of_training(tmp_path, monkeypatch):
+    script = load("soft_ndcg")
     committed = script.PLOT
     monkeypatch.setattr(script, "PLOT", tmp_path / "img" / committed.name)
     script.main()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.estimators.blend import Blend
 from ltr.estimators.contributions import Contributions, contributions
-from ltr.estimators.effects import plot_effects
 from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.names import no_attribute
@@ -19,7 +18,6 @@ __all__ = [
     "NeuralRanker",
     "contributions",
     "importance",
-    "plot_effects",
 ]
 
 

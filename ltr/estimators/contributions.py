@@ -25,13 +25,9 @@ from ltr.shapes import check_at_least
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Method = Literal["additive", "trees", "shap"]
+Method = Literal["trees", "shap"]
 
-_ADDITIVE_ROWS = 1000  # of the background, at most: an additive model needs one prediction of each
-_SHAP_ROWS = 25  # of the background, at most: each is scored for each document and column
-_TRIED = 64  # mixed rows by which a model is found additive
 _CHUNK = 1 << 14  # mixed rows that are scored at a time
-_TOLERANCE = 1e-4  # of the standard deviation of scores: the rounding of float32
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +41,7 @@ class Contributions:
             `base`.
         scores: (rows,), the predictions of the ranker.
         data: the columns of X, as pandas has them.
-        method: "additive" and "trees" are exact; "shap" draws orders of the columns.
+        method: "trees" is exact; "shap" draws orders of the columns.
     """
 
     columns: list[Any]
@@ -162,7 +158,7 @@ def contributions(
     X: Any,
     *,
     background: Any = None,
-    samples: int | None = None,
+    samples: int = 25,
     permutations: int = 1,
     seed: int = 0,
 ) -> Contributions:
@@ -173,13 +169,11 @@ def contributions(
     score minus the mean score of the background. A column of text or categories has one
     contribution, even if the model makes many features of it.
 
-    - They are exact for an additive model, such as `LinearScorer` and `AdditiveScorer` in a
-      `NeuralRanker`, or a linear regression. A model counts as additive if its scores of rows whose
-      columns are mixed at random are sums of what each column adds.
-    - They are also exact for LightGBM's models without a `background`. LightGBM computes them
+    - They are exact for LightGBM's models without a `background`. LightGBM computes them
       (`pred_contrib`); its background is the training rows, as counted in the trees.
     - For all others, `shap` (the extra `explain`) draws orders of the columns. One order and its
-      reverse are enough for columns that matter only alone or in pairs.
+      reverse are enough for columns that matter only alone or in pairs. So they are exact for an
+      additive model, such as a linear regression.
 
     Args:
         ranker: fitted, with a `predict` that returns a score for each row. A score must depend on
@@ -189,16 +183,15 @@ def contributions(
         background: rows of the same columns, which represent usual documents. If it is the other
             documents of the list, the contributions tell what sets a document apart in this list.
             If it is one row b, they tell why a row's score differs from that of b. Default: X.
-        samples: how many rows of the background are used, at equal steps. Default: 1000 for an
-            additive model, and 25 for others.
+        samples: how many rows of the background are used, at equal steps.
         permutations: how many orders are drawn for each row, for `shap`, each with its reverse.
         seed: seed of the draws.
 
     Returns:
         The contributions, with the base value and the scores.
 
-    Cost: columns * (rows + samples) predictions for an additive model. For others 2 * columns *
-    samples * permutations for each row, and fewer if a row and the background share values.
+    Cost: 2 * columns * samples * permutations predictions for each row, and fewer if a row and the
+    background share values.
 
     Raises:
         ValueError: X or the background does not fit, an argument is out of range, the ranker looks
@@ -230,8 +223,7 @@ def contributions(
             )
     X = as_columns(X)
     X = select(X, trained_positions(ranker, X))
-    if samples is not None:
-        check_at_least("samples", samples, 1)
+    check_at_least("samples", samples, 1)
     check_at_least("permutations", permutations, 1)
     check_at_least("seed", seed, 0)
     mixed = _Mixed.of(ranker, X, background)
@@ -239,11 +231,8 @@ def contributions(
     found = _of_trees(ranker, X, scores) if background is None else None
     method: Method = "trees"
     if found is None:
-        method = "additive" if mixed.is_additive(seed) else "shap"
-        if method == "additive":
-            found = mixed.additive(samples or _ADDITIVE_ROWS)
-        else:
-            found = mixed.by_shap(samples or _SHAP_ROWS, permutations, seed)
+        method = "shap"
+        found = mixed.by_shap(samples, permutations, seed)
     values, base = found
     data = pd.concat([column_values(X, j) for j in range(X.shape[1])], axis=1)
     return Contributions(column_names(X), values, base, scores, data, method)
@@ -291,38 +280,6 @@ class _Mixed:
         steps = np.linspace(0, len(self.background) - 1, min(samples, len(self.background)))
         return self.background[np.unique(steps.round().astype(int))]
 
-    def moved(self, rows: np.ndarray) -> np.ndarray:
-        """Return the change of the first row's score for each column of rows (n, columns)."""
-        count, width = rows.shape
-        found = np.empty(rows.shape)
-        at_a_time = max(1, _CHUNK // count)
-        for start in range(0, width, at_a_time):
-            positions = np.arange(start, min(start + at_a_time, width))
-            codes = np.tile(self.codes[0], (len(positions), count, 1))
-            for block, position in zip(codes, positions, strict=True):
-                block[:, position] = rows[:, position]
-            scores = self.scores(codes.reshape(-1, width))
-            found[:, positions] = scores.reshape(len(positions), count).T
-        return found - self.scores(self.codes[:1])
-
-    def is_additive(self, seed: int) -> bool:
-        """Return whether scores of mixed rows are the sums of the columns' contributions."""
-        rng = np.random.default_rng(seed)
-        rows = rng.integers(0, len(self.codes), (_TRIED, self.codes.shape[1]))
-        codes = np.take_along_axis(self.codes, rows, axis=0)
-        scores = self.scores(np.r_[self.codes[:1], codes])
-        sums = scores[0] + self.moved(codes).sum(1)
-        error = abs(sums - scores[1:]).max()
-        return bool(error <= max(_TOLERANCE * scores.std(), 1e-6 * abs(scores).max()))
-
-    def additive(self, samples: int) -> tuple[np.ndarray, float]:
-        """Return the contributions (rows of X, columns) and the base value, exactly."""
-        some = self.some(samples)
-        parts = self.moved(self.codes[np.r_[: self.explained, some]])
-        values, usual = parts[: self.explained], parts[self.explained :]
-        base = self.scores(self.codes[some]).mean()
-        return values - usual.mean(0), float(base)
-
     def by_shap(self, samples: int, permutations: int, seed: int) -> tuple[np.ndarray, float]:
         """Return the contributions (rows of X, columns) and the base value, from random orders."""
         try:
@@ -331,7 +288,7 @@ class _Mixed:
             from shap.maskers import Independent
         except ImportError:
             raise ValueError(
-                "contributions of a model that is not additive need shap: "
+                "contributions need shap, but for LightGBM's models without a background: "
                 "pip install 'ltr-torch[explain]'"
             ) from None
         usual = self.codes[self.some(samples)].astype(np.float64)

@@ -16,9 +16,9 @@ class AdditiveScorer(FeatureScorer):
 
     The score is b + sum over j of f_j(feature j), where each f_j is a small network.
 
-    A plot of f_j shows everything that the model has learned about feature j:
-    `ltr.estimators.plot_effects` draws one for each column of a table. Such a model ranks worse if
-    features matter only together.
+    f_j is everything that the model has learned about feature j, and what
+    `ltr.estimators.contributions` gives for it. Such a model ranks worse if features matter only
+    together.
 
     Each column of the transform's output has its own network. A transform of one column into
     several, such as `PiecewiseLinearBins`, keeps the model additive in the columns of the table.

@@ -66,8 +66,8 @@ def test_a_linear_model_by_its_weights():
     X, rows = rng.normal(size=(50, 4)), rng.normal(size=(30, 4))
     weights = np.array([2.0, -1.0, 0.0, 0.5])
     ranker = LinearRegression().fit(X, X @ weights + 3)
-    found = contributions(ranker, X, background=rows)
-    assert found.method == "additive"
+    found = contributions(ranker, X, background=rows, samples=30)
+    assert found.method == "shap"
     assert found.columns == ["x0", "x1", "x2", "x3"]
     np.testing.assert_allclose(found.values, (X - rows.mean(0)) * weights, atol=1e-12)
     assert found.base == pytest.approx(rows.mean(0) @ weights + 3)
@@ -118,8 +118,7 @@ def test_more_orders_come_closer_to_the_definition():
 def test_additive_rankers_add_what_a_change_of_the_column_alone_changes(scorer):
     X, _, _ = table()
     ranker = fitted(scorer, learning_rate=0.03)
-    found = contributions(ranker, X)
-    assert found.method == "additive"
+    found = contributions(ranker, X, samples=len(X))
     np.testing.assert_allclose(found.base + found.values.sum(1), ranker.predict(X), atol=1e-5)
     np.testing.assert_allclose(found.values.mean(0), 0, atol=1e-6)  # of the background itself
     assert abs(found.values).max() > 0.01
@@ -196,7 +195,6 @@ def test_a_blend():
     )
     blend = Blend([networks, LinearRegression()], verbose=0).fit(X, y, qid=qid)
     found = contributions(blend, X)
-    assert found.method == "additive"
     np.testing.assert_allclose(found.base + found.values.sum(1), blend.predict(X), atol=1e-5)
 
 
@@ -217,7 +215,7 @@ def test_why_one_row_stands_above_another():
     assert one["contribution"].sum() == pytest.approx(found.scores[best] - found.base, abs=1e-5)
     assert found.table.shape == X.shape
     assert repr(found).startswith("120 rows, 5 columns, base value ")
-    assert "additive (exact)" in repr(found)
+    assert "shap (drawn orders of the columns)" in repr(found)
     axes = found.plot(best, worst)
     lengths = [bar.get_width() for bar in axes.patches]  # pyright: ignore
     np.testing.assert_allclose(lengths, why["difference"])
