@@ -38,6 +38,13 @@ STEPS = {
     "boosting": "import ltr.boosting",
     "readers": "from ltr.datasets import read_letor, ListDataset, Standardize",
     "metrics": "from ltr.metrics import NDCG, functional; import ltr.reports",
+    "estimators": "import ltr.estimators",
+    "a fit": (
+        "import numpy as np\n"
+        "X = np.random.default_rng(0).normal(size=(200, 3))\n"
+        "ranker = ltr.estimators.NeuralRanker(members=1, max_epochs=2, verbose=0)\n"
+        "ranker.fit(X, X[:, 0] > 0, qid=np.arange(200) // 10).predict(X)"
+    ),
 }
 ENGINE_STEPS = {
     "nothing": "import ltr",
@@ -54,7 +61,6 @@ ENGINE_STEPS = {
         "with redirect_stdout(sys.stderr):\n"
         "    assert main(['evaluate', 'a.run', '--qrels', 'qrels']) == 0"
     ),
-    "commands": "import ltr.cli.lightning_cli",
 }
 
 
@@ -113,9 +119,10 @@ def test_readers_and_metrics_do_not_load_lightning(loaded):
     assert not loaded["metrics"] & ({*heavy, "numba", "pandas", "pytrec_eval"} - {"scipy"})
 
 
-def test_the_command_line_loads_no_recipe(loaded):
-    assert "jsonargparse" in loaded["commands"]
-    assert "recipes" not in loaded["commands"]
+def test_a_fit_of_an_estimator_loads_neither_lightning_nor_numba(loaded):
+    heavy = {"lightning", "pytorch_lightning", "numba"}
+    assert not loaded["estimators"] & heavy
+    assert not loaded["a fit"] & heavy
 
 
 def project() -> dict:

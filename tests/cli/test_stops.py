@@ -70,13 +70,17 @@ def test_a_run_stopped_by_a_signal_resumes_at_its_last_epoch(
     monkeypatch.setenv("SEND_AT", position)
     broken = [*FIT, *options, "--trainer.default_root_dir", "broken"]
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.getsignal(one) for one in signals]  # SIGINT is ignored in a background job
-    answer = ltr(*broken)
+    given = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    try:
+        before = [signal.getsignal(one) for one in signals]
+        answer = ltr(*broken)
+        assert [signal.getsignal(one) for one in signals] == before
+    finally:
+        signal.signal(signal.SIGINT, given)
     assert answer.code == 128 + number
     assert answer.err.endswith(" --ckpt_path last\n")
     last = torch.load("broken/1/checkpoints/last.ckpt")
     assert last["global_step"] == 5
-    assert [signal.getsignal(one) for one in signals] == before
     answer = ltr(*broken, "--ckpt_path", "last")
     assert answer.code == 0, answer.err
     for name in ("last", "best"):

@@ -4,7 +4,6 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -356,27 +355,6 @@ def test_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick().fit(X, y, qid=qid)
     assert os.listdir(tmp_path) == []
-
-
-HEAVY = {"lightning", "pytorch_lightning", "torchmetrics", "numba"}
-
-
-def test_what_is_imported():
-    """What the import loads, and then a fit and a prediction, in one new process."""
-    code = (
-        "import sys, ltr.estimators\n"
-        "def loaded(): print(*{m.partition('.')[0] for m in sys.modules})\n"
-        "loaded()\n"
-        "import numpy as np\n"
-        "X = np.random.default_rng(0).normal(size=(200, 3))\n"
-        "ranker = ltr.estimators.NeuralRanker(members=1, max_epochs=2, verbose=0)\n"
-        "ranker.fit(X, X[:, 0] > 0, qid=np.arange(200) // 10).predict(X)\n"
-        "loaded()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    after_import, after_fit = done.stdout.splitlines()
-    assert {*after_import.split()} & HEAVY == set()
-    assert {*after_fit.split()} & HEAVY == {"torchmetrics"}
 
 
 def test_callbacks_are_called_after_each_epoch_and_may_stop():
