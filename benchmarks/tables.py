@@ -87,7 +87,7 @@ def measure_frame(case: str, rows: int) -> dict[str, float]:
     ltr.estimators.training.train = stop
     gc.collect()
     before, start = resident("VmRSS"), time.process_time()
-    Path("/proc/self/clear_refs").write_text("5")  # the largest size starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # the largest size starts again
     if kind == "module":
         module = TableDataModule(frame, "qid", "label", validation=0.2, seed=0)
         module.setup("fit")

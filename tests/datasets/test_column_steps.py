@@ -32,7 +32,7 @@ def test_a_step_reads_a_table_as_it_encodes_plain_values(name: str):
     vectors = pa.list_(pa.float32(), 2) if name == "vector" else None
     column = pa.chunked_array([pa.array(values, vectors)])
     step.check(name, column.type)
-    if name == "vector":  # JSON has a number in each place
+    if name == "vector":  # JSON has a number at each position
         values = [one and [np.nan if x is None else x for x in one] for one in values]
     plain = step.encode(name, values, np.int64 if isinstance(step, Category) else np.float32)
     np.testing.assert_array_equal(step.read(name, column), plain)

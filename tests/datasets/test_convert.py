@@ -260,8 +260,8 @@ def test_stopped_at_every_step_of_the_writing(tmp_path: Path, monkeypatch, kind:
             return run
 
         with monkeypatch.context() as patch:
-            for place, name in ((os, "fsync"), (Path, "open"), (Path, "rename"), (Path, "mkdir")):
-                patch.setattr(place, name, stepping(getattr(place, name)))
+            for owner, name in ((os, "fsync"), (Path, "open"), (Path, "rename"), (Path, "mkdir")):
+                patch.setattr(owner, name, stepping(getattr(owner, name)))
             try:
                 convert(source, folder, **options)
             except KeyboardInterrupt:
