@@ -128,7 +128,7 @@ def reaching(data: Path, mutant: Mutant, package: str) -> list[str] | None:
     """Return the tests of a package that reach a mutant, or None if all may.
 
     A test file is taken whole where a fixture reaches it, since its other tests may use the result.
-    Lines that numba compiles or that run at import are not noted for any test.
+    Of lines that numba compiles or that run at import, no test is noted, so all may.
     """
     from coverage import CoverageData  # with pytest-cov: no other tool needs it
 
@@ -151,7 +151,7 @@ def reaching(data: Path, mutant: Mutant, package: str) -> list[str] | None:
     tests = {one.rpartition("|")[::2] for one in contexts if one.startswith(folders)}
     whole = {test.partition("::")[0] for test, phase in tests if phase != "run"}
     single = {test for test, _ in tests if test.partition("::")[0] not in whole}
-    return None if "" in contexts else sorted(whole) + sorted(single)
+    return None if not contexts or "" in contexts else sorted(whole) + sorted(single)
 
 
 def run_tests(
