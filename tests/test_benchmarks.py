@@ -115,7 +115,7 @@ def test_a_training_step(tmp_path):
     result = run("training_step.py", tmp_path / "result.json", "--turns", "1", "--rounds", "1")
     assert shape(result) == shape(committed("training_step.json"))
     kinds = {(row["recipe"], row["precision"]) for row in result["rows"]}
-    assert kinds == set(product(("sort", "topk", "knn"), ("bfloat16", "float32")))
+    assert kinds >= set(product(("sort", "topk", "knn"), ("bfloat16", "float32")))
     assert all(seconds > 0 for row in result["rows"] for seconds in row["seconds"].values())
 
 
