@@ -163,18 +163,15 @@ class RankingModel(nn.Module):
             device: where to compute.
         """
         device = torch.device(device)
-        model = self if device.type == "cpu" else copy.deepcopy(self).to(device)
-        training = model.training
-        model.eval()
-        try:
-            with torch.inference_mode():
-                found = [
-                    model._of_rows(part, start, end, device)
-                    for part in lists.blocks()
-                    for start, end in _bounds(part, self.looks_at_list)
-                ]
-        finally:
-            model.train(training)
+        model = self
+        if device.type != "cpu" or any(x.training for x in self.modules() if x is not self):
+            model = copy.deepcopy(self).to(device).eval()  # other threads may use this one
+        with torch.inference_mode():
+            found = [
+                model._of_rows(part, start, end, device)
+                for part in lists.blocks()
+                for start, end in _bounds(part, self.looks_at_list)
+            ]
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
