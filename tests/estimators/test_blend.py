@@ -187,6 +187,23 @@ def test_the_order_of_the_rows_does_not_matter_to_prediction():
     np.testing.assert_allclose(blend.predict(X[order]), blend.predict(X)[order], rtol=1e-12)
 
 
+def test_ranks_count_from_one_within_each_query_and_ties_keep_their_order():
+    X, y, qid = lists(4)
+    blend = fitted([Column(0)])  # the grade: many ties
+    found = blend.rank(X, qid=qid)
+    assert found.dtype == np.int64
+    for query in np.unique(qid):
+        rows = np.flatnonzero(qid == query)
+        best_first = sorted(rows, key=lambda row: -y[row])
+        assert [found[row] for row in best_first] == [*range(1, len(rows) + 1)]
+    order = np.argsort(qid, kind="stable")
+    assert np.array_equal(blend.rank(X[order], group=np.bincount(qid)), found[order])
+    with pytest.raises(ValueError, match=r"qid .* or group .* must be given, got neither"):
+        blend.rank(X)
+    with pytest.raises(NotFittedError):
+        Blend([Ridge()]).rank(X)
+
+
 def test_a_share_of_the_queries_is_held_out_by_their_hash(capsys):
     X, y, qid = lists()
     blend = Blend([ByQid(), Column(2)]).fit(X, y, qid=qid)
