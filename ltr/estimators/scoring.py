@@ -9,18 +9,52 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
 
 
 class RankingEstimator(BaseEstimator):
-    """The scikit-learn tags of `NeuralRanker` and `Blend`."""
+    """What `NeuralRanker` and `Blend` share: ranks, and the tags of scikit-learn."""
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
+
+    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return a score for each row, (rows,); a subclass defines it."""
+        raise NotImplementedError
+
+    def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return the position of each row within its query, from 1, int64 (rows,).
+
+        Position 1 has the highest score. Rows with equal scores keep their order.
+
+        Args:
+            X: see `predict`.
+            qid: (rows,), the query of each row, in any order.
+            group: instead of `qid`, the sizes of the lists, whose rows must be together and in
+                order.
+
+        Raises:
+            ValueError: neither or both of `qid` and `group` are given; also the errors of
+                `predict`.
+
+        >>> from ltr.estimators import NeuralRanker
+        >>> X, y, qid = np.array([[1.0], [2.0], [3.0], [2.0]]), [0, 1, 2, 1], [7, 8, 7, 7]
+        >>> ranker = NeuralRanker(members=1, random_state=0, verbose=0).fit(X, y, qid=qid)
+        >>> ranker.rank(X, qid=qid)
+        array([3, 1, 1, 2])
+        """
+        check_is_fitted(self)
+        groups, _ = tables.list_groups(tables.query_names(tables.row_count(X), qid, group))
+        order = np.lexsort((-self.predict(X, qid=qid, group=group), groups))
+        starts = np.concatenate([[0], np.bincount(groups).cumsum()])
+        ranks = np.empty(len(groups), dtype=np.int64)
+        ranks[order] = np.arange(len(groups)) - starts[groups[order]] + 1
+        return ranks
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:

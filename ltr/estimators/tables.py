@@ -1,6 +1,6 @@
 """Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ltr.datasets.table_files import load_frame
 from ltr.datasets.whole_numbers import RoundedNumbers
 from ltr.losses import RankingLoss
 
+_LISTS = 1 << 14  # whose labels are read at a time
 _ROUTING = (
     ": scikit-learn's searches, folds and pipelines pass qid on after "
     "sklearn.set_config(enable_metadata_routing=True)"
@@ -354,7 +355,18 @@ def read_lists(
     return read_table(frame.joined(columns), schema)
 
 
-def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def label_blocks(lists: ListDataset) -> Iterator[ListDataset]:
+    """Yield the lists in order, with nothing but their labels, some of them at a time."""
+    for start in range(0, len(lists), _LISTS):
+        chosen = np.arange(start, min(start + _LISTS, len(lists)))
+        yield lists.read(chosen, {"labels"})
+
+
+def varies(lists: ListDataset) -> np.ndarray:
     """Return whether each list, (lists,), has two different labels."""
-    starts = offsets[:-1]
-    return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)
+    found = []
+    for block in label_blocks(lists):
+        starts = block.offsets[:-1]
+        highest, lowest = (f.reduceat(block.labels, starts) for f in (np.maximum, np.minimum))
+        found.append(highest > lowest)
+    return np.concatenate([np.empty(0, bool), *found])

@@ -124,6 +124,13 @@ def test_the_order_of_the_rows_does_not_matter_to_prediction(fitted: NeuralRanke
     )
 
 
+def test_ranks_are_those_of_the_scores(fitted: NeuralRanker):
+    X, _, qid = frame(seed=1)
+    expected = pd.Series(fitted.predict(X)).groupby(qid).rank(method="first", ascending=False)
+    assert np.array_equal(fitted.rank(X, qid=qid), expected)
+    assert np.array_equal(fitted.rank(X, qid=[f"query {q}" for q in qid]), expected)
+
+
 def test_queries_of_any_type():
     X, y, qid = frame()
     expected = quick(validation=0).fit(X, y, qid=qid).predict(X)
