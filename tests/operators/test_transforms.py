@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from operator_table import OPERATORS, SOFT_OPERATORS, SORT_OPERATORS, draw, over
+from operator_table import OPERATORS, SOFT_OPERATORS, SORT_OPERATORS, draw
 from pairwise import chosen
 from torch.func import grad, vmap
 
@@ -189,8 +189,9 @@ def test_the_page_names_known_operators():
         assert transform in CHECKS, transform
 
 
-@over(ONE_OF_EACH_CLASS)
-def test_products_compile(operator):
+@pytest.mark.parametrize("name", ONE_OF_EACH_CLASS)
+def test_products_compile(name):
+    operator = ONE_OF_EACH_CLASS[name]
     torch._dynamo.reset()
     scores, v, V = draw(3, 4), draw(3, 4, seed=1), draw(3, 4, 2, seed=2)
 
@@ -207,9 +208,9 @@ def test_products_compile(operator):
 
 @pytest.mark.slow  # inductor compiles C++ for every operator
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@over(OPERATORS)
-def test_compile_to_code(operator, backend):
-    check_compile(operator, backend)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_compile_to_code(name, backend):
+    check_compile(OPERATORS[name], backend)
 
 
 def test_functions_under_transforms():
