@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
@@ -240,12 +240,12 @@ class RankingCLI(LightningCLI):
             logs = self.command != "predict"
             config["logger"] = CSVLogger(self.run, name="logs") if logs else False
         self.memory = BatchInMemory()
-        self.last_checkpoint = LastCheckpoint()
+        self.timer = Timer()  # the seconds of training, including those before a resume
         callbacks: list[Callback] = [self.memory]
         if self.ckpt_path is not None:
             callbacks.append(self.guard)
         if self.command == "fit":
-            callbacks += [CheckFinite(), CheckMonitors()]
+            callbacks += [self.timer, CheckFinite(), CheckMonitors()]
         if self.command == "fit" and not light:
             plugins = _as_list(config["plugins"] or [])
             # strategies for sharded models write checkpoints in their own way
@@ -256,7 +256,7 @@ class RankingCLI(LightningCLI):
             if self.config.early_stopping.patience is not None:
                 callbacks.append(self.config_init.early_stopping)
             if config["enable_checkpointing"] is not False:
-                callbacks += [self.config_init.best_checkpoint, self.last_checkpoint]
+                callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
         elif not light:
             config["enable_checkpointing"] = False
         own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
