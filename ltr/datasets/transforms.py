@@ -12,7 +12,7 @@ from ltr.kernels.lists import check_lengths
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)
-_CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapped file
+_VALUES = 1 << 19  # features at a time: a copy of them in float64 fits into a cache
 
 
 class FeatureTransform(nn.Module):
@@ -213,8 +213,9 @@ def fit_documents(
         sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), labels, len(lengths))
         within = labels - np.repeat(sums / np.maximum(lengths, 1), lengths)
     if categories is None and not transform.takes_missing:
-        for start in range(0, len(features), _CHUNK):
-            absent = np.isnan(features[start : start + _CHUNK]).any(axis=0)
+        rows = _rows(features)
+        for start in range(0, len(features), rows):
+            absent = np.isnan(features[start : start + rows]).any(axis=0)
             for position in np.flatnonzero(absent)[:1]:
                 name = type(transform).__name__
                 raise ValueError(
@@ -355,9 +356,10 @@ class Standardize(FeatureTransform):
 
     def _chunks(self, features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
         features = as_numbers("features", features)
-        copy = np.empty((min(_CHUNK, len(features)), features.shape[1]))  # of one chunk at a time
-        for start in range(0, len(features), _CHUNK):
-            part = features[start : start + _CHUNK]
+        rows = min(_rows(features), len(features))
+        copy = np.empty((rows, features.shape[1]))  # of one chunk at a time
+        for start in range(0, len(features), rows):
+            part = features[start : start + rows]
             copy[: len(part)] = part
             yield self._warp(torch.from_numpy(copy[: len(part)])).numpy()
 
@@ -366,6 +368,11 @@ class Standardize(FeatureTransform):
         if len(self.mean):
             self.num_features = len(self.mean)
             self._fitted = "mean" in saved or self._fitted
+
+
+def _rows(features: np.ndarray) -> int:
+    """Return how many documents of features (documents, d) are read at a time."""
+    return max(1, _VALUES // max(1, features.shape[1]))
 
 
 def _without_missing(chunk: np.ndarray) -> np.ndarray:
