@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import is_absent
-from ltr.datasets.dates import is_date
-from ltr.datasets.table_errors import RowError
+from ltr.datasets.column_steps import RowError, kind_of
 
 
 class Frame:
@@ -128,7 +127,7 @@ def _of_pandas(name: Any, values: Any) -> Any:
         return values.to_numpy()
     try:
         found = pa.array(values, from_pandas=True)
-        if values.dtype == object and is_date(found.type):
+        if values.dtype == object and kind_of(found.type) == "date":
             _refuse_mixed_dates(name, values.tolist())
     except OverflowError:
         whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]

@@ -10,12 +10,18 @@ import pyarrow as pa
 from ltr.arrays import check_columns
 from ltr.datasets.infer import check_roles, infer_columns, no_column
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.query_splits import hold_out, hold_out_informative
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, column_names, load_columns, load_frame, naming
+from ltr.datasets.splits import hold_out, hold_out_informative
+from ltr.datasets.table_files import (
+    TableFiles,
+    column_names,
+    load_columns,
+    load_frame,
+    naming,
+    typed,
+)
 from ltr.datasets.table_notices import notice, warn_caller
 from ltr.datasets.tables import RowOrder, amounts, check_types, group_rows, to_lists
-from ltr.datasets.text_types import typed
 
 
 @dataclass(frozen=True)

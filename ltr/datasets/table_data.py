@@ -13,7 +13,6 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch.utils.data import DataLoader
 
 from ltr.arrays import check_columns
-from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.list_tables import (
     holds_lists,
     keys_of,
@@ -23,6 +22,7 @@ from ltr.datasets.list_tables import (
     with_schema,
 )
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.loaders import VALIDATION, ListDataModule
 from ltr.datasets.prepare import prepare
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_columns, naming

@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.column_steps import kind_of, without_codes
-from ltr.datasets.dates import is_date
 from ltr.datasets.infer import FEW, ROWS, Inferred, Read, index_columns
-from ltr.datasets.qids import SeenQids
+from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.text_types import parsed
+from ltr.datasets.table_files import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 _MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
@@ -78,7 +77,7 @@ def notice(
     ]
     if unused and not chosen:
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
-    texts = [name for name in schema.dates if not is_date(columns.field(name).type)]
+    texts = [name for name in schema.dates if kind_of(columns.field(name).type) != "date"]
     if texts and not chosen:
         name_them = "name them in categories, or " if names_uses else ""
         told.append(

@@ -8,14 +8,13 @@ from typing import Any, Literal
 import pyarrow as pa
 from torch.utils.data import IterableDataset
 
+from ltr.datasets.column_steps import counted_from
 from ltr.datasets.infer import ROWS
 from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_errors import counted_from
-from ltr.datasets.table_files import TableFiles, naming, of_file
+from ltr.datasets.table_files import TableFiles, naming, of_file, typed
 from ltr.datasets.tables import read_table
-from ltr.datasets.text_types import typed
 
 VALUES = 1 << 22
 """The most features of all rows of a chunk, if it has several rows."""

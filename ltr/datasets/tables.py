@@ -8,13 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import pc
-from ltr.datasets.column_steps import Number, kind_of, without_codes
+from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_errors import RowError
-from ltr.datasets.table_files import load_columns, naming, of_file
-from ltr.datasets.text_types import first_text, shown
+from ltr.datasets.table_files import first_text, load_columns, naming, of_file
 from ltr.shapes import check_choice
 
 _FEATURE = "a feature"

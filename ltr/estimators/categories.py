@@ -10,9 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from ltr.datasets import Category, Schema, load_table
-from ltr.datasets.column_steps import Date, Number, as_text, kind_of
-from ltr.datasets.dates import DateFinder, Zone, as_dates
+from ltr.datasets.column_steps import Date, Number, as_dates, as_text, kind_of
+from ltr.datasets.infer import DateFinder
 from ltr.estimators import tables as tables
+from ltr.serving import Zone
 
 Form = Literal["as it is", "categories", "text", "numbers"]
 

@@ -20,8 +20,8 @@ from ltr.cli import main
 from ltr.datasets import (
     ListDataset,
     Schema,
+    conversion,
     convert,
-    grouping,
     load_table,
     open_lists,
     read_letor,
@@ -127,8 +127,8 @@ def test_several_files_and_widths(tmp_path: Path):
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.csv.gz"])
 def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     monkeypatch.setattr(table_stream, "ROWS", 50)
-    monkeypatch.setattr(grouping, "FILE_BYTES", 2000)
-    monkeypatch.setattr(grouping, "BATCH", 1500)
+    monkeypatch.setattr(conversion, "FILE_BYTES", 2000)
+    monkeypatch.setattr(conversion, "BATCH", 1500)
     table = frame(500, grouped=grouped)
     if name.endswith("parquet"):
         table.to_parquet(tmp_path / name, row_group_size=120)

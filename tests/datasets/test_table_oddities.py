@@ -16,9 +16,8 @@ import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
 from ltr.datasets.column_steps import Number
-from ltr.datasets.table_files import BLOCKS, TableFiles
+from ltr.datasets.table_files import BLOCKS, TableFiles, TextTypes
 from ltr.datasets.table_stream import RowStream
-from ltr.datasets.text_types import TextTypes
 
 ROWS = 60
 
