@@ -23,16 +23,14 @@ from ltr.config.folder import (
     read_part,
     write_folder,
 )
-from ltr.datasets.column_steps import Number
+from ltr.datasets.column_steps import Number, counted_from
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import ROWS
 from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_errors import counted_from
-from ltr.datasets.table_files import TableFiles, naming, of_file
+from ltr.datasets.table_files import TableFiles, naming, of_file, typed
 from ltr.datasets.tables import read_table
-from ltr.datasets.text_types import typed
 from ltr.datasets.transforms import FeatureTransform
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer
