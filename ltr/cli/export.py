@@ -54,7 +54,7 @@ def run(command: str, args: list[str]) -> int:
     given = parser.parse_args(args)
 
     from ltr.cli.named_models import find_model, is_blend, load_to_export
-    from ltr.datasets.tables import read_table
+    from ltr.datasets.prepare import read_table
     from ltr.export import evaluate, export_model
 
     path = find_model(given.model)

@@ -13,13 +13,13 @@ from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists
 from ltr.datasets.list_writer import write_lists
 from ltr.datasets.lists import ListDataset, ListSummary
+from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import QueryFolds, query_folds
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
-from ltr.datasets.tables import read_table
 from ltr.datasets.transforms import (
     FeatureTransform,
     Join,

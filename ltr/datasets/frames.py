@@ -79,11 +79,11 @@ class Frame:
         """Return a column; a NaN of numpy is null."""
         return _as_arrow(self._columns[name])
 
-    def chunks(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """Yield some columns of all rows, at most so many rows at a time."""
         for start in range(0, self.num_rows, rows):
             stop = start + rows
-            yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in names})
+            yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in columns})
 
     def select(self, names: Iterable[str]) -> pa.Table:
         """Return some columns of all rows."""

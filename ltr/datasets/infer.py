@@ -6,9 +6,9 @@ columns that are still open, and ends as soon as none is.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +48,18 @@ _FIRST = 64  # rows, which tell most
 
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
 
-Read = Callable[[Sequence[str], int], Iterable[pa.Table]]
-"""Yields the rows of some columns of a table, at most so many at a time."""
+
+class Rows(Protocol):
+    """A table that is read chunk by chunk: a `Frame` or `TableFiles`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their types."""
+        ...
+
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterable[pa.Table]:
+        """Yield some columns of all rows, at most so many rows at a time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class Inferred:
 
 
 def infer_columns(
-    columns: pa.Schema, read: Read, roles: Mapping[str, Any], trained: np.ndarray | None = None
+    table: Rows, roles: Mapping[str, Any], trained: np.ndarray | None = None
 ) -> Inferred:
     """Return how the columns of a table are used; see `Schema.infer`.
 
@@ -84,21 +94,21 @@ def infer_columns(
     with categories or whole numbers takes another pass.
 
     Args:
-        columns: of the table, with their types.
-        read: yields its rows.
+        table: the table.
         roles: the names of columns by their use, as `Schema.infer` takes them.
         trained: bool (rows,), the rows that are trained on. Default: all.
 
     Raises:
         ValueError: see `Schema.infer`.
     """
+    columns = table.schema
     given = check_roles(columns, roles)
-    dates = _find_dates(columns, read, roles)
+    dates = _find_dates(table, roles)
     steps = _assign(columns, dates, roles, given)
     plain = {name for name, step in steps.items() if isinstance(step, Number)}
     numbers = RoundedNumbers(columns, plain)
-    for table in read([*numbers.open], ROWS) if numbers.open else ():
-        numbers.add(table)  # the first rows clear most columns
+    for part in table.chunks([*numbers.open], ROWS) if numbers.open else ():
+        numbers.add(part)  # the first rows clear most columns
         break
     coarse = numbers.coarse
     numbers = RoundedNumbers(columns, numbers.open)
@@ -107,15 +117,15 @@ def infer_columns(
     of_trained = {name: Counter[str]() for name in categories}
     names = [*counts, *numbers.open]
     rows = 0
-    for table in read(names, ROWS) if names else ():
-        numbers.add(table)
-        part = None if trained is None else pa.array(trained[rows : rows + table.num_rows])
-        rows += table.num_rows
+    for part in table.chunks(names, ROWS) if names else ():
+        numbers.add(part)
+        kept = None if trained is None else pa.array(trained[rows : rows + part.num_rows])
+        rows += part.num_rows
         for name in counts:
-            column = table.column(name)
+            column = part.column(name)
             _count(counts, name, column)
-            if part is not None:
-                _count(of_trained, name, column.filter(part))
+            if kept is not None:
+                _count(of_trained, name, column.filter(kept))
     numbers.check()
     coarse = {**numbers.coarse, **coarse}
     left: dict[str, int] = {}
@@ -156,13 +166,12 @@ def check_roles(columns: pa.Schema, roles: Mapping[str, Any]) -> dict[str, str]:
     return given
 
 
-def _find_dates(
-    columns: pa.Schema, read: Read, roles: Mapping[str, Any]
-) -> dict[str, tuple[Zone, int]]:
+def _find_dates(table: Rows, roles: Mapping[str, Any]) -> dict[str, tuple[Zone, int]]:
     """Return the result of `DateFinder` for each column of dates.
 
     The whole table is read only for columns whose first rows may be dates.
     """
+    columns = table.schema
     used = {name for _, name in check_columns(roles)} | index_columns(columns)
     wanted = roles.get("features")
     names = [name for name in columns.names if name not in used] if wanted is None else [*wanted]
@@ -170,8 +179,8 @@ def _find_dates(
     for rows in (_FIRST, ROWS):
         finder = DateFinder(columns, {*columns.names} - {*names})
         some = [name for name in names if name in finder.open]
-        for table in read(some, rows) if some else ():
-            finder.add(table)
+        for part in table.chunks(some, rows) if some else ():
+            finder.add(part)
             if rows == _FIRST or not finder.open:
                 break
         names = [x for x in names if x in finder.open or kind_of(columns.field(x).type) == "date"]

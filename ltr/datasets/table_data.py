@@ -23,13 +23,12 @@ from ltr.datasets.list_tables import (
 )
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import VALIDATION, ListDataModule
-from ltr.datasets.prepare import prepare
+from ltr.datasets.prepare import add_scores, prepare, read_table
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_columns, naming
 from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
-from ltr.datasets.tables import add_scores, read_table
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice
 

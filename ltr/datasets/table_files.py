@@ -6,7 +6,7 @@ DuckDB, which groups rows beyond memory, would be a second reader with rules of 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
 from os import PathLike
@@ -67,13 +67,13 @@ def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
     """Load a table like `load_table`, without a copy of the numbers of pandas and numpy."""
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
-    files = TableFiles(Path(source).expanduser())
+    files = TableFiles(source)
     table = files.read(files.schema.names)
     if table.num_rows and files.delimiter is not None:
         with naming(source):
             types = TextTypes(table.column_names, text)
             types.add(table)
-            table = typed(table, types.found())
+            table = typed(table, pa.schema(types.found()))
     return _with_rows(Frame.of(table), source)
 
 
@@ -91,22 +91,21 @@ def load_columns(
         ValueError: see `load_table`; or a column is missing.
     """
     is_file = isinstance(source, str | PathLike)
-    table = TableFiles(Path(source).expanduser()) if is_file else Frame.of(source)
+    table = TableFiles(source, schema.text_types()) if is_file else Frame.of(source)
     names = table.schema.names
     with naming(source):
         schema.check_names(names, optional)
     known = {*schema.columns}
     used = [name for name in names if name in known]
     if isinstance(table, TableFiles):
-        rows = table.read(used)
-        table = Frame.of(rows if table.delimiter is None else typed(rows, schema.text_types()))
+        table = Frame.of(table.read(used))
     return _with_rows(table, source), [name for name in names if name not in known]
 
 
 def column_names(source: Any) -> list[str]:
     """Return the names of a table's columns; see `load_table`."""
     if isinstance(source, str | PathLike):
-        return TableFiles(Path(source).expanduser()).schema.names
+        return TableFiles(source).schema.names
     return Frame.of(source).column_names
 
 
@@ -115,11 +114,13 @@ class TableFiles:
 
     Args:
         path: a file, a folder or a pattern.
+        types: the types of the columns of CSV files; the others are text, and so is a column with
+            a value that does not fit. Parquet has types of its own.
 
     Attributes:
         files: in the order of their names.
         delimiter: of the columns of text; None for Parquet.
-        schema: the columns and their types; those of a CSV file are text at first.
+        schema: the columns and their types.
         size: of the files together, in bytes.
 
     Raises:
@@ -127,7 +128,10 @@ class TableFiles:
             or a column name is repeated.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: str | PathLike[str], types: Mapping[str, pa.DataType] | None = None
+    ) -> None:
+        path = Path(path).expanduser()
         self.files = find_files(path)
         with naming(self.files[0]):
             kind = kind_of_table(self.files[0])
@@ -141,10 +145,13 @@ class TableFiles:
                 empty.append(schema.empty_table())
                 _compare(empty[0].schema, schema, self.files[0])
         self.schema: pa.Schema = _joined(empty, path).schema
+        if types is not None and self.delimiter is not None:
+            self.schema = pa.schema([(x, types.get(x, pa.string())) for x in self.schema.names])
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return all rows of some columns."""
-        tables = [self._schema_of(columns).empty_table()]
+        schema = self._schema_of(columns)
+        tables = [schema.empty_table()] if self.delimiter is None else []
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
@@ -152,35 +159,40 @@ class TableFiles:
                     tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
-        return _joined(tables, self.files[0])
+        if self.delimiter is None:
+            return _joined(tables, self.files[0])
+        return typed(pa.concat_tables(tables) if tables else schema.empty_table(), schema)
 
-    def chunks(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[tuple[int, pa.Table]]:
+    def chunks(
+        self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the rows of some columns in memory that does not grow with the files.
 
         Args:
             columns: which ones.
             rows: the most rows of a chunk.
-
-        Yields:
-            The number of bytes read so far of the files on disk, and a chunk.
+            watch: called before each chunk, with the bytes of the files on disk read so far.
         """
+        watch = watch or (lambda _: None)
         schema = self._schema_of(columns)
         before = 0
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
                     for position, table in _parquet_chunks(file, columns, rows):
-                        yield before + position, table.cast(schema)
+                        watch(before + position)
+                        yield table.cast(schema)
                 else:
                     for position, table in self._csv_blocks(file, columns):
                         for start in range(0, table.num_rows, rows):
-                            yield before + position, table.slice(start, rows)
+                            watch(before + position)
+                            yield typed(table.slice(start, rows), schema)
             before += file.stat().st_size
 
     def find_types(self, text: Collection[str]) -> dict[str, pa.DataType]:
         """Return the types of the columns of CSV files, after one pass; see `load_table`."""
         types = TextTypes(self.schema.names, text)
-        for _, table in self.chunks(self.schema.names):
+        for table in self.chunks(self.schema.names, ROWS):
             types.add(table)
         if not types.rows:
             raise ValueError("the table must have at least one row, got none")
@@ -490,12 +502,13 @@ class TextTypes:
         return types
 
 
-def typed(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return columns of text converted to other types; a column with other values stays text.
 
     A column that should have numbers may have booleans.
 
-    >>> typed(pa.table({"x": ["1", None], "y": ["1", "a"]}), {"x": pa.int8(), "y": pa.int8()})
+    >>> numbers = pa.schema({"x": pa.int8(), "y": pa.int8()})
+    >>> typed(pa.table({"x": ["1", None], "y": ["1", "a"]}), numbers)
     pyarrow.Table
     x: int8
     y: string
@@ -505,8 +518,9 @@ def typed(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        found = column if types[name] == pa.string() else parsed(column, types[name])
-        if found is None and types[name] == pa.float64():
+        wanted = schema.field(name).type
+        found = column if wanted == pa.string() else parsed(column, wanted)
+        if found is None and wanted == pa.float64():
             found = parsed(column, pa.bool_())
         columns.append(column if found is None else found)
     return pa.table(columns, names=table.column_names)

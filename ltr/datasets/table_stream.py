@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,9 +11,9 @@ from ltr.datasets.column_steps import counted_from
 from ltr.datasets.infer import ROWS
 from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.prepare import read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, naming, of_file, typed
-from ltr.datasets.tables import read_table
+from ltr.datasets.table_files import TableFiles, naming, of_file
 
 VALUES = 1 << 22
 """The most features of all rows of a chunk, if it has several rows."""
@@ -52,6 +51,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
     Raises:
         ValueError: a file or a column is missing; during a pass, the errors of `read_table`.
 
+    >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> from ltr.datasets.column_steps import Number
     >>> import pyarrow.parquet as pq
@@ -80,7 +80,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.missing: Literal["keep", "error"] = missing
         self.rows = 0
         self.position = 0
-        self._table = TableFiles(Path(source).expanduser())
+        self._table = TableFiles(source, schema.text_types())
         self.files, self.size = self._table.files, self._table.size
         names = self._table.schema.names
         with naming(source):
@@ -132,16 +132,15 @@ class RowStream(IterableDataset[dict[str, Any]]):
         """Yield the raw rows of the files."""
         width = max(1, self.schema.num_features)
         rows_at_once = max(1, min(ROWS, VALUES // width))
-        for position, table in self._table.chunks(self.columns, rows_at_once):
-            self.position = position
-            yield table
+        yield from self._table.chunks(self.columns, rows_at_once, self._read_up_to)
+
+    def _read_up_to(self, position: int) -> None:
+        self.position = position
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:
         """Return the rows as lists, and with the types of `load_table`."""
         if self._table.delimiter is None:
             table = table.cast(self.types)
-        else:
-            table = typed(table, self.schema.text_types())
         return read_table(table, self.schema, missing=self.missing, needs_label=False), table
 
 

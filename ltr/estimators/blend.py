@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.config.folder import write_folder
 from ltr.datasets import Schema
+from ltr.datasets.prepare import RowOrder
 from ltr.datasets.splits import hold_out_informative
-from ltr.datasets.tables import RowOrder
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.scoring import RankingEstimator, score, values_of_lists

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -28,9 +27,9 @@ from ltr.datasets.frames import Frame
 from ltr.datasets.infer import ROWS
 from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.prepare import read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, naming, of_file, typed
-from ltr.datasets.tables import read_table
+from ltr.datasets.table_files import TableFiles, column_names, naming, of_file
 from ltr.datasets.transforms import FeatureTransform
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer
@@ -391,8 +390,7 @@ def _score_table(
         raise ValueError(
             "table must be an array (rows, d) or LETOR text: the model was not trained on a table"
         )
-    files = TableFiles(Path(path).expanduser())
-    there = files.schema.names
+    there = column_names(path)
     wanted = Schema("", steps=schema.steps)
     wanted.check_names(there, {""})
     query = qid if isinstance(qid, str) else None
@@ -406,9 +404,9 @@ def _score_table(
     types = {**dict.fromkeys(used, pa.string()), **wanted.text_types()}
     if schema.label is not None and schema.label in keys:
         types[schema.label] = pa.float64()
+    files = TableFiles(path, types)
     start = 0
     for part in _parts(files, used, rows_at_once(schema), whole=model.looks_at_list):
-        part = part if files.delimiter is None else typed(part, types)
         given = qid
         if query is not None:
             given = part.column(query)
@@ -427,7 +425,7 @@ def _parts(
     if whole:
         yield files.read(columns)
     else:
-        yield from (table for _, table in files.chunks(columns, rows))
+        yield from files.chunks(columns, rows)
 
 
 def _score_lists(

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.datasets import load_table
-from ltr.datasets.tables import add_scores
+from ltr.datasets.prepare import add_scores
 from ltr.modules.prediction_files import LISTS, PredictionFile
 
 NAMES = ["=1+1", "+5", "-3", "@SUM(A1)", "=HYPERLINK(\"x\",'y')", "\t=1", "a,b", 'q"', "007"]
