@@ -18,16 +18,23 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns
-from ltr.datasets.column_steps import width_of
+from ltr.datasets.column_steps import counted_from, width_of
 from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch
 from ltr.datasets.list_files import is_list_folder, open_lists
 from ltr.datasets.list_writer import new_folder, write_files
 from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
-from ltr.datasets.prepare import scan_table
+from ltr.datasets.prepare import read_table, scan_table
+from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split
-from ltr.datasets.table_files import column_names, find_files, kind_of_file, naming
-from ltr.datasets.table_stream import RowStream
+from ltr.datasets.table_files import (
+    TableFiles,
+    column_names,
+    find_files,
+    kind_of_file,
+    naming,
+    rows_at_once,
+)
 from ltr.files import check_path, name_full_disk
 from ltr.shapes import check_at_least, check_choice
 
@@ -120,12 +127,68 @@ def convert(
         if is_letor:
             rows = LetorReader(files, sort_by_qid=sort_by_qid, missing=missing)
         else:
-            rows = RowStream(path, scan_table(path, max_levels=max_levels, **named), missing)
+            rows = TableReader(path, scan_table(path, max_levels=max_levels, **named), missing)
         _write_rows(folder, rows, watch)
     return open_lists(out)
 
 
-def _write_rows(folder: Path, rows: LetorReader | RowStream, watch: Watch | None) -> None:
+class TableReader:
+    """The rows of CSV or Parquet files in chunks, each a `ListDataset`, like a `LetorReader`.
+
+    A chunk has at most 16,384 rows, and fewer if there are many features.
+
+    Args:
+        path: the file, folder or pattern.
+        schema: how the columns are used.
+        missing: see `read_table`.
+
+    Attributes:
+        gathers: True, since a query may return in a later chunk.
+    """
+
+    gathers = True
+
+    def __init__(
+        self, path: Path, schema: Schema, missing: Literal["keep", "error"] = "keep"
+    ) -> None:
+        self.path = path
+        self.schema = schema
+        self.missing: Literal["keep", "error"] = missing
+
+    def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
+        """Yield the rows.
+
+        Args:
+            watch: called with the progress.
+
+        Raises:
+            ValueError: see `read_table`; the message names the file, the row and the column.
+        """
+        files = TableFiles(self.path, self.schema.text_types())
+        columns = [name for name in files.schema.names if name in {*self.schema.columns}]
+        position = rows = 0
+
+        def note(found: int) -> None:
+            nonlocal position
+            position = found
+
+        with naming(self.path):
+            for table in files.chunks(columns, rows_at_once(self.schema), note):
+                with counted_from(rows):
+                    data = read_table(table, self.schema, missing=self.missing, needs_label=False)
+                rows += table.num_rows
+                if watch is not None:
+                    watch(position, files.size, rows)
+                yield data
+        if not rows:
+            raise ValueError(f"the table must have at least one row, got none in {self.path}")
+
+    def keys(self) -> Iterator[ListDataset]:
+        """Yield the rows with only their qids."""
+        return TableReader(self.path, Schema(self.schema.qid)).chunks()
+
+
+def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
     """Write rows as lists; group them if a list returns after another one and that is allowed."""
     if not rows.gathers:  # the reader refuses it
         write_files(folder, rows.chunks(watch), rows.schema)

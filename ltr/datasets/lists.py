@@ -498,13 +498,24 @@ class ListDataset(Dataset[dict[str, Any]]):
         Raises:
             ValueError: there are no labels.
         """
-        if self._starts is not None:
-            lists = np.arange(len(self))
-            parts = (lists[start : start + _LISTS] for start in range(0, len(self), _LISTS))
-            found = [self.read(part, {"labels"}).relevant() for part in parts]
-            return np.concatenate([np.empty(0, bool), *found])
-        best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
-        return best > 0
+        return self._of_labels(np.maximum) > 0
+
+    def varied(self) -> np.ndarray:
+        """Return which lists have two different labels, bool (lists,).
+
+        Raises:
+            ValueError: there are no labels.
+        """
+        return self._of_labels(np.maximum) > self._of_labels(np.minimum)
+
+    def _of_labels(self, extreme: np.ufunc) -> np.ndarray:
+        """Return the largest or the least label of each list, float32 (lists,)."""
+        if self._starts is None:
+            return extreme.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
+        lists = np.arange(len(self))
+        parts = (lists[start : start + _LISTS] for start in range(0, len(self), _LISTS))
+        found = [self.read(part, {"labels"})._of_labels(extreme) for part in parts]
+        return np.concatenate([np.empty(0, np.float32), *found])
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
         """Return only these lists, in this order: a copy, or a choice from lists on disk.

@@ -12,9 +12,10 @@ from ltr.arrays import check_columns, pc
 from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
+from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.splits import hold_out, hold_out_informative
+from ltr.datasets.splits import hold_out, labels_vary
 from ltr.datasets.table_files import (
     TableFiles,
     column_names,
@@ -346,15 +347,18 @@ def prepare(
     missing: Literal["keep", "error"] = "keep",
     schema: Schema | None = None,
     names_uses: bool = True,
+    sort_by_qid: bool = False,
+    tell: Callable[[str], Any] | None = None,
 ) -> Prepared:
     """Return the schema of a table, its training lists and its validation lists.
 
     All numbers are written once, into one array in the order of the lists, the training lists
     first. Training and validation lists are parts of that array. So it takes memory for that array,
-    for a few of the table's columns, and for 30 bytes a row.
+    for a few of the table's columns, and for 30 bytes a row. Lists on disk stay there.
 
     Args:
-        source: see `load_table`; or a `Frame`.
+        source: see `load_table`; or a `Frame`, LETOR text or lists on disk, whose roles may be
+            left out; see `load_lists` and `schema_of`.
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
             "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
@@ -367,16 +371,31 @@ def prepare(
         schema: of an earlier training, whose levels are kept. Default: that of the table.
         names_uses: whether the caller can name columns as features and categories: the notice
             advises to do so.
+        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        tell: see `with_schema`.
 
     Raises:
-        ValueError: the errors of `load_table`, `Schema.infer` and `read_table`; or `validation`
-            leaves no query on one side.
+        ValueError: the errors of `load_table`, `Schema.infer` and `read_table`, or of `load_lists`,
+            `schema_of` and `with_schema`; or `validation` leaves no query on one side.
 
     >>> table = pa.table({"q": ["a", "a", "b", "c"], "y": [0, 1, 1, 0], "x": [1.0, 2.0, 3.0, 4.0]})
     >>> found = prepare(table, {"qid": "q", "label": "y"}, validation=0.5)
     >>> found.schema.features, found.train.qids, found.val.qids
     ({'x': 1}, ['a'], ['b', 'c'])
     """
+    if holds_lists(source):
+        lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing)
+        schema = schema or schema_of(lists, roles)
+        lists = with_schema(lists, schema, tell)
+        held = None
+        if validation:
+            held = hold_out(
+                lists.qids, validation, seed, None if few == "error" else lists.varied()
+            )
+        if held is None:
+            return Prepared(schema, lists, None)
+        train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))
+        return Prepared(schema, train, val)
     if schema is None:
         for key in ("qid", "label"):
             if roles.get(key) is None:
@@ -395,11 +414,11 @@ def prepare(
         )
         lists, qids = group_rows(frame.column(qid), qid)
         held = None
-        if validation and few == "error":
-            held = hold_out(qids, validation, seed)
-        elif validation:
-            labels = amounts(frame, label, "label")
-            held = hold_out_informative(lists, qids, labels, validation, seed)
+        if validation:
+            varied = None
+            if few == "none":
+                varied = labels_vary(lists, amounts(frame, label, "label"))
+            held = hold_out(qids, validation, seed, varied)
         order = RowOrder.of(lists, qids, held)
         if schema is None:
             documents = int(order.offsets[order.train])

@@ -116,15 +116,26 @@ def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     return np.fromiter(numbers, np.float64, len(qids)) / 2**53
 
 
-def hold_out(qids: Sequence[Any], validation: float, seed: int = 0) -> np.ndarray:
+def hold_out(
+    qids: Sequence[Any], validation: float, seed: int = 0, varied: np.ndarray | None = None
+) -> Any:
     """Return which queries are held out for validation, bool (queries,).
 
     A hash of the qid and the seed decides, so a query always stays on its side.
 
+    Args:
+        qids: of the queries.
+        validation: the fraction of the queries to hold out.
+        seed: of the hash.
+        varied: bool (queries,), which queries have two different labels: the result is None if one
+            side has none of them. Default: any query will do.
+
     Raises:
-        ValueError: no query would be held out, or none would remain.
+        ValueError: no query would be held out, or none would remain, and `varied` is not given.
     """
     held = query_shares(qids, seed) < validation
+    if varied is not None:
+        return held if varied[held].any() and varied[~held].any() else None
     if held.all() or not held.any():
         raise ValueError(
             "validation must leave queries for training and for validation, got "
@@ -133,23 +144,21 @@ def hold_out(qids: Sequence[Any], validation: float, seed: int = 0) -> np.ndarra
     return held
 
 
-def hold_out_informative(
-    lists: np.ndarray, qids: Sequence[Any], labels: np.ndarray, validation: float, seed: int = 0
-) -> np.ndarray | None:
-    """Return what `hold_out` returns, or None if only lists of equal labels are on one side.
+def labels_vary(lists: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return which lists have two different labels, bool (lists,).
 
     Args:
-        lists: (rows,), the number of each row's query.
-        qids: of the queries.
+        lists: (rows,), the number of each row's list, from 0.
         labels: (rows,).
-        validation: the fraction of the queries to hold out.
-        seed: of the hash.
+
+    >>> labels_vary(np.array([0, 1, 0]), np.array([2, 1, 3]))
+    array([ True, False])
     """
-    held = query_shares(qids, seed) < validation
-    some, varies = np.empty(len(qids), labels.dtype), np.zeros(len(qids), dtype=bool)
+    count = lists.max(initial=-1) + 1
+    some, varies = np.empty(count, labels.dtype), np.zeros(count, dtype=bool)
     some[lists] = labels  # any one of each list
     varies[lists[labels != some[lists]]] = True
-    return held if varies[held].any() and varies[~held].any() else None
+    return varies
 
 
 class QueryFolds:

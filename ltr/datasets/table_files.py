@@ -36,6 +36,10 @@ The larger block is for files with a row that does not fit into two of the small
 """
 
 
+VALUES = 1 << 22
+"""The most features of all rows that are read at a time, if there are several rows."""
+
+
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
@@ -100,6 +104,11 @@ def load_columns(
     if isinstance(table, TableFiles):
         table = Frame.of(table.read(used))
     return _with_rows(table, source), [name for name in names if name not in known]
+
+
+def rows_at_once(schema: Schema) -> int:
+    """Return how many rows of a table are read at a time: fewer if there are many features."""
+    return max(1, min(ROWS, VALUES // max(1, schema.num_features)))
 
 
 def column_names(source: Any) -> list[str]:

@@ -8,15 +8,11 @@ import pyarrow as pa
 from torch.utils.data import IterableDataset
 
 from ltr.datasets.column_steps import counted_from
-from ltr.datasets.infer import ROWS
 from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.prepare import read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, naming, of_file
-
-VALUES = 1 << 22
-"""The most features of all rows of a chunk, if it has several rows."""
+from ltr.datasets.table_files import TableFiles, naming, of_file, rows_at_once
 
 
 class RowStream(IterableDataset[dict[str, Any]]):
@@ -130,9 +126,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the raw rows of the files."""
-        width = max(1, self.schema.num_features)
-        rows_at_once = max(1, min(ROWS, VALUES // width))
-        yield from self._table.chunks(self.columns, rows_at_once, self._read_up_to)
+        rows = rows_at_once(self.schema)
+        yield from self._table.chunks(self.columns, rows, self._read_up_to)
 
     def _read_up_to(self, position: int) -> None:
         self.position = position

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ltr.config.folder import write_folder
 from ltr.datasets import Schema
 from ltr.datasets.prepare import RowOrder
-from ltr.datasets.splits import hold_out_informative
+from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
@@ -318,7 +318,8 @@ class Blend(RankingEstimator):
             val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
             note = ""
         elif self.validation:
-            held = hold_out_informative(train.codes, train.queries, train.labels, self.validation)
+            varied = labels_vary(train.codes, train.labels)
+            held = hold_out(train.queries, self.validation, varied=varied)
             if held is not None:
                 val = train.some(held)
                 train = train.some(~held)
