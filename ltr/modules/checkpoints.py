@@ -14,9 +14,11 @@ import lightning.pytorch.callbacks as lightning_callbacks
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from ltr.files import atomic_write
+from ltr.models import RankingModel
 
 
 def is_first_process() -> bool:
@@ -35,10 +37,12 @@ def train_steps(trainer: Trainer) -> int:
 
 
 class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
-    """Keeps `checkpoints/best.ckpt` in the folder of the run: the state at the best value so far.
+    """Keeps the best epoch of a run: `checkpoints/best.ckpt`, and the model of a `Ranker`, `model`.
 
-    The value is compared after each validation; without validation, after each epoch. A run that
-    resumes in another folder begins without a best value.
+    Both are in the Trainer's `default_root_dir`. `best.ckpt` is for the Trainer, which tests with
+    it. `RankingModel.load` reads the folder `model`. The value is compared after each validation;
+    without validation, after each epoch. A run that resumes in another folder begins without a best
+    value. Strategies for sharded models write no `model`.
 
     Args:
         monitor: the logged value to watch, or "epoch", whose largest value is the last one.
@@ -60,6 +64,30 @@ class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
         """Set the folder, the same in all processes."""
         self.dirpath = checkpoint_folder(trainer)
         super().setup(trainer, pl_module, stage)
+
+    @property
+    def model_path(self) -> Path:
+        """The folder of the model."""
+        return Path(str(self.dirpath)).with_name("model")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the value, and save if it is the best."""
+        before = self.best_model_score
+        super().on_train_epoch_end(trainer, pl_module)
+        self._save_model(before, trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the value, if an epoch has another number of validations than one."""
+        before = self.best_model_score
+        super().on_validation_end(trainer, pl_module)
+        self._save_model(before, trainer, pl_module)
+
+    def _save_model(self, before: Any, trainer: Trainer, module: LightningModule) -> None:
+        whole = isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy)
+        if self.best_model_score is before or not (whole and trainer.is_global_zero):
+            return
+        if isinstance(model := getattr(module, "model", None), RankingModel):
+            model.save(self.model_path)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, for the checkpoint."""

@@ -64,15 +64,6 @@ def test_a_monitor_that_it_does_not_log(ltr, own):
     )
 
 
-def test_what_has_no_scores_is_not_predicted(ltr, own):
-    assert ltr("fit", *own, *MONITOR).code == 0
-    answer = ltr("predict", *own, "--ckpt_path", "last", "--output", "p.csv")
-    assert answer.code == 2
-    assert answer.err.count("\n") == 1
-    assert "OneWeight has no predict_step" in answer.err
-    assert not Path("p.csv").exists()
-
-
 @pytest.mark.parametrize("kind", ["modules", "datasets", "models", "losses", "operators"])
 def test_every_public_class_has_a_short_name(kind):
     import_module("ltr.cli.lightning_cli")

@@ -24,7 +24,7 @@ def test_a_second_fit_replaces_nothing(ltr, fit_once):
     assert first.keys() == {"best.ckpt", "last.ckpt"}
     answer = ltr(*FIT, "--seed_everything", 5)
     assert answer.code == 0, answer.err
-    assert "runs/tiny/2/checkpoints/best.ckpt" in answer.out
+    assert "runs/tiny/2/model" in answer.out
     assert contents("runs/tiny/1/checkpoints") == first
     assert contents("runs/tiny/2/checkpoints") != first
 

@@ -10,10 +10,14 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader
 
-from ltr.modules.checkpoints import BestCheckpoint
+from ltr.datasets import DigitsDataModule
+from ltr.models import MLPScorer, RankingModel
+from ltr.modules import BestCheckpoint, Ranker
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers.*", "ignore:.*exists and is not empty.*"
+    "ignore:.*does not have many workers.*",
+    "ignore:.*exists and is not empty.*",
+    "ignore:.*`isinstance.treespec, LeafSpec.*",
 )
 NAN = math.nan
 
@@ -128,3 +132,21 @@ def test_the_last_epoch_may_count_as_the_best(tmp_path: Path):
     train(tmp_path, best, [0.5, 0.25, 0.125], epochs=3)
     assert best.best_model_score == 2
     assert torch.load(best.best_model_path)["epoch"] == 2
+
+
+def test_the_model_of_a_ranker_is_that_of_its_best_epoch(tmp_path: Path):
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    best = BestCheckpoint("epoch", "min")
+    fit = Trainer(
+        accelerator="cpu", default_root_dir=tmp_path, max_epochs=3, callbacks=[best], **quiet
+    )
+    ranker = Ranker(MLPScorer(hidden=(4,)))
+    data = DigitsDataModule(list_size=5, train_lists=8, val_lists=2, test_lists=2, batch_size=4)
+    fit.fit(ranker, data)
+    loaded = RankingModel.load(tmp_path / "model")
+    features = data.splits["test"][0]["features"]
+    assert not torch.equal(loaded(features), ranker.eval()(features))
+    state = torch.load(best.best_model_path, weights_only=True)
+    assert state["epoch"] == 0
+    ranker.load_state_dict(state["state_dict"])
+    assert torch.equal(loaded(features), ranker.eval()(features))
