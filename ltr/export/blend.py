@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ltr.datasets import Category, Schema
-from ltr.datasets.column_steps import Number, as_text, kind_of
-from ltr.datasets.dates import as_dates, read_dates
+from ltr.datasets.column_steps import Number, as_dates, as_text, kind_of, read_dates
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.serving import FIRST_DAY, LAST_DAY
