@@ -80,7 +80,7 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         out, err = capsys.readouterr()
-        if args[0] == "export":  # torch leaves copies of classes, with the same names
+        if args[:1] == ("export",):  # torch leaves copies of classes, with the same names
             gc.collect()
         return Answer(code, out, err)
 
