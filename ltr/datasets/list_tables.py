@@ -4,7 +4,7 @@ LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.column_steps import Number
 from ltr.datasets.letor import read_letor_files
@@ -114,10 +113,17 @@ def schema_of(
     return replace(whole, steps={**steps, **whole.categories})
 
 
-def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
+def with_schema(
+    data: ListDataset, schema: Schema, tell: Callable[[str], Any] | None = None
+) -> ListDataset:
     """Return lists with the features and categories of a schema, matched by name.
 
     A feature that no line of LETOR text has is 0.
+
+    Args:
+        data: the result of `load_lists`.
+        schema: of the model.
+        tell: called with a line on the columns that the schema does not have, if there are any.
 
     Raises:
         ValueError: a column is missing or is of another kind.
@@ -146,9 +152,9 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
         positions += range(int(starts[name]), int(starts[name]) + width)
     unused = [name for name in found.features if name not in schema.features]
     unused += [name for name in found.categories if name not in schema.categories]
-    if unused:
+    if unused and tell is not None:
         more = f" and {len(unused) - 12} more" if len(unused) > 12 else ""
-        rank_zero_info(f"columns that the model does not use: {', '.join(unused[:12])}{more}")
+        tell(f"columns that the model does not use: {', '.join(unused[:12])}{more}")
     if positions != list(range(data.num_features)):
         data = data.take_features(np.array(positions, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:

@@ -309,7 +309,7 @@ class TableDataModule(ListDataModule):
             )
         data = load_lists(source, sort_by_qid=self.sort_by_qid, missing=self.missing)
         schema = self.schema or schema_of(data, self.uses, self.features)
-        data = with_schema(data, schema)
+        data = with_schema(data, schema, rank_zero_info)
         if self.validation is None:
             return schema, data, None
         out = self.hold_out(data.qids, self.validation)
@@ -329,7 +329,7 @@ class TableDataModule(ListDataModule):
                     missing=self.missing,
                     keep_order=split == "predict",
                 )
-                self.splits[split] = data = with_schema(data, schema)
+                self.splits[split] = data = with_schema(data, schema, rank_zero_info)
             if split != "val":
                 rank_zero_info(f"{split}: {data.summary()}")
             return

@@ -1,9 +1,12 @@
 """Scorers: `scorer(features, mask=None)`, features (..., n, *item) -> scores (..., n).
 
+`RankingModel` joins a scorer with the transform of its features and the schema of its tables.
+
 A scorer made without `num_features` gets the width of the data from `build`, which
 `ltr.modules.Ranker` calls. So one configuration serves any data set.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltr.models.additive import AdditiveScorer
@@ -15,6 +18,9 @@ from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import FeatureScorer, Scorer
 from ltr.names import no_attribute
 
+if TYPE_CHECKING:
+    from ltr.models.ranking_model import RankingModel
+
 __all__ = [
     "AdditiveScorer",
     "AttentionScorer",
@@ -23,6 +29,7 @@ __all__ = [
     "FeatureScorer",
     "LinearScorer",
     "MLPScorer",
+    "RankingModel",
     "Scorer",
 ]
 
@@ -30,4 +37,6 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise
 
     def __getattr__(name: str) -> Any:
+        if name == "RankingModel":  # which reads tables, and imports what that needs
+            return import_module("ltr.models.ranking_model").RankingModel
         raise no_attribute(__name__, name, __all__)

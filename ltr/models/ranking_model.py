@@ -1,0 +1,513 @@
+"""A trained ranker: how it reads a table, its transform and its scorer, in one folder on disk."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from ltr.arrays import as_names, as_numbers, is_missing
+from ltr.config import check_trust
+from ltr.config.folder import (
+    CONFIG,
+    WEIGHTS,
+    configs,
+    describing,
+    load_weights,
+    read_folder,
+    read_part,
+    write_folder,
+)
+from ltr.datasets.column_steps import Number
+from ltr.datasets.frames import Frame
+from ltr.datasets.infer import ROWS
+from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.schema import Schema
+from ltr.datasets.table_errors import counted_from
+from ltr.datasets.table_files import TableFiles, naming, of_file
+from ltr.datasets.tables import read_table
+from ltr.datasets.text_types import typed
+from ltr.datasets.transforms import FeatureTransform
+from ltr.models.ragged import score_ragged
+from ltr.models.scorer import Scorer
+from ltr.names import shown_names
+
+_VALUES = 1 << 22  # the most features of all rows of a chunk, if it has several rows
+
+
+class Predictor(Protocol):
+    """What scores the rows of tables: a `RankingModel`, a `Blend`, a model in an ONNX file."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """How the columns of a table are used; None if the model has no names of columns."""
+        ...
+
+    @property
+    def looks_at_list(self) -> bool:
+        """Whether a score depends on the other rows of the query."""
+        ...
+
+    def score(self, lists: ListDataset) -> np.ndarray:
+        """Return the scores of lists with the schema's columns, float32 (documents,)."""
+        ...
+
+    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+        """Return the scores of a table's rows, float32 (rows,)."""
+        ...
+
+
+class RankingModel(nn.Module):
+    """A trained ranker: the schema of its tables, the transform of their columns, and the scorer.
+
+    `NeuralRanker.model_` is one, `Ranker.model` too, and `ltr fit` writes one. It is saved in a
+    folder, from which it is loaded, exported, served and explained.
+
+    Args:
+        scorer: with its weights. An `Ensemble` is one too.
+        transform: of features and categories, fitted; None for none.
+        schema: how the columns of a table are used; None if the model was trained on arrays or on
+            LETOR text without a schema.
+
+    Attributes:
+        num_features: the number of features of a document, before the transform; None if the
+            scorer does not know it yet.
+        looks_at_list: whether a score depends on the other documents of the list.
+
+    Raises:
+        ValueError: an argument has another type.
+
+    >>> from ltr.models import LinearScorer
+    >>> model = RankingModel(LinearScorer(3))
+    >>> model(torch.zeros(2, 5, 3)).shape, model.predict(np.zeros((7, 3))).shape
+    (torch.Size([2, 5]), (7,))
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        transform: FeatureTransform | None = None,
+        schema: Schema | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(scorer, Scorer):
+            raise ValueError(f"scorer must be a Scorer, got {scorer!r}")
+        for name, value, kind in (
+            ("transform", transform, FeatureTransform),
+            ("schema", schema, Schema),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
+        self.scorer = scorer
+        self.transform = transform
+        self.schema = schema
+
+    @property
+    def num_features(self) -> int | None:
+        """The number of features of a document, before the transform."""
+        source = self.scorer if self.transform is None else self.transform
+        return getattr(source, "num_features", None)
+
+    @property
+    def looks_at_list(self) -> bool:
+        """Whether a score depends on the other documents of the list."""
+        within = self.transform is not None and self.transform.within_list
+        return within or not self.scorer.per_document
+
+    def forward(
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Return the scores (..., n) of raw features (..., n, *item); 0 under mask (..., n).
+
+        With `lengths` the lists are ragged: features (N, *item), categories (N, c), scores (N,).
+
+        Args:
+            features: (..., n, *item), NaN where missing, if the transform takes that.
+            mask: (..., n) bool, True for a real document. Default: all are real.
+            categories: (..., n, c), codes, if the transform takes them.
+            lengths: (B,) int64, instead of a mask; the number of documents of each list.
+
+        Raises:
+            ValueError: there are categories and no transform that takes them; mask and lengths are
+                both given; or a shape or dtype is wrong.
+        """
+        if mask is not None and lengths is not None:
+            raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
+        if self.transform is None and categories is not None:
+            raise ValueError("categories must be None: there is no transform that takes them")
+        if self.transform is not None:
+            # a transform of the user's own may not know of categories, or of lists
+            known = {} if categories is None else {"categories": categories}
+            if self.transform.within_list and lengths is not None:
+                known["lengths"] = lengths
+            features = self.transform(features, mask, **known)
+        if lengths is None:
+            return self.scorer(features, mask)
+        return score_ragged(self.scorer, features, lengths)
+
+    def score(self, lists: ListDataset, *, device: str | torch.device = "cpu") -> np.ndarray:
+        """Return the scores (documents,) of lists, float32, in their order.
+
+        Args:
+            lists: with the model's features and categories, in memory or on disk.
+            device: where to compute.
+        """
+        device = torch.device(device)
+        model = self if device.type == "cpu" else copy.deepcopy(self).to(device)
+        training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                found = [
+                    model._of_rows(part, start, end, device)
+                    for part in lists.blocks()
+                    for start, end in _bounds(part, self.looks_at_list)
+                ]
+        finally:
+            model.train(training)
+        return np.concatenate([np.empty(0, np.float32), *found])
+
+    def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
+        """Return the scores of neighboring documents, of whole lists if it matters."""
+        batch = {"features": torch.from_numpy(lists.features[start:end]).to(device)}
+        if lists.categories is not None:
+            batch["categories"] = torch.from_numpy(lists.categories[start:end]).to(device)
+        if self.looks_at_list:
+            inside = lists.offsets[(lists.offsets >= start) & (lists.offsets <= end)]
+            batch["lengths"] = torch.from_numpy(np.diff(inside)).to(device)
+        return self(**batch).cpu().numpy()
+
+    def predict(
+        self, table: Any, qid: Any = None, *, device: str | torch.device = "cpu"
+    ) -> np.ndarray:
+        """Return a score for each row, float32 (rows,); within a query, higher ranks first.
+
+        A file is read chunk by chunk, unless scores depend on the whole list.
+
+        Args:
+            table: a pandas or polars data frame or an Arrow table; a file, a folder or a pattern of
+                CSV, Parquet or LETOR text; the folder of `ltr convert`; or an array (rows, d),
+                whose columns are called x0, x1 and so on. Columns are matched by name, and the
+                table may have more of them.
+            qid: the column of the queries, or (rows,) with the query of each row. It is needed only
+                if scores depend on the whole list. Default: the column of the training.
+            device: where to compute.
+
+        Raises:
+            ValueError: a column is missing or has another type than in training; a number is
+                infinite in float32; or `qid` is missing but needed.
+        """
+        if isinstance(table, str | PathLike):
+            found = [scores for _, scores in score_file(self, table, qid, device=device)]
+            return np.concatenate(found)
+        frame, schema = self._read(table)
+        names = _names(self, frame, qid)
+        size = rows_at_once(schema)
+        if names is None:  # the rows of one list, whatever it is
+            names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
+        else:
+            size = max(1, frame.num_rows)
+        own = "qid"
+        while own in schema.steps:
+            own += "_"
+        schema = Schema(own, steps=schema.steps)
+        schema.check_names(frame.column_names, {own})
+        found, start = [np.empty(0, np.float32)], 0
+        for part in frame.chunks([*schema.steps], size):
+            part = Frame.of(part).joined({own: names.slice(start, size)})
+            with counted_from(start):
+                lists = read_table(part, schema, needs_label=False)
+            found.append(_in_rows(self.score(lists, device=device), lists))
+            start += size
+        return np.concatenate(found)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the model into a folder: `config.json` and `model.safetensors`.
+
+        Even if the process is killed, `load` finds either the old model of the folder or this one.
+        Other files in the folder stay. A part without a configuration (see `ltr.config.to_config`),
+        such as a scorer whose class is in `__main__`, is left out with a warning, and the model
+        cannot be loaded.
+
+        Args:
+            folder: made if it is missing.
+
+        Raises:
+            ValueError: a weight is not finite.
+            OSError: a file cannot be written, for example because the disk is full. The folder is
+                then unchanged.
+        """
+        write_folder(folder, self.parts, self.to_dict())
+
+    @property
+    def parts(self) -> dict[str, nn.Module | None]:
+        """The modules, by the names that their weights have in a folder."""
+        return {"scorer": self.scorer, "transform": self.transform}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of `config.json`: how scorer and transform are made, and the schema.
+
+        A part without a configuration is None; `unsaved` has the reason.
+        """
+        unsaved: dict[str, str] = {}
+        parts = configs(self.parts, unsaved)
+        return {
+            "unsaved": unsaved,
+            "num_features": getattr(self.scorer, "num_features", None),
+            **parts,
+            "schema": None if self.schema is None else self.schema.to_dict(),
+        }
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
+        """Return the model of a folder. Loading runs no code from the files.
+
+        Args:
+            folder: what `save`, `ltr fit`, `NeuralRanker.save` or an export wrote.
+            trust: packages whose classes the configuration may use, besides `ltr` and `torch.nn`.
+
+        Raises:
+            ValueError: the folder holds no such model, a file is damaged or names a class that is
+                not trusted, the weights do not match their digest, a weight is not finite, or a
+                part has no configuration.
+
+        >>> from tempfile import mkdtemp
+        >>> from ltr.models import LinearScorer
+        >>> model, folder = RankingModel(LinearScorer(3)), mkdtemp()
+        >>> model.save(folder)
+        >>> features = torch.randn(2, 5, 3)
+        >>> bool((RankingModel.load(folder)(features) == model(features)).all())
+        True
+        """
+        trusted = check_trust(trust)
+        content, files = read_folder(folder)
+        with describing(folder):
+            return cls._made(folder, content, files[WEIGHTS], trusted)
+
+    @classmethod
+    def _made(
+        cls,
+        folder: str | PathLike[str],
+        content: Mapping[str, Any],
+        weights: bytes,
+        trusted: Sequence[str],
+    ) -> Self:
+        good = {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}
+        if not good or not isinstance(content["unsaved"], dict):
+            raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
+        for name in ("scorer", "transform"):
+            if reason := content["unsaved"].get(name):
+                raise ValueError(
+                    f"{name} of {folder} cannot be loaded, because it could not be saved: {reason}"
+                )
+        scorer: Scorer = read_part(content["scorer"], "scorer", Scorer, trusted)
+        transform: FeatureTransform | None = None
+        if content["transform"] is not None:
+            transform = read_part(content["transform"], "transform", FeatureTransform, trusted)
+        if content["num_features"] is not None:
+            scorer.build(content["num_features"])
+        schema = None if content["schema"] is None else Schema.from_dict(content["schema"])
+        model = cls(scorer, transform, schema)
+        there = {name: part for name, part in model.parts.items() if part is not None}
+        load_weights(folder, weights, there)
+        return model.eval()
+
+    def _read(self, table: Any) -> tuple[Frame, Schema]:
+        """Return the columns of a table, or of an array as x0, x1 and so on, and their schema."""
+        if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
+            if self.schema is None:
+                raise ValueError(
+                    "table must be an array (rows, d): the model was not trained on a table, got "
+                    f"{type(table).__name__}"
+                )
+            return Frame.of(table), self.schema
+        values = as_numbers("table", table)
+        if values.ndim != 2:
+            raise ValueError(f"table must be (rows, d), got shape {values.shape}")
+        names = [f"x{i}" for i in range(values.shape[1])]
+        frame = Frame(dict(zip(names, values.T, strict=True)))
+        if self.schema is not None:
+            return frame, self.schema
+        if self.num_features != len(names):
+            raise ValueError(
+                f"table must have the model's {self.num_features} columns, got {len(names)}"
+            )
+        return frame, Schema("qid", steps=dict.fromkeys(names, Number()))
+
+
+def score_file(
+    model: Predictor,
+    path: str | PathLike[str],
+    qid: Any = None,
+    keys: Sequence[str] = (),
+    **options: Any,
+) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    """Yield the rows of a file's table with their scores, in its order.
+
+    A table is read chunk by chunk, in memory that does not grow with it, unless scores depend on
+    the whole list. Lists on disk are read in blocks of whole lists.
+
+    Args:
+        model: what scores the rows.
+        path: a file, a folder or a pattern of CSV, Parquet or LETOR text, or the folder of `ltr
+            convert`.
+        qid: see `RankingModel.predict`.
+        keys: the columns to yield beside the scores. LETOR text and lists on disk have "qid",
+            "doc_id" and "label", if they have such values.
+        options: of `model.predict`.
+
+    Yields:
+        The columns of some rows, and their scores, float32 (rows,).
+
+    Raises:
+        ValueError: see `RankingModel.predict`; the table has no row.
+    """
+    with naming(path):
+        if holds_lists(path):
+            parts = _score_lists(model, path, keys, **options)
+        else:
+            parts = _score_table(model, path, qid, keys, **options)
+        rows = 0
+        for table, scores in parts:
+            rows += len(scores)
+            yield table, scores
+        if not rows:
+            raise ValueError(f"the table must have at least one row, got none{of_file(path)}")
+
+
+def _score_table(
+    model: Predictor, path: str | PathLike[str], qid: Any, keys: Sequence[str], **options: Any
+) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    schema = model.schema
+    if schema is None:
+        raise ValueError(
+            "table must be an array (rows, d) or LETOR text: the model was not trained on a table"
+        )
+    files = TableFiles(Path(path).expanduser())
+    there = files.schema.names
+    wanted = Schema("", steps=schema.steps)
+    wanted.check_names(there, {""})
+    query = qid if isinstance(qid, str) else None
+    if qid is None and model.looks_at_list:
+        query = schema.qid
+    named = [*keys] if query is None else [*keys, query]
+    for name in named:
+        if name not in there:
+            raise ValueError(f"the table must have the column {name!r}, got {shown_names(there)}")
+    used = list(dict.fromkeys([*schema.steps, *named]))
+    types = {**dict.fromkeys(used, pa.string()), **wanted.text_types()}
+    if schema.label is not None and schema.label in keys:
+        types[schema.label] = pa.float64()
+    start = 0
+    for part in _parts(files, used, rows_at_once(schema), whole=model.looks_at_list):
+        part = part if files.delimiter is None else typed(part, types)
+        given = qid
+        if query is not None:
+            given = part.column(query)
+        elif qid is not None:
+            given = qid[start : start + part.num_rows]
+        with counted_from(start):
+            scores = model.predict(part, given, **options)
+        start += part.num_rows
+        yield part.select([*keys]), scores
+
+
+def _parts(
+    files: TableFiles, columns: Sequence[str], rows: int, *, whole: bool
+) -> Iterator[pa.Table]:
+    """Yield the rows of files, chunk by chunk, or all at once."""
+    if whole:
+        yield files.read(columns)
+    else:
+        yield from (table for _, table in files.chunks(columns, rows))
+
+
+def _score_lists(
+    model: Predictor, path: str | PathLike[str], keys: Sequence[str], **options: Any
+) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    lists = load_lists(path, keep_order=True)
+    if model.schema is not None:
+        lists = with_schema(lists, model.schema)
+    elif isinstance(model, RankingModel) and model.num_features is not None:
+        lists = lists.widen(max(model.num_features, lists.num_features))
+        if lists.num_features != model.num_features:
+            raise ValueError(
+                f"the lists must have the model's {model.num_features} features, got "
+                f"{lists.num_features}"
+            )
+    for block in lists.blocks():
+        table = keys_of(block, "qid")
+        order = slice(None) if block.rows is None else np.argsort(block.rows)
+        if block.has_labels:
+            table = table.append_column("label", pa.array(block.labels[order]))
+        yield table.select([*keys]), model.score(block, **options)[order]
+
+
+def rows_at_once(schema: Schema) -> int:
+    """Return how many rows of a table are read at a time."""
+    return max(1, min(ROWS, _VALUES // max(1, schema.num_features)))
+
+
+def _names(model: Predictor, frame: Frame, qid: Any) -> pa.Array | None:
+    """Return the query of each row; None if scores do not depend on it."""
+    if qid is None:
+        if not model.looks_at_list:
+            return None
+        qid = "" if model.schema is None else model.schema.qid
+        if qid not in frame.column_names:
+            raise ValueError(
+                "qid must be given, the query of each row: the scores of this model depend on the "
+                "whole list"
+            )
+    if isinstance(qid, str):
+        if qid not in frame.column_names:
+            known = shown_names(frame.column_names)
+            raise ValueError(f"qid must be a column of the table, one of {known}, got {qid!r}")
+        column = frame.column(qid)
+    elif isinstance(qid, pa.ChunkedArray | pa.Array):
+        column = qid
+    else:
+        names = as_names("qid", qid)
+        values = (
+            names
+            if names.dtype.kind in "iu"
+            else [None if is_missing(name) else str(name) for name in names.tolist()]
+        )
+        column = pa.array(values)
+    if len(column) != frame.num_rows:
+        raise ValueError(
+            f"qid must have one value for each of the {frame.num_rows} rows, got {len(column)}"
+        )
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return column if model.looks_at_list else None
+
+
+def _bounds(lists: ListDataset, whole: bool) -> list[tuple[int, int]]:
+    """Return the starts and ends of chunks of about `ROWS` documents, of whole lists if so."""
+    total = len(lists.features)
+    starts = [*range(0, total, ROWS)]
+    if whole:
+        starts = [0]
+        for start, end in zip(lists.offsets[:-1].tolist(), lists.offsets[1:].tolist(), strict=True):
+            if end - starts[-1] > ROWS and start > starts[-1]:
+                starts.append(start)
+    return [*zip(starts, [*starts[1:], total], strict=True)]
+
+
+def _in_rows(scores: np.ndarray, lists: ListDataset) -> np.ndarray:
+    """Return the scores of lists in the order of the table's rows."""
+    if lists.rows is None:
+        return scores
+    found = np.empty_like(scores)
+    found[lists.rows] = scores
+    return found
