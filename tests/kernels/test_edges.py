@@ -221,17 +221,24 @@ def test_masks_of_very_different_length_and_all_masked(make):
     assert gradient.isfinite().all()
 
 
-@by_both("make, dtype", ENGINE, named(torch.float16, torch.bfloat16))
-def test_long_lists_in_half_precision(make, dtype):
+HALVES = {
+    f"{name}, {dtype}": (implementation, dtype)
+    for name, implementation in IMPLEMENTATIONS.items()
+    for dtype in (torch.float16, torch.bfloat16)
+}
+
+
+@together("make, half", *split(ENGINE, HALVES))
+def test_long_lists_in_half_precision(make, half):
     # float16 has steps of 2 beyond 2048, bfloat16 of 16: ranks are in float32
-    n = 2200
+    n, (implementation, dtype) = 2200, half
     scores = draw(n).to(dtype)
-    ranks = make(0.2)(scores)
-    assert ranks.dtype == torch.float32
-    torch.testing.assert_close(ranks, make(0.2)(scores.float()), rtol=0, atol=0)
-    expected = dense_ranks(make, scores, 0.2)
-    torch.testing.assert_close(ranks.double(), expected, rtol=1e-5, atol=1e-4)
-    gradient = slope(lambda x: make(0.2)(x) / n**2, scores)  # within float16's range
+    with computed_by(implementation):
+        ranks = make(0.2)(scores)
+        assert ranks.dtype == torch.float32
+        torch.testing.assert_close(ranks, make(0.2)(scores.float()), rtol=0, atol=0)
+        gradient = slope(lambda x: make(0.2)(x) / n**2, scores)  # within float16's range
+    torch.testing.assert_close(ranks.double(), dense_ranks(make, scores, 0.2), rtol=1e-5, atol=1e-4)
     assert gradient.dtype == dtype
     assert gradient.isfinite().all()
 
