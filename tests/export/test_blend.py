@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 
 from ltr.estimators import Blend, NeuralRanker
 from ltr.export import export_model
+from ltr.export.blend import ExportedBlend
 from ltr.models import AttentionScorer, MLPScorer
 from ltr.serving import OnnxRanker
 
@@ -156,6 +157,8 @@ def test_whole_numbers_as_categories(tmp_path):
     rows = np.stack([values, np.zeros(len(values))], axis=1)
     found = OnnxRanker(written.model).score_arrays(rows)
     np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
+    drawn = [inputs[0] for inputs, _ in ExportedBlend.of(ranker, False, False).examples()]
+    assert {1.0, 4.0, 6.0} <= {*np.concatenate([x[..., 0].ravel() for x in drawn])}
 
 
 @pytest.mark.parametrize("levels", [[False, True], [1.0, 2.5]])
