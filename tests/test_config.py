@@ -30,7 +30,6 @@ from ltr.datasets import (
     RankPerList,
     Standardize,
 )
-from ltr.export import ExportedRanker
 from ltr.gains import linear_gain
 from ltr.losses import (
     DeltaNDCG,
@@ -42,7 +41,7 @@ from ltr.losses import (
     SoftNDCG,
 )
 from ltr.metrics import MAP, NDCG, RankingMetric, RankingMetrics
-from ltr.models import Ensemble, FeatureScorer, LinearScorer, MLPScorer, Scorer
+from ltr.models import Ensemble, FeatureScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 from ltr.modules import Ranker
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
 
@@ -185,7 +184,7 @@ NEEDED = {
     RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}},
     Ensemble: {"scorer": MLPScorer(hidden=(8,)), "members": 3},
     Join: {"transforms": [Standardize(), Standardize()]},
-    ExportedRanker: {"transform": None, "scorer": LinearScorer(num_features=5), "schema": None},
+    RankingModel: {"scorer": LinearScorer(num_features=5)},
 }
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)
 

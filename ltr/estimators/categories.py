@@ -120,7 +120,7 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
             categories[name] = Category("boolean", ("false", "true"))
         else:
             numbers[name] = dates.get(name, Number())
-    uses = tables.names_of_uses(frame.columns)
+    uses = tables.names_of_uses(frame.columns, {})
     return Schema(uses["qid"], uses["label"], steps={**numbers, **categories})
 
 

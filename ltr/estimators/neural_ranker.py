@@ -7,10 +7,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.datasets.prepare import Prepared, prepare
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
@@ -34,9 +33,9 @@ from ltr.estimators.parameters import (
     max_levels,
     settings,
 )
-from ltr.estimators.scoring import RankingEstimator, needs_lists, score, score_lists
+from ltr.estimators.scoring import RankingEstimator, score
 from ltr.losses import RankingLoss
-from ltr.models import Ensemble, Scorer
+from ltr.models import Ensemble, RankingModel, Scorer
 
 if TYPE_CHECKING:
     from ltr.export import Exported
@@ -102,14 +101,17 @@ class NeuralRanker(RankingEstimator):
     Attributes:
         n_features_in_: the number of columns of X.
         feature_names_in_: their names, if all of them are strings.
-        schema_: the type of each column that the networks get, with the levels of the categories.
+        model_: the `RankingModel`: schema, transform and scorer. It scores tables without
+            scikit-learn's checks, is saved, exported and served.
+        schema_: its schema: the type of each column that the networks get, with the levels of the
+            categories, and the names of `qid` and `y`, if they were series with a name.
         selected_: for each column, by its name, whether it was kept, what it costs to shuffle it
             and the standard error of that, and the reason in words. Columns of an array are called
             x0, x1 and so on.
         settings_: the values of `members`, `learning_rate`, `schedule`, `max_epochs`, `patience`
             and `columns` in the training.
-        transform_: fitted on the training lists.
-        scorer_: an `Ensemble`.
+        transform_: its transform, fitted on the training lists.
+        scorer_: its scorer, an `Ensemble`.
         n_iter_: the epochs of the last training.
         best_iterations_: the best epoch of each member, from 1.
         history_: `metric` of each member on the validation lists after each epoch; NaN once it has
@@ -135,9 +137,7 @@ class NeuralRanker(RankingEstimator):
     __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "protected": True}
 
     columns_: list[str]
-    schema_: Schema
-    transform_: FeatureTransform
-    scorer_: Ensemble
+    model_: RankingModel
     selected_: dict[str, Column]
     settings_: dict[str, Any]
 
@@ -240,7 +240,7 @@ class NeuralRanker(RankingEstimator):
                 previous training (`warm_start`); a number is infinite in float32; or no list has
                 two different labels, so that there is nothing to learn.
         """
-        again = self.warm_start and hasattr(self, "scorer_")
+        again = self.warm_start and hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected}
         evaluation = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
@@ -264,7 +264,7 @@ class NeuralRanker(RankingEstimator):
         The first call makes the columns' schema and fits the transform; later calls keep both. Each
         call starts with a new optimizer. For the arguments see `fit`.
         """
-        again = hasattr(self, "scorer_")
+        again = hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected}
         evaluation: dict[str, Any] = {"eval_set": None, "eval_qid": None, "eval_group": None}
@@ -288,21 +288,15 @@ class NeuralRanker(RankingEstimator):
         """
         check_is_fitted(self)
         frame = tables.as_table(self, X)
-        given = qid is not None or group is not None
-        if not given and needs_lists(self.transform_, self.scorer_):
+        names = None
+        if qid is not None or group is not None:
+            names = tables.query_names(frame.num_rows, qid, group)
+        elif self.model_.looks_at_list:
             raise ValueError(
                 "qid or group must be given to predict: the transform or the scorer of this "
                 "NeuralRanker looks at the whole list"
             )
-        if given:
-            names = tables.query_names(frame.num_rows, qid, group)
-        else:  # one list, whatever it is
-            names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
-        frame = frame.joined({self.schema_.qid: names})
-        data = read_table(frame, self.schema_, needs_label=False)
-        scores = np.empty(frame.num_rows, dtype=np.float32)
-        scores[data.rows] = score_lists(self.transform_, self.scorer_, data, device(self))
-        return scores
+        return self.model_.predict(frame, names, device=device(self))
 
     def score(
         self,
@@ -346,23 +340,23 @@ class NeuralRanker(RankingEstimator):
             path: a file that ends in .onnx or .pt2, or a folder.
             to: "onnx" or "torch". Default: by the ending of `path`, or "onnx".
             opset: the version of the ONNX operator set.
-            per_document: see `ExportedRanker`.
+            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
         from ltr.estimators.saving import content
-        from ltr.export import ExportedRanker, evaluate, export_model
+        from ltr.export import evaluate, export_model
         from ltr.export.write import is_file
 
         check_is_fitted(self)
-        module = ExportedRanker(self.transform_, self.scorer_, self.schema_, per_document)
         evaluation = None
         if test is not None:
             if not isinstance(test, tuple | list) or len(test) != 3:
                 raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
             lists = tables.read_lists(self, replace(self.schema_, weight=None), *test)
-            evaluation = evaluate(module, lists)
+            evaluation = evaluate(self.model_, lists)
         config = None if is_file(path) else content(self)  # a folder that `load` can read
-        return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)
+        options = {"to": to, "opset": opset, "per_document": per_document}
+        return export_model(self.model_, path, **options, evaluation=evaluation, config=config)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
@@ -403,8 +397,29 @@ class NeuralRanker(RankingEstimator):
 
         return load(cls, path, trust, given)
 
+    @property
+    def schema_(self) -> Schema:
+        """The schema of `model_`."""
+        return self._part("schema")
+
+    @property
+    def transform_(self) -> FeatureTransform:
+        """The transform of `model_`."""
+        return self._part("transform")
+
+    @property
+    def scorer_(self) -> Ensemble:
+        """The scorer of `model_`."""
+        return self._part("scorer")
+
+    def _part(self, name: str) -> Any:
+        """Return a part of the model; as scikit-learn wants it, there is none before `fit`."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{name}_ is set by fit")
+        return getattr(self.model_, name)
+
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "scorer_")
+        return "model_" in vars(self)
 
     def _train(
         self,
@@ -460,9 +475,7 @@ class NeuralRanker(RankingEstimator):
         )
         self.settings_ = chosen.resolved()
         self.selected_ = selected
-        self.schema_ = schema
-        self.scorer_ = trained.scorer
-        self.transform_ = trained.transform
+        self.model_ = RankingModel(trained.scorer, trained.transform, schema).eval()
         self.n_iter_ = trained.epochs
         self.best_iterations_ = trained.best_epochs
         self.history_ = trained.history
@@ -488,7 +501,10 @@ class NeuralRanker(RankingEstimator):
         if self.loss is not None:  # the default one needs none
             side = {name: given[name] for name in ("position", "protected")}
             columns |= tables.side_columns(self.loss, side, frame.num_rows)
-        named = tables.names_of_uses(frame.column_names)
+        own = {"qid": given["qid"], "label": given["y"], **given}
+        named = tables.names_of_uses(frame.column_names, own)
+        if again:
+            named |= {"qid": self.schema_.qid, "label": str(self.schema_.label)}
         uses = {use: name if use in columns else None for use, name in named.items()}
         training_only = {use: uses[use] for use in ("weight", "position", "protected")}
         hold_out = hold_out and validation is None
@@ -552,9 +568,9 @@ class NeuralRanker(RankingEstimator):
             note="",
             callbacks=(),
         )
-        model = trained.transform, trained.scorer
+        model = RankingModel(trained.scorer, trained.transform)
         some = _evenly(validation, settings.choice.lists).to_fit()
-        return choose_columns(*model, some, schema, self.metric, settings.device, trained.seed)
+        return choose_columns(model, some, schema, self.metric, settings.device, trained.seed)
 
 
 def _evenly(lists: ListDataset, most: int) -> ListDataset:

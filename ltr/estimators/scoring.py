@@ -11,13 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
-from ltr.models import Scorer
-from ltr.models.ragged import score_ragged
-
-_ROWS = 1 << 14  # that are scored at a time
 
 
 class RankingEstimator(BaseEstimator):
@@ -77,15 +72,10 @@ class RankingEstimator(BaseEstimator):
         return tags
 
 
-def needs_lists(transform: FeatureTransform, scorer: Scorer) -> bool:
-    """Return whether a document's score depends on the other documents of its list."""
-    return transform.within_list or not scorer.per_document
-
-
 def looks_at_list(blend: Any) -> bool:
     """Return whether a score of a Blend depends on the other documents of its list."""
-    networks = (one for one in blend.rankers_ if hasattr(one, "transform_"))
-    return any(needs_lists(one.transform_, one.scorer_) for one in networks)
+    networks = (one for one in blend.rankers_ if hasattr(one, "model_"))
+    return any(one.model_.looks_at_list for one in networks)
 
 
 def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
@@ -101,39 +91,6 @@ def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> n
         codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
         X = from_codes(schema, blend.levels_, features, codes)
     return blend.predict(X, group=[len(features)] if looks_at_list(blend) else None)
-
-
-def score_lists(
-    transform: FeatureTransform, scorer: Scorer, data: ListDataset, device: str
-) -> np.ndarray:
-    """Return the scores (documents,) of lists, in their order.
-
-    Args:
-        transform: fitted, on the CPU.
-        scorer: on the CPU.
-        data: the lists; only `needs_lists` looks at where they begin and end.
-        device: where to compute.
-    """
-    lists = needs_lists(transform, scorer)
-    if device != "cpu":
-        transform = copy.deepcopy(transform).to(device)
-        scorer = copy.deepcopy(scorer).to(device)
-    bounds = _whole_lists(data.offsets) if lists else [*range(0, len(data.features), _ROWS)]
-    found = []
-    with torch.inference_mode():
-        for start, end in zip(bounds, [*bounds[1:], len(data.features)], strict=True):
-            batch = {"features": torch.from_numpy(data.features[start:end]).to(device)}
-            if data.categories is not None:
-                batch["categories"] = torch.from_numpy(data.categories[start:end]).to(device)
-            if not lists:
-                found.append(scorer(transform(**batch)).cpu().numpy())
-                continue
-            inside = data.offsets[(data.offsets >= start) & (data.offsets <= end)]
-            lengths = torch.from_numpy(np.diff(inside)).to(device)
-            if transform.within_list:
-                batch["lengths"] = lengths
-            found.append(score_ragged(scorer, transform(**batch), lengths).cpu().numpy())
-    return np.concatenate(found)
 
 
 def score(
@@ -185,12 +142,3 @@ def values_of_lists(
     largest = float(labels.max(initial=0))
     measure = ranking_measure(metric)
     return measure.per_list(predicted, target, lengths, largest=largest, weights=factors).numpy()
-
-
-def _whole_lists(offsets: np.ndarray) -> list[int]:
-    """Return the starts of chunks of whole lists, of at most `_ROWS` documents if possible."""
-    starts = [0]
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if end - starts[-1] > _ROWS and start > starts[-1]:
-            starts.append(start)
-    return starts

@@ -283,17 +283,25 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     return found
 
 
-def names_of_uses(columns: Collection[str]) -> dict[str, str]:
+def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
     """Return names for the qid, the label and other columns that differ from all features.
 
-    >>> names_of_uses(["qid", "price"])["qid"]
-    'qid_'
+    Args:
+        columns: the names of the features.
+        given: the arguments of `fit` by their uses. The name of a pandas or polars series is that
+            of its column.
+
+    >>> given = {"qid": pd.Series([1, 1], name="query")}
+    >>> names_of_uses(["y", "price"], given) | {}  # doctest: +ELLIPSIS
+    {'qid': 'query', 'label': 'y_', 'weight': 'sample_weight', ...}
     """
-    found = {}
+    found: dict[str, str] = {}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
     uses |= {"position": "position", "protected": "protected"}
-    for use, name in uses.items():
-        while name in columns:
+    for use, default in uses.items():
+        own = getattr(given.get(use), "name", None)
+        name = own if isinstance(own, str) and own else default
+        while name in columns or name in found.values():
             name += "_"
         found[use] = name
     return found

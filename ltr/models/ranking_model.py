@@ -163,18 +163,15 @@ class RankingModel(nn.Module):
             device: where to compute.
         """
         device = torch.device(device)
-        model = self if device.type == "cpu" else copy.deepcopy(self).to(device)
-        training = model.training
-        model.eval()
-        try:
-            with torch.inference_mode():
-                found = [
-                    model._of_rows(part, start, end, device)
-                    for part in lists.blocks()
-                    for start, end in _bounds(part, self.looks_at_list)
-                ]
-        finally:
-            model.train(training)
+        model = self
+        if device.type != "cpu" or any(x.training for x in self.modules() if x is not self):
+            model = copy.deepcopy(self).to(device).eval()  # other threads may use this one
+        with torch.inference_mode():
+            found = [
+                model._of_rows(part, start, end, device)
+                for part in lists.blocks()
+                for start, end in _bounds(part, self.looks_at_list)
+            ]
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
@@ -350,6 +347,7 @@ def score_file(
     path: str | PathLike[str],
     qid: Any = None,
     keys: Sequence[str] = (),
+    share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
     """Yield the rows of a file's table with their scores, in its order.
@@ -364,6 +362,7 @@ def score_file(
         qid: see `RankingModel.predict`.
         keys: the columns to yield beside the scores. LETOR text and lists on disk have "qid",
             "doc_id" and "label", if they have such values.
+        share: the number of this process and of all of them, which take the chunks in turn.
         options: of `model.predict`.
 
     Yields:
@@ -374,19 +373,24 @@ def score_file(
     """
     with naming(path):
         if holds_lists(path):
-            parts = _score_lists(model, path, keys, **options)
+            parts = _score_lists(model, path, keys, share, **options)
         else:
-            parts = _score_table(model, path, qid, keys, **options)
+            parts = _score_table(model, path, qid, keys, share, **options)
         rows = 0
         for table, scores in parts:
             rows += len(scores)
             yield table, scores
-        if not rows:
+        if not rows and share == (0, 1):
             raise ValueError(f"the table must have at least one row, got none{of_file(path)}")
 
 
 def _score_table(
-    model: Predictor, path: str | PathLike[str], qid: Any, keys: Sequence[str], **options: Any
+    model: Predictor,
+    path: str | PathLike[str],
+    qid: Any,
+    keys: Sequence[str],
+    share: tuple[int, int],
+    **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
     schema = model.schema
     if schema is None:
@@ -409,7 +413,12 @@ def _score_table(
     if schema.label is not None and schema.label in keys:
         types[schema.label] = pa.float64()
     start = 0
-    for part in _parts(files, used, rows_at_once(schema), whole=model.looks_at_list):
+    rank, processes = share
+    parts = _parts(files, used, rows_at_once(schema), whole=model.looks_at_list)
+    for number, part in enumerate(parts):
+        if number % processes != rank:
+            start += part.num_rows
+            continue
         part = part if files.delimiter is None else typed(part, types)
         given = qid
         if query is not None:
@@ -433,7 +442,11 @@ def _parts(
 
 
 def _score_lists(
-    model: Predictor, path: str | PathLike[str], keys: Sequence[str], **options: Any
+    model: Predictor,
+    path: str | PathLike[str],
+    keys: Sequence[str],
+    share: tuple[int, int],
+    **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
     lists = load_lists(path, keep_order=True)
     if model.schema is not None:
@@ -445,12 +458,16 @@ def _score_lists(
                 f"the lists must have the model's {model.num_features} features, got "
                 f"{lists.num_features}"
             )
-    for block in lists.blocks():
+    rank, processes = share
+    for number, block in enumerate(lists.blocks()):
+        if number % processes != rank:
+            continue
         table = keys_of(block, "qid")
         order = slice(None) if block.rows is None else np.argsort(block.rows)
         if block.has_labels:
             table = table.append_column("label", pa.array(block.labels[order]))
-        yield table.select([*keys]), model.score(block, **options)[order]
+        known = [name for name in keys if name in table.column_names]
+        yield table.select(known), model.score(block, **options)[order]
 
 
 def rows_at_once(schema: Schema) -> int:

@@ -15,8 +15,8 @@ import ltr.models
 from ltr.config import from_config, to_config
 from ltr.datasets import Standardize, TableTransform
 from ltr.estimators import NeuralRanker
-from ltr.export import ExportedRanker, export_model
-from ltr.export.program import describe
+from ltr.export import export_model
+from ltr.export.program import ExportedRanker, describe
 from ltr.models import (
     AdditiveScorer,
     AttentionScorer,
@@ -25,6 +25,7 @@ from ltr.models import (
     FeatureScorer,
     LinearScorer,
     MLPScorer,
+    RankingModel,
     Scorer,
 )
 from ltr.models.ragged import score_ragged
@@ -76,7 +77,9 @@ def scorer(request: pytest.FixtureRequest) -> FeatureScorer:
 
 def test_every_scorer_is_here():
     listed = {getattr(ltr.models, name) for name in ltr.models.__all__}
-    assert listed - {Scorer, FeatureScorer, Ensemble} == {type(make(None)) for make in SCORERS}
+    assert listed - {Scorer, FeatureScorer, Ensemble, RankingModel} == {
+        type(make(None)) for make in SCORERS
+    }
 
 
 def batch(lists: int = 4, n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,7 +126,7 @@ def test_who_looks_at_the_list_says_so(scorer: FeatureScorer):
     other[:, 0] += 1
     same = torch.equal(scorer(features)[:, 1:], scorer(other)[:, 1:])
     assert scorer.per_document == same
-    assert describe(ExportedRanker(None, scorer, None))["looks_at_list"] == (not same)
+    assert describe(ExportedRanker(RankingModel(scorer)))["looks_at_list"] == (not same)
 
 
 def test_ragged_is_padded(scorer: FeatureScorer):
@@ -204,8 +207,8 @@ def test_compiled(name: str):
 )
 def test_export(name: str, to: Literal["onnx", "torch"], tmp_path: Path):
     transform = TableTransform(Standardize()).fit(np.random.default_rng(0).normal(size=(50, D)))
-    module = ExportedRanker(transform, made(SCORERS[NAMES.index(name)]).float(), None)
-    assert export_model(module, tmp_path / "model", to=to).difference < 1e-5
+    model = RankingModel(made(SCORERS[NAMES.index(name)]).float(), transform)
+    assert export_model(model, tmp_path / "model", to=to).difference < 1e-5
 
 
 def test_configuration(scorer: FeatureScorer):
