@@ -24,7 +24,7 @@ from ltr.datasets.tables import RowOrder
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
+from ltr.estimators.scoring import RankingEstimator, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -167,20 +167,6 @@ class Blend(RankingEstimator):
         if group is not None:
             qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
         return self.weights_ @ self._scaled(X, qid)
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        qid: Any = None,
-        group: Any = None,
-        sample_weight: Any = None,
-        metric: str = "ndcg@10",
-    ) -> float:
-        """Return the mean metric of the lists; see `NeuralRanker.score`."""
-        check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight, metric)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.

@@ -172,6 +172,13 @@ def test_levels_that_are_not_text(levels, tmp_path):
     np.testing.assert_allclose(served.score(rows), ranker.predict(X), rtol=1e-4, atol=1e-6)
 
 
+def test_levels_of_several_types(tmp_path):
+    X = pd.DataFrame({"day": pd.Categorical(["a", 1] * 150), "x": np.arange(300.0)})
+    ranker = LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1).fit(X, X["x"])
+    with pytest.raises(ValueError, match="levels must be text, .* got object in 'day'"):
+        export_model(ranker, tmp_path / "m.onnx")
+
+
 def test_a_number_that_counts_as_missing(tmp_path):
     X, y, _ = lists()
     values = X[["price", "stock"]].fillna(-999).to_numpy()
