@@ -175,7 +175,7 @@ def test_levels_that_are_not_text(levels, tmp_path):
 def test_levels_of_several_types(tmp_path):
     X = pd.DataFrame({"day": pd.Categorical(["a", 1] * 150), "x": np.arange(300.0)})
     ranker = LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1).fit(X, X["x"])
-    with pytest.raises(ValueError, match="levels must be text, .* got object in 'day'"):
+    with pytest.raises(ValueError, match=r"levels must be text, .* got object in 'day'"):
         export_model(ranker, tmp_path / "m.onnx")
 
 
