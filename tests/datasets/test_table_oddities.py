@@ -16,7 +16,9 @@ import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
 from ltr.datasets.column_steps import Number
-from ltr.datasets.table_files import BLOCKS, TableFiles, TextTypes
+from ltr.datasets.frames import Frame
+from ltr.datasets.infer import scan
+from ltr.datasets.table_files import BLOCKS, TableFiles, TextColumn
 from ltr.datasets.table_stream import RowStream
 
 ROWS = 60
@@ -174,10 +176,9 @@ def test_a_type_holds_for_the_whole_file_wherever_a_chunk_ends():
     want = {"number": "double", "flag": "bool", "text": "string", "day": "string"}
     want |= {"odd": "string", "none": "null"}
     for size in (1, 2, 5):
-        types = TextTypes(table.column_names)
-        for start in range(0, 5, size):
-            types.add(table.slice(start, size))
-        assert {name: str(dtype) for name, dtype in types.found().items()} == want
+        columns = [TextColumn(name) for name in table.column_names]
+        scan(Frame.of(table), columns, size)
+        assert {one.name: str(one.found()) for one in columns} == want
 
 
 def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
