@@ -224,7 +224,7 @@ class DateColumn:
         self.name = name
         self.open = True
         self.typed = kind_of(dtype) == "date"
-        self._zone = zone_of(dtype)
+        self._zone: Zone = zone_of(dtype)
         self._hour = False
         self._first: dict[Zone, tuple[int, str]] = {}  # the first text of each kind, and its row
 
