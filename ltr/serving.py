@@ -134,7 +134,8 @@ class Category:
 
     def encode(self, name: str, values: Sequence[Any], dtype: type = np.int64) -> np.ndarray:
         """Return the codes of the documents, (documents, 1)."""
-        found = [self._code(name, value) for value in values]
+        plain = values.tolist() if isinstance(values, np.ndarray) else values
+        found = [self._code(name, value) for value in plain]
         return np.array(found, dtype=dtype).reshape(-1, 1)
 
     def describe(self) -> dict[str, Any]:
@@ -252,11 +253,48 @@ class OnnxRanker:
                 a value that is not a number or a date, an infinite number, or another length than
                 the others.
         """
+        return self.score_arrays(*self._encoded(documents))
+
+    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+        """Return the scores of a table's rows, float32 (rows,); within a query, higher ranks first.
+
+        Args:
+            table: see `documents` of `score`; the rows of several queries.
+            qid: the column of the queries, or (rows,) with the query of each row. It is needed only
+                if a score depends on the whole list (`about["looks_at_list"]`).
+
+        Raises:
+            ValueError: see `score`; or `qid` is missing but needed, or does not fit the rows.
+        """
+        features, codes = self._encoded(table)
+        if not self.about["looks_at_list"]:
+            return self.score_arrays(features, codes)
+        if qid is None:
+            raise ValueError(
+                "qid must be given, the query of each row: the scores of this model depend on the "
+                "whole list"
+            )
+        names = _column(_documents(table), qid) if isinstance(qid, str) else [*map(str, qid)]
+        if len(names) != len(features):
+            raise ValueError(
+                f"qid must have one value for each of the {len(features)} rows, got {len(names)}"
+            )
+        groups: dict[Any, list[int]] = {}
+        for row, name in enumerate(names):
+            groups.setdefault(name, []).append(row)
+        scores = np.empty(len(features), dtype=np.float32)
+        for rows in groups.values():
+            own = None if codes is None else codes[rows]
+            scores[rows] = self.score_arrays(features[rows], own)
+        return scores
+
+    def _encoded(self, documents: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the features and the codes of documents."""
         if self.about["features"] is None:
             raise ValueError("the model has no names of columns: use score_arrays")
         documents = _documents(documents)
         if not documents:
-            return np.zeros(0, dtype=np.float32)
+            documents = {name: [] for name in self.steps}
         plain = all(type(step) is Number for step in self._features.values())
         by_rows = isinstance(documents, list) and plain
         names = [*({} if by_rows else self._features), *self._categories]
@@ -280,7 +318,7 @@ class OnnxRanker:
         if self._categories:
             codes = [one.encode(name, columns[name]) for name, one in self._categories.items()]
             categories = np.concatenate(codes, axis=1)
-        return self.score_arrays(features, categories)
+        return features, categories
 
     def score_arrays(
         self, features: np.ndarray, categories: np.ndarray | None = None
@@ -372,8 +410,9 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
     """Return columns by name, or a list of dicts."""
     if isinstance(documents, Mapping):
         return documents
-    if hasattr(documents, "columns"):  # a data frame
-        return {str(name): documents[name] for name in documents.columns}
+    names = getattr(documents, "column_names", getattr(documents, "columns", None))
+    if names is not None:  # a table of Arrow, or a data frame
+        return {str(name): documents[name] for name in names}
     found = list(documents) if hasattr(documents, "__iter__") else [documents]
     for one in found:
         if not isinstance(one, Mapping):
@@ -401,12 +440,15 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
             f"documents must have the column {name!r}, got {_shown(sorted(map(str, documents)))}"
         )
     values = documents[name]
+    values = values.to_numpy() if hasattr(values, "to_numpy") else values
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
         values = values.astype("datetime64[us]")  # whose list has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(
             f"column {name!r} must hold one value for each document, got {_shown(values)}"
         )
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
+        return values  # pyright: ignore[reportReturnType]
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
@@ -448,7 +490,10 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
     empty = np.nan if width == 1 else [np.nan] * width
     try:
         with np.errstate(over="ignore"):
-            found = np.array([empty if _is_na(x) else x for x in values], dtype=dtype)
+            if isinstance(values, np.ndarray):
+                found = values.astype(dtype)
+            else:
+                found = np.array([empty if _is_na(x) else x for x in values], dtype=dtype)
         if width == 1 and found.ndim > 1:
             raise ValueError("got a list")
         return found.reshape(len(values), width)

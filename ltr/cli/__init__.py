@@ -53,7 +53,7 @@ _COMMANDS = {
     "fit": ("ltr.cli.training", "train a model"),
     "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
     "test": ("ltr.cli.training", "evaluate it on the test lists"),
-    "predict": ("ltr.cli.training", "write scores and ranks: CSV, Parquet or a TREC run"),
+    "predict": ("ltr.cli.predict", "write scores and ranks: CSV, Parquet or a TREC run"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "convert": ("ltr.cli.convert", "files of any size into lists on disk"),
     "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
@@ -173,7 +173,11 @@ def _run(args: list[str]) -> int:
     rest, workers = take_workers(rest)
     if workers is not None and command not in _ON_RAY:
         raise CommandError(f"only {', '.join(_ON_RAY)} take --ray and --ray-workers")
-    run: Callable[..., int] = import_module(_COMMANDS[command][0]).run
+    run: Callable[..., int]
+    if command == "test" and rest and not rest[0].startswith("-"):  # a model, not a recipe
+        from ltr.cli.predict import run_test as run
+    else:
+        run = import_module(_COMMANDS[command][0]).run
     return run(command, rest, workers) if command in _ON_RAY else run(command, rest)
 
 

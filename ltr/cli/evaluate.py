@@ -35,9 +35,16 @@ _DEFAULT = ["ndcg@10", "map", "mrr"]
 _TIES = "order of equal scores; default: stable, which is trec_eval's order, or a table's row order"
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run the command `evaluate`."""
+def run(command: str, args: list[str], shown: Sequence[str] | None = None) -> int:
+    """Run the command `evaluate`.
+
+    Args:
+        command: its name.
+        args: the arguments after it on the command line.
+        shown: the names of the files in reports. Default: as they are given.
+    """
     options = _parser().parse_args(args)
+    options.shown = options.files if shown is None else [*shown]
     out, plot, html = (
         None if path is None else Path(path).expanduser()
         for path in (options.out, options.plot, options.html)
@@ -64,7 +71,7 @@ def run(command: str, args: list[str]) -> int:
     if html is not None:
         from ltr.reports.report import write_report
 
-        sources = {"Files": ", ".join(options.files)}
+        sources = {"Files": ", ".join(options.shown)}
         if options.qrels is not None:
             sources["Judgements"] = options.qrels
         counted = {name: getattr(options, name) for name in ("gain", "ties", "empty")}
@@ -319,7 +326,7 @@ def _content(
     from ltr.metrics.compare import Comparison
 
     return {
-        "files": options.files,
+        "files": options.shown,
         "qrels": options.qrels,
         "gain": options.gain,
         "empty": options.empty,

@@ -1,9 +1,10 @@
 """`ltr export`: write a model for other programs."""
 
 from argparse import Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltr.cli.errors import CommandError
+from ltr.cli.models import OnnxModel, add_model, find_model, load_model
 from ltr.cli.recipes import LineParser
 
 if TYPE_CHECKING:
@@ -29,11 +30,7 @@ def run(command: str, args: list[str]) -> int:
         description="Write a trained model for other programs, with a model card, and check that "
         "it gives the model's scores.",
     )
-    parser.add_argument(
-        "model",
-        help="a checkpoint, `best` or `last` of the newest run, the folder of a run, or a folder "
-        "that an export, NeuralRanker.save or Blend.save wrote",
-    )
+    add_model(parser, "the folder of a model or of a run")
     parser.add_argument("--to", choices=("onnx", "torch"), help="default: by --out, or onnx")
     parser.add_argument(
         "--out", required=True, help="a file (.onnx, .pt2), or a folder for all files"
@@ -48,27 +45,25 @@ def run(command: str, args: list[str]) -> int:
         "--float32", action="store_true", help="features of a blend are float32, not float64"
     )
     parser.add_argument("--test", help="a table with labels, for the metrics of the model card")
-    parser.add_argument(
-        "--trust", action="append", default=[], help="a package whose classes the model may name"
-    )
     given = parser.parse_args(args)
 
-    from ltr.cli.named_models import find_model, is_blend, load_to_export
     from ltr.datasets.prepare import read_table
     from ltr.export import evaluate, export_model
+    from ltr.models import RankingModel
 
-    path = find_model(given.model)
-    assert path is not None  # which it is only for a training
-    if is_blend(path):
-        written = _export_blend(path, given)
-    else:
-        module = load_to_export(path, given.trust, given.per_document)
+    model = load_model(find_model(given.model), given.trust)
+    if isinstance(model, OnnxModel):
+        raise CommandError(f"{given.model} is already exported: give the folder of the model")
+    if isinstance(model, RankingModel):
         evaluation = None
         if given.test is not None:
-            table, schema = _test_lists(given, module.schema)
-            evaluation = evaluate(module, read_table(table, schema, needs_weight=False))
+            table, schema = _test_lists(given, model.schema)
+            evaluation = evaluate(model, read_table(table, schema, needs_weight=False))
         options = {"to": given.to, "opset": given.opset, "evaluation": evaluation}
-        written = export_model(module, given.out, **options)
+        options |= {"per_document": given.per_document}
+        written = export_model(model, given.out, **options)
+    else:
+        written = _export_blend(model, given)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
@@ -77,13 +72,10 @@ def run(command: str, args: list[str]) -> int:
     return 0
 
 
-def _export_blend(path: Path, given: Namespace) -> "Exported":
-    """Export the folder of a `Blend`."""
-    from ltr.estimators import Blend
-
+def _export_blend(blend: Any, given: Namespace) -> "Exported":
+    """Export a `Blend`."""
     if given.to == "torch" or given.out.endswith(".pt2"):
         raise ValueError(f"--to must be onnx for a blend, got {given.to} for {given.out}")
-    blend = Blend.load(path, trust=given.trust)
     test = None
     if given.test is not None:
         table, schema = _test_lists(given, blend.schema_)

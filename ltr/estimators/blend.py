@@ -23,7 +23,8 @@ from ltr.datasets.prepare import RowOrder
 from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
-from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
+from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.scoring import RankingEstimator, looks_at_list, score, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -34,6 +35,7 @@ _STEPS = 20  # of a weight on its way from 0 to 1
 _ROUNDS = 5  # of the search through all rankers, at most
 _ERRORS = 2  # standard errors, which a gain must exceed
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales on
+_LEAVES = (15, 31, 63)  # of the default trees; the best on the validation lists stays
 
 
 class Blend(RankingEstimator):
@@ -64,7 +66,10 @@ class Blend(RankingEstimator):
     rankers, such as pipelines, get X unchanged. Each ranker must handle missing numbers itself.
 
     Args:
-        rankers: the estimators, one or more. They are cloned, and not changed.
+        rankers: the estimators, one or more. They are cloned, and not changed. Default:
+            `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
+            trees have at most 15, 31 or 63 leaves, whatever has the best NDCG@10 on the validation
+            lists, and stop early on it. Without validation lists it has LightGBM's defaults.
         validation: the fraction of the queries that is held out to choose the weights, if `fit`
             gets no `eval_set`, in (0, 1). A hash of the qid decides which. With 0, or too few
             queries, none are held out and the weights stay equal.
@@ -105,7 +110,9 @@ class Blend(RankingEstimator):
     scales_: np.ndarray
     weights_: np.ndarray
 
-    def __init__(self, rankers: Sequence[Any], *, validation: float = 0.2, verbose: int = 1):
+    def __init__(
+        self, rankers: Sequence[Any] | None = None, *, validation: float = 0.2, verbose: int = 1
+    ) -> None:
         self.rankers = rankers
         self.validation = validation
         self.verbose = verbose
@@ -136,7 +143,8 @@ class Blend(RankingEstimator):
 
         Raises:
             ValueError: a parameter or an argument is out of range, or the arguments do not fit
-                together; also the errors of the rankers.
+                together; `rankers` is None and LightGBM is not installed; also the errors of the
+                rankers.
         """
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         side = {"position": position, "protected": protected}
@@ -159,6 +167,16 @@ class Blend(RankingEstimator):
         if group is not None:
             qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
         return self.weights_ @ self._scaled(X, qid)
+
+    @property
+    def schema(self) -> Schema | None:
+        """How the columns of a table are used; None if X was an array."""
+        return self.schema_
+
+    @property
+    def looks_at_list(self) -> bool:
+        """Whether a score depends on the other documents of the list."""
+        return looks_at_list(self)
 
     def score(
         self,
@@ -193,7 +211,7 @@ class Blend(RankingEstimator):
         from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
-        saved = contents(self, self._names())
+        saved = contents(self, _names(self._rankers() or self.rankers_))
         write_folder(path, saved.parts, saved.config, saved.files)
 
     def export(
@@ -221,7 +239,9 @@ class Blend(RankingEstimator):
         from ltr.estimators.blend_export import export_blend
 
         check_is_fitted(self)
-        return export_blend(self, self._names(), path, opset, per_document, single, test)
+        return export_blend(
+            self, _names(self._rankers() or self.rankers_), path, opset, per_document, single, test
+        )
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -247,7 +267,7 @@ class Blend(RankingEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
         parameters = super().get_params(deep=False)
-        for name, one in zip(self._names(), self._rankers(), strict=True) if deep else ():
+        for name, one in zip(_names(self._rankers()), self._rankers(), strict=True) if deep else ():
             parameters[name] = one
             own = hasattr(one, "get_params") and not isinstance(one, type)
             inner = one.get_params() if own else {}
@@ -258,7 +278,7 @@ class Blend(RankingEstimator):
         """Set parameters of the blend or of its rankers, or replace a ranker; return the blend."""
         if "rankers" in params:
             self.rankers = params.pop("rankers")
-        names = self._names()
+        names = _names(self._rankers())
         if any(name in params for name in names):
             own = zip(names, self._rankers(), strict=True)
             self.rankers = [params.pop(name, one) for name, one in own]
@@ -266,22 +286,13 @@ class Blend(RankingEstimator):
         return self
 
     def _rankers(self) -> Sequence[Any]:
-        """Return the rankers; none if they are not a list, which only `fit` refuses."""
+        """Return the rankers; none for the default, and for what only `fit` refuses."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
 
-    def _names(self) -> list[str]:
-        names = [type(one).__name__.lower() for one in self._rankers()]
-        found, total = [], Counter(names)
-        seen: Counter[str] = Counter()
-        for name in names:
-            seen[name] += 1
-            found.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
-        return found
-
     def _check(self) -> None:
-        if not isinstance(self.rankers, list | tuple) or not self.rankers:
-            raise ValueError(f"rankers must be a list of estimators, got {self.rankers!r}")
-        for one in self.rankers:
+        if self.rankers is not None and not self._rankers():
+            raise ValueError(f"rankers must be a list of estimators or None, got {self.rankers!r}")
+        for one in self._rankers():
             if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "predict")):
                 raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
         if not check_number("validation", self.validation, minimum=0) < 1:
@@ -325,10 +336,12 @@ class Blend(RankingEstimator):
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_)
-        self.rankers_ = [
-            self._fitted(clone(one), train, val, weights, side) for one in self.rankers
-        ]
+        self.schema_ = schema_of(train.X, self.levels_, {"qid": qid, "label": y})
+        if self.rankers is None:
+            candidates = _default_rankers(val is not None, self.verbose)
+        else:
+            candidates = [[one] for one in self.rankers]
+        self.rankers_ = [self._best(some, train, val, weights, side) for some in candidates]
         self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.validation_score_ = None
@@ -346,6 +359,20 @@ class Blend(RankingEstimator):
         X = tables.by_name(self, tables.with_rows(X))
         validate_data(self, X, reset=False, skip_check_array=True)
         return X
+
+    def _best(
+        self,
+        candidates: Sequence[Any],
+        train: "_Lists",
+        val: "_Lists | None",
+        weights: tuple[np.ndarray, bool] | None,
+        side: dict[str, np.ndarray],
+    ) -> Any:
+        """Fit rankers; return the only one, or the first of the best on the validation lists."""
+        fitted = [self._fitted(clone(one), train, val, weights, side) for one in candidates]
+        if val is None or len(fitted) == 1:
+            return fitted[0]
+        return max(fitted, key=lambda one: val.ndcg(self._scores_of(one, val.X, val.codes)).mean())
 
     def _fitted(
         self,
@@ -384,17 +411,19 @@ class Blend(RankingEstimator):
         ranker.fit(in_form(train.X, self.levels_, form, self.schema_), train.labels, **given)
         return ranker
 
+    def _scores_of(self, ranker: Any, X: Any, qid: Any) -> np.ndarray:
+        """Return the scores (rows,) of a fitted ranker, not scaled."""
+        own = in_form(X, self.levels_, form_of(ranker), self.schema_)
+        takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
+        found = ranker.predict(own, qid=qid) if takes_qid else ranker.predict(own)
+        scores = np.asarray(found, dtype=np.float64)
+        if scores.shape != (tables.row_count(X),):
+            raise ValueError(f"rankers must predict one number for each row, got {ranker!r}")
+        return scores
+
     def _scores(self, X: Any, qid: Any) -> np.ndarray:
         """Return the scores (rankers, rows), not scaled."""
-        found = []
-        for one in self.rankers_:
-            takes_qid = qid is not None and "qid" in inspect.signature(one.predict).parameters
-            own = in_form(X, self.levels_, form_of(one), self.schema_)
-            scores = one.predict(own, qid=qid) if takes_qid else one.predict(own)
-            found.append(np.asarray(scores, dtype=np.float64))
-            if found[-1].shape != (tables.row_count(X),):
-                raise ValueError(f"rankers must predict one number for each row, got {one!r}")
-        return np.stack(found)
+        return np.stack([self._scores_of(one, X, qid) for one in self.rankers_])
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:
         """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
@@ -409,11 +438,43 @@ class Blend(RankingEstimator):
         return self._scores(X, qid) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
-        shares = zip(self.weights_, self._names(), strict=True)
+        shares = zip(self.weights_, _names(self._rankers() or self.rankers_), strict=True)
         parts = ["weights " + ", ".join(f"{weight:.2f} {name}" for weight, name in shares)]
         if self.validation_score_ is not None:
             parts.append(f"validation NDCG@10 {self.validation_score_:.4f}")
         sys.stderr.write(f"Blend: {'; '.join([*parts, note] if note else parts)}\n")
+
+
+def _names(rankers: Sequence[Any]) -> list[str]:
+    """Return the names of rankers: their classes' in lower case, numbered if several are equal."""
+    names = [type(one).__name__.lower() for one in rankers]
+    total, seen, found = Counter(names), Counter(), []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
+    return found
+
+
+def _default_rankers(validated: bool, verbose: int) -> list[list[Any]]:
+    """Return the candidates for each ranker of `Blend()`, not fitted.
+
+    Args:
+        validated: whether there are validation lists, to stop trees early and to choose leaves.
+        verbose: of the networks.
+
+    Raises:
+        ValueError: LightGBM is not installed.
+    """
+    try:
+        trees = import_module("lightgbm").LGBMRanker
+    except ImportError:
+        raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
+    if not validated:
+        return [[NeuralRanker(verbose=verbose)], [trees(verbose=-1)]]
+    given = {"n_estimators": 1000, "learning_rate": 0.05, "early_stopping_round": 50, "verbose": -1}
+    given |= {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
+    grid = [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
+    return [[NeuralRanker(verbose=verbose)], grid]
 
 
 @dataclass

@@ -14,9 +14,10 @@ from ltr.estimators import tables as tables
 from ltr.estimators.blend_files import contents
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import score_codes
-from ltr.export import Exported, ExportedRanker, export_model
+from ltr.export import Exported, export_model
 from ltr.export.blend import ExportedBlend
 from ltr.export.card import evaluation_of
+from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.export.write import is_file
 
@@ -34,8 +35,7 @@ def export_blend(
     members: list[ExportedRanker | Trees] = []
     for name, one in zip(names, blend.rankers_, strict=True):
         if isinstance(one, NeuralRanker):
-            given = one.transform_, one.scorer_, one.schema_, per_document
-            members.append(ExportedRanker(*given))
+            members.append(ExportedRanker(one.model_, per_document))
         elif (trees := read_trees(one)) is not None:
             members.append(trees)
         else:

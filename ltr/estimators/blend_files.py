@@ -91,12 +91,14 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    for position, (name, fitted) in enumerate(zip(names, blend.rankers_, strict=True)):
+    originals = blend.rankers or blend.rankers_
+    each = zip(names, blend.rankers_, originals, strict=True)
+    for position, (name, fitted, given) in enumerate(each):
         if type(fitted) is NeuralRanker:
             rankers.append({"format": "ltr", **_neural_content(name, fitted)})
             parts |= {f"{position}.{part}": getattr(fitted, f"{part}_") for part in PARTS}
             continue
-        package, entry, data = _written(name, fitted, blend.rankers[position])
+        package, entry, data = _written(name, fitted, given)
         suffix = _FORMATS[package].suffix if package in _FORMATS else package
         file = f"ranker-{position}.{suffix}"
         rankers.append({"format": package, "file": file, **entry})

@@ -84,7 +84,9 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
     }
 
 
-def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
+def schema_of(
+    X: Any, levels: Mapping[Any, pd.Index], given: Mapping[str, Any] | None = None
+) -> Schema | None:
     """Return the columns of a table by name, or None if they have no schema.
 
     An array has no schema. A table has none if a column's name is not text, or if levels are not
@@ -92,6 +94,11 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
 
     A column of booleans is a category, as in `Schema.infer`; all other columns without levels are
     numbers.
+
+    Args:
+        X: the table.
+        levels: of its categories.
+        given: see `names_of_uses`.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3], "new": [True] * 3})
     >>> schema = schema_of(table, levels_of(table))
@@ -120,7 +127,7 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
             categories[name] = Category("boolean", ("false", "true"))
         else:
             numbers[name] = dates.get(name, Number())
-    uses = tables.names_of_uses(frame.columns)
+    uses = tables.names_of_uses(frame.columns, given or {})
     return Schema(uses["qid"], uses["label"], steps={**numbers, **categories})
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ltr.datasets import FeatureTransform, ListDataset, Schema
-from ltr.estimators.scoring import score_lists
-from ltr.models import Scorer
+from ltr.datasets import ListDataset, Schema
+from ltr.models import RankingModel
 
 _CLEAR = 2.0  # standard errors: a column that costs more is kept in any case
 _JOINT = 1.0  # standard errors, which the columns that are dropped may cost together
@@ -62,8 +61,7 @@ def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDatase
 
 
 def choose_columns(
-    transform: FeatureTransform,
-    scorer: Scorer,
+    model: RankingModel,
     lists: ListDataset,
     schema: Schema,
     metric: str,
@@ -83,8 +81,7 @@ def choose_columns(
     Cost: the lists are scored once for each column, and then at most 60 times more.
 
     Args:
-        transform: of the model, fitted on all columns.
-        scorer: of the model.
+        model: trained on all columns.
         lists: to validate on.
         schema: the columns of the lists.
         metric: its name.
@@ -92,7 +89,7 @@ def choose_columns(
         seed: seed of the shuffles.
     """
     names = column_names(schema)
-    shuffled = _Shuffled(transform, scorer, lists, schema, metric, device, seed)
+    shuffled = _Shuffled(model, lists, schema, metric, device, seed)
     costs = {name: shuffled.cost([name]) for name in names}
     found = {}
     weak = []
@@ -153,8 +150,7 @@ class _Shuffled:
 
     def __init__(
         self,
-        transform: FeatureTransform,
-        scorer: Scorer,
+        model: RankingModel,
         lists: ListDataset,
         schema: Schema,
         metric: str,
@@ -163,7 +159,7 @@ class _Shuffled:
     ) -> None:
         from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
 
-        self.parts, self.device, self.schema = (transform, scorer), device, schema
+        self.model, self.device, self.schema = model, device, schema
         self.lists = lists
         self.measure, self.draw = ranking_measure(metric), np.random.default_rng(seed)
         self.features = _positions(schema.features)
@@ -191,7 +187,7 @@ class _Shuffled:
         return self._values(self.lists.with_arrays(**shuffled))
 
     def _values(self, lists: ListDataset) -> np.ndarray:
-        scores = torch.from_numpy(score_lists(*self.parts, lists, self.device))
+        scores = torch.from_numpy(self.model.score(lists, device=self.device))
         labels = torch.from_numpy(np.asarray(lists.labels))
         lengths = torch.from_numpy(np.diff(lists.offsets))
         largest = float(lists.labels.max())

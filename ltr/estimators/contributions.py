@@ -18,7 +18,6 @@ from ltr.estimators.mixing import (
     trained_positions,
 )
 from ltr.estimators.plots import new_figure
-from ltr.estimators.scoring import needs_lists
 from ltr.modules.steps import own_random_numbers
 from ltr.shapes import check_at_least
 
@@ -216,7 +215,7 @@ def contributions(
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     for one in getattr(ranker, "rankers_", [ranker]):  # a Blend's
-        if hasattr(one, "transform_") and needs_lists(one.transform_, one.scorer_):
+        if getattr(getattr(one, "model_", one), "looks_at_list", False):
             raise ValueError(
                 "ranker must score each row by itself, got one whose transform or scorer looks at "
                 "the whole list"

@@ -7,11 +7,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
-from ltr.datasets.prepare import prepare
+from ltr.datasets import FeatureTransform, ListDataset, Schema
+from ltr.datasets.prepare import Prepared, prepare
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.columns import (
@@ -21,6 +20,7 @@ from ltr.estimators.columns import (
     column_names,
     of_columns,
 )
+from ltr.estimators.list_input import hold_out_lists, is_lists, read_lists, set_columns
 from ltr.estimators.parameters import (
     Columns,
     Effort,
@@ -33,9 +33,9 @@ from ltr.estimators.parameters import (
     max_levels,
     settings,
 )
-from ltr.estimators.scoring import RankingEstimator, needs_lists, score, score_lists
+from ltr.estimators.scoring import RankingEstimator, score
 from ltr.losses import RankingLoss
-from ltr.models import Ensemble, Scorer
+from ltr.models import Ensemble, RankingModel, Scorer
 
 if TYPE_CHECKING:
     from ltr.export import Exported
@@ -101,14 +101,17 @@ class NeuralRanker(RankingEstimator):
     Attributes:
         n_features_in_: the number of columns of X.
         feature_names_in_: their names, if all of them are strings.
-        schema_: the type of each column that the networks get, with the levels of the categories.
+        model_: the `RankingModel`: schema, transform and scorer. It scores tables without
+            scikit-learn's checks, is saved, exported and served.
+        schema_: its schema: the type of each column that the networks get, with the levels of the
+            categories, and the names of `qid` and `y`, if they were series with a name.
         selected_: for each column, by its name, whether it was kept, what it costs to shuffle it
             and the standard error of that, and the reason in words. Columns of an array are called
             x0, x1 and so on.
         settings_: the values of `members`, `learning_rate`, `schedule`, `max_epochs`, `patience`
             and `columns` in the training.
-        transform_: fitted on the training lists.
-        scorer_: an `Ensemble`.
+        transform_: its transform, fitted on the training lists.
+        scorer_: its scorer, an `Ensemble`.
         n_iter_: the epochs of the last training.
         best_iterations_: the best epoch of each member, from 1.
         history_: `metric` of each member on the validation lists after each epoch; NaN once it has
@@ -134,9 +137,7 @@ class NeuralRanker(RankingEstimator):
     __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "protected": True}
 
     columns_: list[str]
-    schema_: Schema
-    transform_: FeatureTransform
-    scorer_: Ensemble
+    model_: RankingModel
     selected_: dict[str, Column]
     settings_: dict[str, Any]
 
@@ -186,7 +187,7 @@ class NeuralRanker(RankingEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         qid: Any = None,
         group: Any = None,
@@ -202,7 +203,10 @@ class NeuralRanker(RankingEstimator):
 
         Args:
             X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array of
-                numbers. NaN and null are missing values.
+                numbers. NaN and null are missing values. Or lists, which bring labels, weights,
+                positions and the rest, so that the next arguments must be None: the folder of `ltr
+                convert` or LETOR text, by its path; a `ListDataset`; or the result of `prepare`.
+                Lists on disk are read batch by batch, and need not fit into memory.
             y: (rows,), graded relevance >= 0.
             qid: (rows,), the query of each row, numbers or names; the rows of a query need not be
                 together.
@@ -214,7 +218,7 @@ class NeuralRanker(RankingEstimator):
                 (`Unbiased`) needs it; other losses ignore it.
             protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
                 (`ExposureParity`) needs it; other losses ignore it.
-            eval_set: `[(X_val, y_val)]`, the lists to validate on.
+            eval_set: `[(X_val, y_val)]`, the lists to validate on; or `[lists]` if X is lists.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, instead of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each
@@ -236,18 +240,18 @@ class NeuralRanker(RankingEstimator):
                 previous training (`warm_start`); a number is infinite in float32; or no list has
                 two different labels, so that there is nothing to learn.
         """
-        again = self.warm_start and hasattr(self, "scorer_")
-        evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        side = {"position": position, "protected": protected}
-        lists = X, y, qid, group, sample_weight, side
+        again = self.warm_start and hasattr(self, "model_")
+        given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+        given |= {"position": position, "protected": protected}
+        evaluation = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
         with self._fitting() as fitted:
-            fitted._train(*lists, evaluation, again, callbacks=callbacks)
+            fitted._train(X, given, evaluation, again, callbacks=callbacks)
         return self
 
     def partial_fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         qid: Any = None,
         group: Any = None,
@@ -260,11 +264,12 @@ class NeuralRanker(RankingEstimator):
         The first call makes the columns' schema and fits the transform; later calls keep both. Each
         call starts with a new optimizer. For the arguments see `fit`.
         """
-        again = hasattr(self, "scorer_")
-        side = {"position": position, "protected": protected}
-        lists = X, y, qid, group, sample_weight, side
+        again = hasattr(self, "model_")
+        given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+        given |= {"position": position, "protected": protected}
+        evaluation: dict[str, Any] = {"eval_set": None, "eval_qid": None, "eval_group": None}
         with self._fitting() as fitted:
-            fitted._train(*lists, None, again, one_pass=True)
+            fitted._train(X, given, evaluation, again, one_pass=True)
         return self
 
     def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
@@ -283,21 +288,15 @@ class NeuralRanker(RankingEstimator):
         """
         check_is_fitted(self)
         frame = tables.as_table(self, X)
-        given = qid is not None or group is not None
-        if not given and needs_lists(self.transform_, self.scorer_):
+        names = None
+        if qid is not None or group is not None:
+            names = tables.query_names(frame.num_rows, qid, group)
+        elif self.model_.looks_at_list:
             raise ValueError(
                 "qid or group must be given to predict: the transform or the scorer of this "
                 "NeuralRanker looks at the whole list"
             )
-        if given:
-            names = tables.query_names(frame.num_rows, qid, group)
-        else:  # one list, whatever it is
-            names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
-        frame = frame.joined({self.schema_.qid: names})
-        data = read_table(frame, self.schema_, needs_label=False)
-        scores = np.empty(frame.num_rows, dtype=np.float32)
-        scores[data.rows] = score_lists(self.transform_, self.scorer_, data, device(self))
-        return scores
+        return self.model_.predict(frame, names, device=device(self))
 
     def score(
         self,
@@ -341,23 +340,23 @@ class NeuralRanker(RankingEstimator):
             path: a file that ends in .onnx or .pt2, or a folder.
             to: "onnx" or "torch". Default: by the ending of `path`, or "onnx".
             opset: the version of the ONNX operator set.
-            per_document: see `ExportedRanker`.
+            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
         from ltr.estimators.saving import content
-        from ltr.export import ExportedRanker, evaluate, export_model
+        from ltr.export import evaluate, export_model
         from ltr.export.write import is_file
 
         check_is_fitted(self)
-        module = ExportedRanker(self.transform_, self.scorer_, self.schema_, per_document)
         evaluation = None
         if test is not None:
             if not isinstance(test, tuple | list) or len(test) != 3:
                 raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
             lists = tables.read_lists(self, replace(self.schema_, weight=None), *test)
-            evaluation = evaluate(module, lists)
+            evaluation = evaluate(self.model_, lists)
         config = None if is_file(path) else content(self)  # a folder that `load` can read
-        return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)
+        options = {"to": to, "opset": opset, "per_document": per_document}
+        return export_model(self.model_, path, **options, evaluation=evaluation, config=config)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
@@ -398,65 +397,58 @@ class NeuralRanker(RankingEstimator):
 
         return load(cls, path, trust, given)
 
+    @property
+    def schema_(self) -> Schema:
+        """The schema of `model_`."""
+        return self._part("schema")
+
+    @property
+    def transform_(self) -> FeatureTransform:
+        """The transform of `model_`."""
+        return self._part("transform")
+
+    @property
+    def scorer_(self) -> Ensemble:
+        """The scorer of `model_`."""
+        return self._part("scorer")
+
+    def _part(self, name: str) -> Any:
+        """Return a part of the model; as scikit-learn wants it, there is none before `fit`."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{name}_ is set by fit")
+        return getattr(self.model_, name)
+
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "scorer_")
+        return "model_" in vars(self)
 
     def _train(
         self,
         X: Any,
-        y: Any,
-        qid: Any,
-        group: Any,
-        sample_weight: Any,
         given: dict[str, Any],
-        evaluation: tuple[Any, Any, Any, Any] | None,
+        evaluation: dict[str, Any],
         again: bool,
         one_pass: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         check_parameters(self)
         check_callbacks(callbacks)
-        frame = tables.as_table(self, X, y, reset=not again)
-        names = tables.query_names(frame.num_rows, qid, group)
-        columns = {"qid": names, "label": tables.as_labels(y, frame.num_rows)}
-        of_lists = False
-        if sample_weight is not None:
-            weights, of_lists = tables.row_weights(sample_weight, *tables.list_groups(names))
-            columns["weight"] = weights
-        if self.loss is not None:  # the default one needs none
-            columns |= tables.side_columns(self.loss, given, frame.num_rows)
-        named = tables.names_of_uses(frame.column_names)
-        uses = {use: name if use in columns else None for use, name in named.items()}
-        training_only = {use: uses[use] for use in ("weight", "position", "protected")}
-        hold_out = evaluation is None and not one_pass
-        prepared = prepare(
-            frame.joined({named[use]: values for use, values in columns.items()}),
-            uses,
-            validation=self.validation if hold_out else 0,
-            few="none",
-            max_levels=partial(max_levels, self),
-            schema=replace(self.schema_, **training_only) if again else None,
-            names_uses=False,
-        )
-        schema, lists, validation = prepared.schema, prepared.train, prepared.val
-        if not tables.varies(lists.labels, lists.offsets).any():
+        read = self._read_lists if is_lists(X) else self._read_rows
+        data, held, of_lists = read(X, given, evaluation, again, hold_out=not one_pass)
+        schema, lists = data.schema, data.train
+        validation = None if one_pass else data.val
+        if not tables.varies(lists).any():
             raise ValueError(
                 "y must have two different labels in some list that is trained on, got lists of "
-                f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
+                f"equal labels only (n_samples={lists.offsets[-1]}): there is nothing to learn"
             )
-        note = ""
-        if validation is not None:
+        note = "" if validation is not None or one_pass else "no query held out"
+        if held and validation is not None:
             queries = len(lists) + len(validation)
             note = f"{len(validation)} of {queries} queries held out for it, by a hash of the qid"
-        elif evaluation is not None:
-            plain = replace(schema, weight=None, position=None, protected=None)
-            validation = tables.read_lists(self, plain, *evaluation, "eval_")
-        elif not one_pass:
-            note = "no query held out"
-        warn_caller(prepared.notice)
+        warn_caller(data.notice)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
-        chosen = settings(self, len(lists.features), len(column_names(schema)), len(lists))
+        chosen = settings(self, int(lists.offsets[-1]), len(column_names(schema)), len(lists))
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")
         if again:
@@ -483,13 +475,68 @@ class NeuralRanker(RankingEstimator):
         )
         self.settings_ = chosen.resolved()
         self.selected_ = selected
-        self.schema_ = schema
-        self.scorer_ = trained.scorer
-        self.transform_ = trained.transform
+        self.model_ = RankingModel(trained.scorer, trained.transform, schema).eval()
         self.n_iter_ = trained.epochs
         self.best_iterations_ = trained.best_epochs
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
+
+    def _read_rows(
+        self,
+        X: Any,
+        given: dict[str, Any],
+        evaluation: dict[str, Any],
+        again: bool,
+        hold_out: bool,
+    ) -> tuple[Prepared, bool, bool]:
+        """Return the lists of a table, whether some are held out, and if weights are of lists."""
+        validation = tables.one_evaluation(**evaluation)
+        frame = tables.as_table(self, X, given["y"], reset=not again)
+        names = tables.query_names(frame.num_rows, given["qid"], given["group"])
+        columns = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows)}
+        of_lists = False
+        if given["sample_weight"] is not None:
+            lists = tables.list_groups(names)
+            columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
+        if self.loss is not None:  # the default one needs none
+            side = {name: given[name] for name in ("position", "protected")}
+            columns |= tables.side_columns(self.loss, side, frame.num_rows)
+        own = {"qid": given["qid"], "label": given["y"], **given}
+        named = tables.names_of_uses(frame.column_names, own)
+        if again:
+            named |= {"qid": self.schema_.qid, "label": str(self.schema_.label)}
+        uses = {use: name if use in columns else None for use, name in named.items()}
+        training_only = {use: uses[use] for use in ("weight", "position", "protected")}
+        hold_out = hold_out and validation is None
+        data = prepare(
+            frame.joined({named[use]: values for use, values in columns.items()}),
+            uses,
+            validation=self.validation if hold_out else 0,
+            few="none",
+            max_levels=partial(max_levels, self),
+            schema=replace(self.schema_, **training_only) if again else None,
+            names_uses=False,
+        )
+        if validation is not None:
+            plain = replace(data.schema, weight=None, position=None, protected=None)
+            data = replace(data, val=tables.read_lists(self, plain, *validation, "eval_"))
+        return data, hold_out, of_lists
+
+    def _read_lists(
+        self,
+        X: Any,
+        given: dict[str, Any],
+        evaluation: dict[str, Any],
+        again: bool,
+        hold_out: bool,
+    ) -> tuple[Prepared, bool, bool]:
+        """Do the same for lists; their weights are of rows."""
+        known = self.schema_ if again else None
+        data = read_lists(X, given | evaluation, self.loss, known)
+        if not again:
+            set_columns(self, data.schema)
+        hold_out = hold_out and data.val is None and self.validation > 0
+        return (hold_out_lists(data, self.validation) if hold_out else data), hold_out, False
 
     def _select(
         self,
@@ -521,9 +568,9 @@ class NeuralRanker(RankingEstimator):
             note="",
             callbacks=(),
         )
-        model = trained.transform, trained.scorer
-        some = _evenly(validation, settings.choice.lists)
-        return choose_columns(*model, some, schema, self.metric, settings.device, trained.seed)
+        model = RankingModel(trained.scorer, trained.transform)
+        some = _evenly(validation, settings.choice.lists).to_fit()
+        return choose_columns(model, some, schema, self.metric, settings.device, trained.seed)
 
 
 def _evenly(lists: ListDataset, most: int) -> ListDataset:

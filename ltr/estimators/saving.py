@@ -30,7 +30,7 @@ from ltr.config.folder import (
 from ltr.datasets import FeatureTransform, Schema
 from ltr.estimators.columns import Column, is_column
 from ltr.estimators.parameters import check_parameters
-from ltr.models import Ensemble
+from ltr.models import Ensemble, RankingModel
 
 PARTS = {"scorer": Ensemble, "transform": FeatureTransform}
 _PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries", "settings")
@@ -116,9 +116,7 @@ def make(
     }
     parts["scorer"].build(content["num_features"])
     load_weights(path, weights, {f"{prefix}{name}": part for name, part in parts.items()})
-    for name, part in parts.items():
-        setattr(new, f"{name}_", part)
-    new.schema_ = Schema.from_dict(content["schema"])
+    new.model_ = RankingModel(**parts, schema=Schema.from_dict(content["schema"])).eval()
     new.selected_ = {name: Column(**one) for name, one in content["selected"].items()}
     for name in _PLAIN:
         setattr(new, f"{name}_", from_config(content[name]))

@@ -9,23 +9,52 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
-from ltr.models import Scorer
-from ltr.models.ragged import score_ragged
-
-_ROWS = 1 << 14  # that are scored at a time
 
 
 class RankingEstimator(BaseEstimator):
-    """The scikit-learn tags of `NeuralRanker` and `Blend`."""
+    """What `NeuralRanker` and `Blend` share: ranks, and the tags of scikit-learn."""
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
+
+    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return a score for each row, (rows,); a subclass defines it."""
+        raise NotImplementedError
+
+    def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return the position of each row within its query, from 1, int64 (rows,).
+
+        Position 1 has the highest score. Rows with equal scores keep their order.
+
+        Args:
+            X: see `predict`.
+            qid: (rows,), the query of each row, in any order.
+            group: instead of `qid`, the sizes of the lists, whose rows must be together and in
+                order.
+
+        Raises:
+            ValueError: neither or both of `qid` and `group` are given; also the errors of
+                `predict`.
+
+        >>> from ltr.estimators import NeuralRanker
+        >>> X, y, qid = np.array([[1.0], [2.0], [3.0], [2.0]]), [0, 1, 2, 1], [7, 8, 7, 7]
+        >>> ranker = NeuralRanker(members=1, random_state=0, verbose=0).fit(X, y, qid=qid)
+        >>> ranker.rank(X, qid=qid)
+        array([3, 1, 1, 2])
+        """
+        check_is_fitted(self)
+        groups, _ = tables.list_groups(tables.query_names(tables.row_count(X), qid, group))
+        order = np.lexsort((-self.predict(X, qid=qid, group=group), groups))
+        starts = np.concatenate([[0], np.bincount(groups).cumsum()])
+        ranks = np.empty(len(groups), dtype=np.int64)
+        ranks[order] = np.arange(len(groups)) - starts[groups[order]] + 1
+        return ranks
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:
@@ -43,15 +72,10 @@ class RankingEstimator(BaseEstimator):
         return tags
 
 
-def needs_lists(transform: FeatureTransform, scorer: Scorer) -> bool:
-    """Return whether a document's score depends on the other documents of its list."""
-    return transform.within_list or not scorer.per_document
-
-
 def looks_at_list(blend: Any) -> bool:
     """Return whether a score of a Blend depends on the other documents of its list."""
-    networks = (one for one in blend.rankers_ if hasattr(one, "transform_"))
-    return any(needs_lists(one.transform_, one.scorer_) for one in networks)
+    networks = (one for one in blend.rankers_ if hasattr(one, "model_"))
+    return any(one.model_.looks_at_list for one in networks)
 
 
 def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
@@ -67,39 +91,6 @@ def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> n
         codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
         X = from_codes(schema, blend.levels_, features, codes)
     return blend.predict(X, group=[len(features)] if looks_at_list(blend) else None)
-
-
-def score_lists(
-    transform: FeatureTransform, scorer: Scorer, data: ListDataset, device: str
-) -> np.ndarray:
-    """Return the scores (documents,) of lists, in their order.
-
-    Args:
-        transform: fitted, on the CPU.
-        scorer: on the CPU.
-        data: the lists; only `needs_lists` looks at where they begin and end.
-        device: where to compute.
-    """
-    lists = needs_lists(transform, scorer)
-    if device != "cpu":
-        transform = copy.deepcopy(transform).to(device)
-        scorer = copy.deepcopy(scorer).to(device)
-    bounds = _whole_lists(data.offsets) if lists else [*range(0, len(data.features), _ROWS)]
-    found = []
-    with torch.inference_mode():
-        for start, end in zip(bounds, [*bounds[1:], len(data.features)], strict=True):
-            batch = {"features": torch.from_numpy(data.features[start:end]).to(device)}
-            if data.categories is not None:
-                batch["categories"] = torch.from_numpy(data.categories[start:end]).to(device)
-            if not lists:
-                found.append(scorer(transform(**batch)).cpu().numpy())
-                continue
-            inside = data.offsets[(data.offsets >= start) & (data.offsets <= end)]
-            lengths = torch.from_numpy(np.diff(inside)).to(device)
-            if transform.within_list:
-                batch["lengths"] = lengths
-            found.append(score_ragged(scorer, transform(**batch), lengths).cpu().numpy())
-    return np.concatenate(found)
 
 
 def score(
@@ -151,12 +142,3 @@ def values_of_lists(
     largest = float(labels.max(initial=0))
     measure = ranking_measure(metric)
     return measure.per_list(predicted, target, lengths, largest=largest, weights=factors).numpy()
-
-
-def _whole_lists(offsets: np.ndarray) -> list[int]:
-    """Return the starts of chunks of whole lists, of at most `_ROWS` documents if possible."""
-    starts = [0]
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if end - starts[-1] > _ROWS and start > starts[-1]:
-            starts.append(start)
-    return starts

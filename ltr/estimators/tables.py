@@ -1,6 +1,6 @@
 """Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ltr.datasets.infer import refuse_lost_numbers
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
 
+_LISTS = 1 << 14  # whose labels are read at a time
 _ROUTING = (
     ": scikit-learn's searches, folds and pipelines pass qid on after "
     "sklearn.set_config(enable_metadata_routing=True)"
@@ -279,17 +280,25 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     return found
 
 
-def names_of_uses(columns: Collection[str]) -> dict[str, str]:
+def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
     """Return names for the qid, the label and other columns that differ from all features.
 
-    >>> names_of_uses(["qid", "price"])["qid"]
-    'qid_'
+    Args:
+        columns: the names of the features.
+        given: the arguments of `fit` by their uses. The name of a pandas or polars series is that
+            of its column.
+
+    >>> given = {"qid": pd.Series([1, 1], name="query")}
+    >>> names_of_uses(["y", "price"], given) | {}  # doctest: +ELLIPSIS
+    {'qid': 'query', 'label': 'y_', 'weight': 'sample_weight', ...}
     """
-    found = {}
+    found: dict[str, str] = {}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
     uses |= {"position": "position", "protected": "protected"}
-    for use, name in uses.items():
-        while name in columns:
+    for use, default in uses.items():
+        own = getattr(given.get(use), "name", None)
+        name = own if isinstance(own, str) and own else default
+        while name in columns or name in found.values():
             name += "_"
         found[use] = name
     return found
@@ -343,7 +352,18 @@ def read_lists(
     return read_table(frame.joined(columns), schema)
 
 
-def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def label_blocks(lists: ListDataset) -> Iterator[ListDataset]:
+    """Yield the lists in order, with nothing but their labels, some of them at a time."""
+    for start in range(0, len(lists), _LISTS):
+        chosen = np.arange(start, min(start + _LISTS, len(lists)))
+        yield lists.read(chosen, {"labels"})
+
+
+def varies(lists: ListDataset) -> np.ndarray:
     """Return whether each list, (lists,), has two different labels."""
-    starts = offsets[:-1]
-    return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)
+    found = []
+    for block in label_blocks(lists):
+        starts = block.offsets[:-1]
+        highest, lowest = (f.reduceat(block.labels, starts) for f in (np.maximum, np.minimum))
+        found.append(highest > lowest)
+    return np.concatenate([np.empty(0, bool), *found])

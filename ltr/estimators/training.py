@@ -20,6 +20,7 @@ from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import Settings, new_loss
 from ltr.estimators.progress import Progress
+from ltr.estimators.tables import label_blocks
 from ltr.losses import RankingLoss
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble
@@ -76,8 +77,9 @@ def train(
     with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(seed)
         if known is None:
-            numbers = lists.features, lists.categories
-            fit_documents(transform, *numbers, lists.labels, lists.offsets)
+            some = lists.to_fit()
+            numbers = some.features, some.categories
+            fit_documents(transform, *numbers, some.labels, some.offsets)
         width = transform.out_features
         if width is None and not transform.takes_missing:
             width = lists.num_features
@@ -169,6 +171,9 @@ class Training:
         steps = -(-len(order) // self.settings.batch_size)
         epochs = self.settings.max_epochs
         self.planned = steps * epochs
+        largest = 0.0
+        if validation is not None:
+            largest = max(float(some.labels.max()) for some in label_blocks(validation))
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
@@ -177,7 +182,7 @@ class Training:
                 self._step(batch, epoch, position)
             values = [float("nan")] * self.scorer.members
             if validation is not None:
-                values = self._validate(validation, epoch)
+                values = self._validate(validation, epoch, largest)
                 self._choose(values, epoch + 1, self.settings.patience)
             self.history.append(values)
             # all are called; a copy, since one may change what it is given
@@ -282,8 +287,14 @@ class Training:
             raise ValueError(f"loss must be a number with a gradient, got {loss}")
         return loss * times
 
-    def _validate(self, lists: ListDataset, epoch: int) -> list[float]:
-        """Return the metric of each member on lists, NaN for those that have stopped."""
+    def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:
+        """Return the metric of each member on lists, NaN for those that have stopped.
+
+        Args:
+            lists: to validate on.
+            epoch: from 0.
+            largest: the largest label of the lists.
+        """
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
         with self._scoring():
             for position, batch in enumerate(
@@ -294,7 +305,6 @@ class Training:
                 for one in scores:
                     check_scores(one, batch)
                 labels, repeated = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
-                largest = float(lists.labels.max())
                 values = self.measure.per_list(
                     scores.flatten(), labels, repeated, largest=largest
                 ).view(len(scores), -1)

@@ -95,7 +95,7 @@ class ExportedBlend:
         trees = read_trees(ranker)
         if trees is None:
             raise ValueError(
-                "module must be an ExportedRanker or a fitted ranker of LightGBM or XGBoost, got "
+                "model must be a RankingModel or a fitted ranker of LightGBM or XGBoost, got "
                 f"{type(ranker).__name__}"
             )
         names, levels = trees.names, {trees.names[at]: x for at, x in trees.levels.items()}

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ltr.datasets import ListDataset
 from ltr.datasets.collate import pad_documents, real_places
-from ltr.export.program import ExportedRanker, Target
+from ltr.export.program import Target
 from ltr.metrics import functional as F
 from ltr.metrics.compare import Interval, mean_interval
+from ltr.models import RankingModel
 
 _METRICS = {"NDCG@1": (F.ndcg, 1), "NDCG@5": (F.ndcg, 5), "NDCG@10": (F.ndcg, 10)}
 _CHUNK = 1 << 14  # documents that are scored at a time, where lists do not matter
@@ -33,11 +34,11 @@ class Evaluation:
     metrics: dict[str, Interval]
 
 
-def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
+def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
     """Evaluate a model on lists with labels: return its metrics.
 
     Args:
-        module: the model.
+        model: the model.
         data: the lists, two or more.
 
     Raises:
@@ -46,40 +47,26 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
     >>> from ltr.models import LinearScorer
     >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
     >>> data = ListDataset.from_arrays(rows, labels, qid=[7, 7, 8, 8])
-    >>> module = ExportedRanker(None, LinearScorer(1), None)
-    >>> _ = torch.nn.init.ones_(next(module.parameters()))
-    >>> evaluate(module, data).metrics["NDCG@10"].mean
+    >>> model = RankingModel(LinearScorer(1))
+    >>> _ = torch.nn.init.ones_(next(model.parameters()))
+    >>> evaluate(model, data).metrics["NDCG@10"].mean
     1.0
     """
     if not isinstance(data, ListDataset):
         raise ValueError(f"data must be a ListDataset, got {type(data).__name__}")
     if not data.has_labels or len(data) < 2:
         raise ValueError(f"data must have labels and at least two lists, got {len(data)} lists")
-    if data.num_features != module.num_features:
+    if data.num_features != model.num_features:
         raise ValueError(
-            f"data must have the model's {module.num_features} features, got {data.num_features}"
+            f"data must have the model's {model.num_features} features, got {data.num_features}"
         )
-    lengths = torch.from_numpy(data.lengths)
-    features = torch.from_numpy(data.features)
-    inputs = [features]
-    if module.num_categories:
-        if data.categories is None:
-            raise ValueError("the test lists must have the categories of the model, got none")
-        inputs.append(torch.from_numpy(data.categories))
-    with torch.inference_mode():
-        if module.looks_at_list:
-            found = []
-            for i, start in enumerate(data.offsets[:-1].tolist()):
-                rows = slice(start, int(data.offsets[i + 1]))
-                mask = torch.ones(1, rows.stop - rows.start, dtype=torch.bool)
-                found.append(module(*(x[rows][None] for x in inputs), mask)[0])
-            scores = torch.cat(found)
-        else:
-            chunks = [x.split(_CHUNK) for x in inputs]
-            lifted = (lambda x: x) if module.per_document else (lambda x: x[None])
-            parts = [module(*map(lifted, some)).flatten() for some in zip(*chunks, strict=True)]
-            scores = torch.cat(parts)
-    return evaluation_of(scores, torch.from_numpy(data.labels), lengths)
+    categories = 0 if model.schema is None else len(model.schema.categories)
+    if data.num_categories != categories:
+        raise ValueError(
+            f"data must have the model's {categories} categories, got {data.num_categories}"
+        )
+    scores = torch.from_numpy(model.score(data))
+    return evaluation_of(scores, torch.from_numpy(data.labels), torch.from_numpy(data.lengths))
 
 
 def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation:

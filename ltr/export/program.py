@@ -6,19 +6,17 @@ import torch
 from torch import Tensor, nn
 
 import ltr
-from ltr.datasets import FeatureTransform, Schema, TableTransform
-from ltr.models import Scorer
+from ltr.datasets import TableTransform
+from ltr.models import RankingModel
 
 Target = Literal["onnx", "torch"]
 
 
 class ExportedRanker(nn.Module):
-    """One module from raw features to scores: the transform, then the scorer.
+    """A `RankingModel` with its inputs in one order, as the exporters and their check need it.
 
     Args:
-        transform: fitted, in evaluation mode; None for none.
-        scorer: with its weights, in evaluation mode.
-        schema: the columns, if the model was trained on a table.
+        model: the model.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
 
     Attributes:
@@ -26,46 +24,28 @@ class ExportedRanker(nn.Module):
             then "mask" if a score depends on the other documents of the list.
 
     Raises:
-        ValueError: an argument has another type; the number of features is unknown; or single
-            documents are requested, and their scores depend on the list.
+        ValueError: the number of features is unknown; or single documents are requested, and their
+            scores depend on the list.
 
     >>> from ltr.models import LinearScorer
-    >>> module = ExportedRanker(None, LinearScorer(3), None)
+    >>> module = ExportedRanker(RankingModel(LinearScorer(3)))
     >>> module(torch.zeros(2, 5, 3)).shape, module.inputs
     (torch.Size([2, 5]), ('features',))
     """
 
-    def __init__(
-        self,
-        transform: FeatureTransform | None,
-        scorer: Scorer,
-        schema: Schema | None,
-        per_document: bool = False,
-    ) -> None:
+    def __init__(self, model: RankingModel, per_document: bool = False) -> None:
         super().__init__()
-        for name, value, kind in (
-            ("transform", transform, FeatureTransform),
-            ("schema", schema, Schema),
-        ):
-            if value is not None and not isinstance(value, kind):
-                raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
-        if not isinstance(scorer, Scorer):
-            raise ValueError(f"scorer must be a Scorer, got {scorer!r}")
-        if transform is None:
-            width = getattr(scorer, "num_features", None)
-        else:
-            width = transform.num_features
-        if not isinstance(width, int):
+        if not isinstance(width := model.num_features, int):
             raise ValueError(f"num_features must be known: train the model first, got {width}")
-        self.transform = transform
-        self.scorer = scorer
-        self.schema = schema
+        self.model = model
+        self.transform = model.transform
+        self.scorer = model.scorer
+        self.schema = model.schema
         self.per_document = per_document
         self.num_features = width
-        self.looks_at_list = not scorer.per_document or (
-            transform is not None and transform.within_list
-        )
-        self.num_categories = len(transform.levels) if isinstance(transform, TableTransform) else 0
+        self.looks_at_list = model.looks_at_list
+        levels = model.transform.levels if isinstance(model.transform, TableTransform) else ()
+        self.num_categories = len(levels)
         if per_document and self.looks_at_list:
             raise ValueError(
                 "per_document must be False: the model's scores depend on the whole list"
@@ -85,10 +65,7 @@ class ExportedRanker(nn.Module):
                 names.
         """
         given = dict(zip(self.inputs[1:], others, strict=True))
-        mask = given.pop("mask", None)
-        if self.transform is not None:
-            features = self.transform(features, mask, **given)
-        return self.scorer(features, mask)
+        return self.model(features, **given)
 
     @property
     def summary(self) -> str:
@@ -148,7 +125,7 @@ def describe(module: Any) -> dict[str, Any]:
         `categories`: for each column its kind and its levels, whose codes count from 1.
 
     >>> from ltr.models import LinearScorer
-    >>> describe(ExportedRanker(None, LinearScorer(3), None))["inputs"]
+    >>> describe(ExportedRanker(RankingModel(LinearScorer(3))))["inputs"]
     ['features']
     """
     schema = module.schema

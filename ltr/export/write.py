@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.config.folder import configs, write_folder
+from ltr.config.folder import write_folder
 from ltr.export.blend import SHAPES, ExportedBlend, Saved
 from ltr.export.card import Difference, Evaluation, model_card
 from ltr.export.program import ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder
+from ltr.models import RankingModel
 
 LIMIT = 1e-5
 """The largest difference from the model that an export may have, of the largest score."""
@@ -59,7 +60,7 @@ class Exported:
 
 
 def export_model(
-    module: Any,
+    model: Any,
     path: str | PathLike[str],
     *,
     to: Target | None = None,
@@ -77,7 +78,7 @@ def export_model(
     far outside the range. Numbers for trees lie exactly on their splits, and next to them.
 
     Args:
-        module: an `ExportedRanker`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
+        model: a `RankingModel`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
             these libraries. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
             made if it is missing. It gets the model, `README.md` (the card), and, except for models
@@ -88,7 +89,7 @@ def export_model(
         opset: the version of the ONNX operator set.
         evaluation: metrics for the card; see `evaluate`.
         config: of `config.json`, plain values. Default: how transform and scorer are made.
-        per_document: whether LightGBM's or XGBoost's trees take single documents (N, d).
+        per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether their features are float32. Default: float64, so that a number that lies
             next to a split takes the same branch. With float32 it may not; `Exported.differing`
             counts such rows, and is no error.
@@ -100,12 +101,12 @@ def export_model(
 
     >>> from tempfile import mkdtemp
     >>> from ltr.models import LinearScorer
-    >>> module = ExportedRanker(None, LinearScorer(3), None)
-    >>> export_model(module, Path(mkdtemp(), "model.pt2"), to="torch").difference
+    >>> model = RankingModel(LinearScorer(3))
+    >>> export_model(model, Path(mkdtemp(), "model.pt2"), to="torch").difference
     0.0
     """
-    if not isinstance(module, ExportedRanker | ExportedBlend):
-        module = ExportedBlend.of(module, per_document, single)
+    if not isinstance(model, RankingModel | ExportedBlend):
+        model = ExportedBlend.of(model, per_document, single)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
         raise ValueError(f"evaluation must be a result of `evaluate`, got {evaluation!r}")
     path = Path(path)
@@ -115,7 +116,7 @@ def export_model(
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < 13:
         raise ValueError(f"opset must be a whole number >= 13, got {opset!r}")
-    if to != "onnx" and isinstance(module, ExportedBlend):
+    if to != "onnx" and isinstance(model, ExportedBlend):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if is_file(path):
         if path.suffix != _SUFFIX[to]:
@@ -123,18 +124,16 @@ def export_model(
         target, card, folder = path, path.with_suffix(".md"), None
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path
-    if isinstance(module, ExportedRanker):
-        parts = {"scorer": module.scorer, "transform": module.transform}
-        content = _config(module) if config is None else config
-        saved = Saved(parts, content, {})
-        module = copy.deepcopy(module).cpu().float().eval()
+    if isinstance(model, RankingModel):
+        saved = Saved(model.parts, model.to_dict() if config is None else config, {})
+        module = ExportedRanker(copy.deepcopy(model).cpu().float().eval(), per_document)
     else:
-        saved = module.saved
-    model, compared = _checked(module, to, opset)
+        saved, module = model.saved, model
+    content, compared = _checked(module, to, opset)
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
         if folder is not None and saved is not None:
-            files = {**saved.files, target.name: model, card.name: text}
+            files = {**saved.files, target.name: content, card.name: text}
             write_folder(folder, saved.parts, saved.config, files)
         else:
             with (
@@ -142,7 +141,7 @@ def export_model(
                 atomic_write(card) as second,
                 atomic_write(target) as first,
             ):
-                first.write_bytes(model)
+                first.write_bytes(content)
                 second.write_bytes(text)
     return Exported(target, card, compared.largest, compared.rows, compared.differing)
 
@@ -322,18 +321,6 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
         if not (share := float(shares.max(initial=0))) <= worst:  # also NaN, which `max` may hide
             worst = share
     return Difference(worst, rows, differing)
-
-
-def _config(module: ExportedRanker) -> dict[str, Any]:
-    """Return the content of `config.json`, with the keys of `NeuralRanker.save`."""
-    unsaved: dict[str, str] = {}
-    parts = configs({"scorer": module.scorer, "transform": module.transform}, unsaved)
-    return {
-        "unsaved": unsaved,
-        "num_features": getattr(module.scorer, "num_features", None),
-        **parts,
-        "schema": None if module.schema is None else module.schema.to_dict(),
-    }
 
 
 class _Positional(nn.Module):

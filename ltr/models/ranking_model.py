@@ -29,13 +29,11 @@ from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_sche
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.prepare import read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, column_names, naming, of_file
+from ltr.datasets.table_files import TableFiles, column_names, naming, of_file, rows_at_once
 from ltr.datasets.transforms import FeatureTransform
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer
 from ltr.names import shown_names
-
-_VALUES = 1 << 22  # the most features of all rows of a chunk, if it has several rows
 
 
 class Predictor(Protocol):
@@ -55,7 +53,7 @@ class Predictor(Protocol):
         """Return the scores of lists with the schema's columns, float32 (documents,)."""
         ...
 
-    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+    def predict(self, table: Any, /, *, qid: Any = None) -> np.ndarray:
         """Return the scores of a table's rows, float32 (rows,)."""
         ...
 
@@ -160,18 +158,15 @@ class RankingModel(nn.Module):
             device: where to compute.
         """
         device = torch.device(device)
-        model = self if device.type == "cpu" else copy.deepcopy(self).to(device)
-        training = model.training
-        model.eval()
-        try:
-            with torch.inference_mode():
-                found = [
-                    model._of_rows(part, start, end, device)
-                    for part in lists.blocks()
-                    for start, end in _bounds(part, self.looks_at_list)
-                ]
-        finally:
-            model.train(training)
+        model = self
+        if device.type != "cpu" or any(x.training for x in self.modules() if x is not self):
+            model = copy.deepcopy(self).to(device).eval()  # other threads may use this one
+        with torch.inference_mode():
+            found = [
+                model._of_rows(part, start, end, device)
+                for part in lists.blocks()
+                for start, end in _bounds(part, self.looks_at_list)
+            ]
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
@@ -347,6 +342,8 @@ def score_file(
     path: str | PathLike[str],
     qid: Any = None,
     keys: Sequence[str] = (),
+    label: str | None = None,
+    share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
     """Yield the rows of a file's table with their scores, in its order.
@@ -361,6 +358,8 @@ def score_file(
         qid: see `RankingModel.predict`.
         keys: the columns to yield beside the scores. LETOR text and lists on disk have "qid",
             "doc_id" and "label", if they have such values.
+        label: the one of `keys` that holds numbers; the others of a CSV file are text.
+        share: the number of this process and of all of them, which take the chunks in turn.
         options: of `model.predict`.
 
     Yields:
@@ -371,19 +370,25 @@ def score_file(
     """
     with naming(path):
         if holds_lists(path):
-            parts = _score_lists(model, path, keys, **options)
+            parts = _score_lists(model, path, keys, share, **options)
         else:
-            parts = _score_table(model, path, qid, keys, **options)
+            parts = _score_table(model, path, qid, keys, label, share, **options)
         rows = 0
         for table, scores in parts:
             rows += len(scores)
             yield table, scores
-        if not rows:
+        if not rows and share == (0, 1):
             raise ValueError(f"the table must have at least one row, got none{of_file(path)}")
 
 
 def _score_table(
-    model: Predictor, path: str | PathLike[str], qid: Any, keys: Sequence[str], **options: Any
+    model: Predictor,
+    path: str | PathLike[str],
+    qid: Any,
+    keys: Sequence[str],
+    label: str | None,
+    share: tuple[int, int],
+    **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
     schema = model.schema
     if schema is None:
@@ -402,18 +407,23 @@ def _score_table(
             raise ValueError(f"the table must have the column {name!r}, got {shown_names(there)}")
     used = list(dict.fromkeys([*schema.steps, *named]))
     types = {**dict.fromkeys(used, pa.string()), **wanted.text_types()}
-    if schema.label is not None and schema.label in keys:
-        types[schema.label] = pa.float64()
+    if label is not None:
+        types[label] = pa.float64()
     files = TableFiles(path, types)
     start = 0
-    for part in _parts(files, used, rows_at_once(schema), whole=model.looks_at_list):
+    rank, processes = share
+    parts = _parts(files, used, rows_at_once(schema), whole=model.looks_at_list)
+    for number, part in enumerate(parts):
+        if number % processes != rank:
+            start += part.num_rows
+            continue
         given = qid
         if query is not None:
             given = part.column(query)
         elif qid is not None:
             given = qid[start : start + part.num_rows]
         with counted_from(start):
-            scores = model.predict(part, given, **options)
+            scores = model.predict(part, qid=given, **options)
         start += part.num_rows
         yield part.select([*keys]), scores
 
@@ -429,7 +439,11 @@ def _parts(
 
 
 def _score_lists(
-    model: Predictor, path: str | PathLike[str], keys: Sequence[str], **options: Any
+    model: Predictor,
+    path: str | PathLike[str],
+    keys: Sequence[str],
+    share: tuple[int, int],
+    **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
     lists = load_lists(path, keep_order=True)
     if model.schema is not None:
@@ -441,17 +455,16 @@ def _score_lists(
                 f"the lists must have the model's {model.num_features} features, got "
                 f"{lists.num_features}"
             )
-    for block in lists.blocks():
+    rank, processes = share
+    for number, block in enumerate(lists.blocks()):
+        if number % processes != rank:
+            continue
         table = keys_of(block, "qid")
         order = slice(None) if block.rows is None else np.argsort(block.rows)
         if block.has_labels:
             table = table.append_column("label", pa.array(block.labels[order]))
-        yield table.select([*keys]), model.score(block, **options)[order]
-
-
-def rows_at_once(schema: Schema) -> int:
-    """Return how many rows of a table are read at a time."""
-    return max(1, min(ROWS, _VALUES // max(1, schema.num_features)))
+        known = [name for name in keys if name in table.column_names]
+        yield table.select(known), model.score(block, **options)[order]
 
 
 def _names(model: Predictor, frame: Frame, qid: Any) -> pa.Array | None:

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -186,6 +187,23 @@ def test_the_order_of_the_rows_does_not_matter_to_prediction():
     np.testing.assert_allclose(blend.predict(X[order]), blend.predict(X)[order], rtol=1e-12)
 
 
+def test_ranks_count_from_one_within_each_query_and_ties_keep_their_order():
+    X, y, qid = lists(4)
+    blend = fitted([Column(0)])  # the grade: many ties
+    found = blend.rank(X, qid=qid)
+    assert found.dtype == np.int64
+    for query in np.unique(qid):
+        rows = np.flatnonzero(qid == query)
+        best_first = sorted(rows, key=lambda row: -y[row])
+        assert [found[row] for row in best_first] == [*range(1, len(rows) + 1)]
+    order = np.argsort(qid, kind="stable")
+    assert np.array_equal(blend.rank(X[order], group=np.bincount(qid)), found[order])
+    with pytest.raises(ValueError, match=r"qid .* or group .* must be given, got neither"):
+        blend.rank(X)
+    with pytest.raises(NotFittedError):
+        Blend([Ridge()]).rank(X)
+
+
 def test_a_share_of_the_queries_is_held_out_by_their_hash(capsys):
     X, y, qid = lists()
     blend = Blend([ByQid(), Column(2)]).fit(X, y, qid=qid)
@@ -246,7 +264,7 @@ def test_parameters_by_the_names_of_the_classes():
         blend.set_params(lasso__alpha=1.0)
 
 
-@pytest.mark.parametrize("rankers", [1, None, Ridge(), [Ridge], "ridge"])
+@pytest.mark.parametrize("rankers", [1, (), Ridge(), [Ridge], "ridge"])
 def test_parameters_are_checked_in_fit_alone(rankers: Any):
     X, y, qid = lists()
     for blend in (Blend(rankers), Blend([Ridge()]).set_params(rankers=rankers)):
@@ -345,6 +363,60 @@ def test_networks_beside_boosted_trees():
     assert np.array_equal(again.predict(frame), blend.predict(frame))
     blend.set_params(lgbmranker__num_leaves=7)
     assert clone(blend).rankers[1].num_leaves == 7
+
+
+def test_the_default_is_networks_and_the_best_of_three_sizes_of_trees(tmp_path, monkeypatch):
+    quick = lambda verbose: NeuralRanker(members=1, max_epochs=2, verbose=verbose)  # noqa: E731
+    monkeypatch.setattr("ltr.estimators.blend.NeuralRanker", quick)
+    lightgbm = pytest.importorskip("lightgbm")
+    monkeypatch.setattr(lightgbm, "LGBMRanker", partial(lightgbm.LGBMRanker, n_jobs=1))
+    (X, y, qid), (Xv, yv, qv) = lists(count=40), lists(1, count=40)
+    X, Xv = (x[:, ::2] + 3 * np.random.default_rng(0).normal(size=x[:, ::2].shape) for x in (X, Xv))
+    validation = {"eval_set": [(Xv, yv)], "eval_qid": [qv]}
+    blend = Blend(verbose=0)
+    assert blend.get_params() == {"rankers": None, "validation": 0.2, "verbose": 0}
+    blend.fit(X, y, qid=qid, **validation)
+    networks, trees = blend.rankers_
+    assert type(networks) is NeuralRanker
+    assert [*trees.evals_result_["valid_0"]] == ["ndcg@10"]
+    each = {}
+    for leaves in (15, 31, 63):
+        given = {**trees.get_params(), "num_leaves": leaves}
+        own = Blend([lightgbm.LGBMRanker(**given)], verbose=0).fit(X, y, qid=qid, **validation)
+        each[leaves] = own.validation_score_
+    assert trees.num_leaves == max(each, key=lambda leaves: each[leaves])  # the first of the best
+    blend.save(tmp_path)
+    again = Blend.load(tmp_path)
+    assert np.array_equal(again.predict(X), blend.predict(X))
+    assert again.get_params()["lgbmranker__num_leaves"] == trees.num_leaves
+    assert clone(blend).rankers is None
+
+
+def test_the_default_without_validation_lists():
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y, qid = lists(count=3)
+    for one, alone in zip(
+        Blend(validation=0, verbose=0).fit(X[:, 1:] ** 2, y, qid=qid).rankers_,
+        [NeuralRanker(verbose=0), lightgbm.LGBMRanker(verbose=-1)],
+        strict=True,
+    ):
+        assert type(one) is type(alone)
+        assert str(one.get_params()) == str(alone.get_params())
+
+
+def test_the_default_needs_lightgbm(monkeypatch):
+    X, y, qid = lists()
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(ValueError, match=r"Blend\(\) needs LightGBM: pip install 'ltr-torch\[base"):
+        Blend().fit(X, y, qid=qid)
+
+
+@pytest.mark.parametrize("X", [[1.0, 2.0], pd.Series([1.0, 2.0]), np.zeros((2, 2, 1))])
+def test_a_table_has_two_dimensions(X: Any):
+    with pytest.raises(ValueError, match=r"X must have the shape \(rows, columns\), got \(2,"):
+        Blend([Ridge()]).fit(X, [0, 1], qid=[0, 0])
+    with pytest.raises(ValueError, match=r"X must have the shape \(rows, columns\), got \(2,"):
+        fitted([Ridge()]).predict(X)
 
 
 def test_trees_stop_early_on_the_metric_of_the_blend():

@@ -14,7 +14,7 @@ from ltr.estimators import Blend, NeuralRanker
 from ltr.estimators.columns import choose_columns
 from ltr.estimators.parameters import LARGE, max_levels, settings
 from ltr.estimators.tables import read_lists
-from ltr.models import CrossScorer, LinearScorer, MLPScorer, Scorer
+from ltr.models import CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 
 DOCUMENTS = 20
 
@@ -193,7 +193,8 @@ def test_weak_columns_that_matter_together_are_kept():
     data = read_lists(ranker, ranker.schema_, frame, y, np.arange(len(x)) // 10)
     x[:, weak] = 0  # what the model does not look at
     data.features[:, weak] = 0
-    found = choose_columns(ranker.transform_, Sum(), data, ranker.schema_, "ndcg@10", "cpu", seed=0)
+    model = RankingModel(Sum(), ranker.transform_)
+    found = choose_columns(model, data, ranker.schema_, "ndcg@10", "cpu", seed=0)
     alone = [one for one in found.values() if one.cost <= 2 * one.error]
     assert len(alone) > 5
     assert sum(not one.kept for one in found.values()) < len(alone) / 2
@@ -215,9 +216,8 @@ def test_few_useless_columns_stay_whatever_the_shuffle():
         for one in scorer.parameters():
             one.copy_(torch.from_numpy(weights).view_as(one) if one.numel() == 40 else 0 * one)
     for seed in range(6):
-        found = choose_columns(
-            ranker.transform_, scorer, data, ranker.schema_, "ndcg@10", "cpu", seed
-        )
+        model = RankingModel(scorer, ranker.transform_)
+        found = choose_columns(model, data, ranker.schema_, "ndcg@10", "cpu", seed)
         names = [name for name, column in found.items() if column.kept]
         assert {*names} >= {*useful}
         assert len(names) <= 12

@@ -25,8 +25,7 @@ from lightgbm import LGBMRanker
 
 from ltr.config.folder import with_digest, write_folder
 from ltr.estimators import Blend, NeuralRanker
-from ltr.export import load_model
-from ltr.models import MLPScorer
+from ltr.models import MLPScorer, RankingModel
 
 FILES = ["config.json", "model.safetensors"]
 EXPORTED = ["README.md", "config.json", "model.onnx", "model.safetensors"]
@@ -97,7 +96,7 @@ def test_every_flipped_bit_of_the_weights_is_found(first, tmp_path):
         damaged = bytearray(whole)
         damaged[position // 8] ^= 1 << position % 8
         path.write_bytes(damaged)
-        for load in (NeuralRanker.load, load_model):
+        for load in (NeuralRanker.load, RankingModel.load):
             with pytest.raises(ValueError, match=r"model\.safetensors.*digest"):
                 load(tmp_path)
 
@@ -106,7 +105,7 @@ def test_weights_of_another_model_are_refused(first, second, tmp_path):
     first.save(tmp_path / "a")
     second.save(tmp_path / "b")
     os.replace(tmp_path / "b" / "model.safetensors", tmp_path / "a" / "model.safetensors")
-    for load in (NeuralRanker.load, load_model):
+    for load in (NeuralRanker.load, RankingModel.load):
         with pytest.raises(ValueError, match=r"model\.safetensors.*digest"):
             load(tmp_path / "a")
 
@@ -117,7 +116,7 @@ def test_a_folder_without_a_digest_is_refused(first, tmp_path, digests):
     content = json.loads((tmp_path / "config.json").read_text())
     content["sha256"] = digests
     (tmp_path / "config.json").write_text(json.dumps(content))
-    for load in (NeuralRanker.load, load_model):
+    for load in (NeuralRanker.load, RankingModel.load):
         with pytest.raises(ValueError, match=r"no digest of config\.json: save the model"):
             load(tmp_path)
     if isinstance(digests, dict):
@@ -156,7 +155,7 @@ def test_a_weight_that_is_not_finite_is_not_loaded(first, tmp_path, name, bad):
     content = json.loads((tmp_path / "config.json").read_text())
     content["sha256"]["model.safetensors"] = sha256(weights).hexdigest()
     (tmp_path / "config.json").write_text(json.dumps(with_digest(content)))
-    for load in (NeuralRanker.load, load_model):
+    for load in (NeuralRanker.load, RankingModel.load):
         with pytest.raises(ValueError, match=rf"{name}.*{bad}"):
             load(tmp_path)
 

@@ -28,7 +28,7 @@ from ltr.datasets.splits import query_shares
 from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
 from ltr.metrics.functional import ndcg
-from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.models import LinearScorer, MLPScorer, RankingModel, Scorer
 from ltr.operators import SigmoidRank
 from ltr.reports import evaluate
 
@@ -124,6 +124,13 @@ def test_the_order_of_the_rows_does_not_matter_to_prediction(fitted: NeuralRanke
     )
 
 
+def test_ranks_are_those_of_the_scores(fitted: NeuralRanker):
+    X, _, qid = frame(seed=1)
+    expected = pd.Series(fitted.predict(X)).groupby(qid).rank(method="first", ascending=False)
+    assert np.array_equal(fitted.rank(X, qid=qid), expected)
+    assert np.array_equal(fitted.rank(X, qid=[f"query {q}" for q in qid]), expected)
+
+
 def test_queries_of_any_type():
     X, y, qid = frame()
     expected = quick(validation=0).fit(X, y, qid=qid).predict(X)
@@ -165,7 +172,8 @@ def test_a_member_of_several_is_as_it_would_be_alone_up_to_the_seed():
     Xv, yv, qv = frame(seed=3)
     for member, epoch in enumerate(best):
         alone = quick(members=3).fit(X, y, qid=qid)
-        alone.transform_, alone.scorer_ = ranker.transform_, ranker.scorer_.copies[member]
+        own = ranker.scorer_.copies[member]
+        alone.model_ = RankingModel(own, ranker.transform_, ranker.schema_)
         assert alone.score(Xv, yv, qid=qv) == pytest.approx(history[epoch - 1, member], abs=1e-6)
 
 
@@ -175,7 +183,7 @@ def test_the_scales_give_each_member_the_same_spread():
     spreads = []
     for scale, member in zip(ranker.scorer_.scales, ranker.scorer_.copies, strict=True):
         alone = quick().fit(X, y, qid=qid)
-        alone.transform_, alone.scorer_ = ranker.transform_, member
+        alone.model_ = RankingModel(member, ranker.transform_, ranker.schema_)
         scores = pd.Series(alone.predict(X) * float(scale))
         spreads.append(scores.groupby(qid).std(ddof=0).mean())
     np.testing.assert_allclose(spreads, 1, rtol=1e-4)

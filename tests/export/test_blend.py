@@ -274,7 +274,7 @@ def test_arrays_and_a_network_of_lists(tmp_path):
         (LGBMRegressor(zero_as_missing=True, verbose=-1), "zero_as_missing=True"),
         (xgboost.XGBRegressor(objective="count:poisson"), "objective 'count:poisson'"),
         (xgboost.XGBRegressor(booster="dart"), "booster='gbtree', got 'dart'"),
-        (Ridge(), r"module.*got Ridge"),
+        (Ridge(), r"model.*got Ridge"),
     ],
     ids=lambda x: "" if isinstance(x, str) else type(x).__name__,
 )

@@ -23,8 +23,9 @@ from ltr.datasets import (
     TableTransform,
 )
 from ltr.estimators import NeuralRanker
-from ltr.export import ExportedRanker, evaluate, export_model, load_model
-from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.export import evaluate, export_model
+from ltr.export.program import ExportedRanker
+from ltr.models import LinearScorer, MLPScorer, RankingModel, Scorer
 from ltr.serving import OnnxRanker
 
 
@@ -96,15 +97,14 @@ def test_the_folder_loads_again_as_it_was_saved(table, ranker, folder, tmp_path)
     assert exported == saved
     for name in ("README.md", "model.onnx", "model.safetensors"):
         assert digests[name] == sha256((folder / name).read_bytes()).hexdigest()
-    module, loaded = ExportedRanker(ranker.transform_, ranker.scorer_, None), load_model(folder)
-    inputs = module.example(3, 7)
-    assert torch.equal(loaded(*inputs), module(*inputs))
+    loaded = RankingModel.load(folder)
+    np.testing.assert_array_equal(loaded.predict(X, qid=qid), ranker.predict(X))
     assert loaded.schema == ranker.schema_
 
 
 def test_folders_that_cannot_be_loaded(folder, tmp_path):
     with pytest.raises(ValueError, match="path must"):
-        load_model(tmp_path / "none")
+        RankingModel.load(tmp_path / "none")
     shutil.copytree(folder, tmp_path / "m")
     path = tmp_path / "m" / "config.json"
     content = json.loads(path.read_text())
@@ -123,25 +123,25 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
         changed = with_digest(changed) if "sha256" in changed else changed
         path.write_text(json.dumps(changed))
         with pytest.raises(ValueError, match=message):
-            load_model(tmp_path / "m")
+            RankingModel.load(tmp_path / "m")
 
 
 def test_a_model_whose_parts_have_no_configuration(tmp_path):
     class Local(LinearScorer):
         pass
 
-    module = ExportedRanker(None, Local(2), None)
+    module = RankingModel(Local(2))
     with pytest.warns(UserWarning, match="scorer was not saved; give it again"):
         export_model(module, tmp_path, to="torch")
     with pytest.raises(
         ValueError, match=r"scorer of .* cannot be loaded, because it could not be saved"
     ):
-        load_model(tmp_path)
+        RankingModel.load(tmp_path)
 
 
 def test_the_card_has_the_estimators_own_score(table, ranker):
     X, y, qid = table
-    module = ExportedRanker(ranker.transform_, ranker.scorer_, ranker.schema_)
+    module = ranker.model_
     from ltr.datasets import read_table
 
     frame = X.assign(**{ranker.schema_.qid: qid, ranker.schema_.label: y})
@@ -171,8 +171,8 @@ class Centered(Scorer):
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_a_scorer_of_lists_says_so(to, tmp_path):
     fitted = Standardize().fit(np.random.default_rng(0).normal(size=(50, 3)))
-    module = ExportedRanker(fitted, Centered(), None)
-    assert module.inputs == ("features", "mask")
+    module = RankingModel(Centered(), fitted)
+    assert ExportedRanker(module).inputs == ("features", "mask")
     written = export_model(module, tmp_path, to=to)
     assert written.difference < 1e-5
     if to == "onnx":
@@ -184,7 +184,7 @@ def test_a_scorer_of_lists_says_so(to, tmp_path):
             served.score([{"a": 1}])
     assert "depends on the whole list" in written.card.read_text()
     with pytest.raises(ValueError, match="per_document must"):
-        ExportedRanker(fitted, Centered(), None, per_document=True)
+        ExportedRanker(module, per_document=True)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_transforms_are_inside(transform, tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     fitted = TableTransform(transform).fit(rows)
     scorer = LinearScorer(fitted.out_features)
-    written = export_model(ExportedRanker(fitted, scorer, None), tmp_path / "m.pt2", to="torch")
+    written = export_model(RankingModel(scorer, fitted), tmp_path / "m.pt2", to="torch")
     assert written.difference < 1e-5
 
 
@@ -212,7 +212,7 @@ def test_the_range_of_training(transform):
 
 
 def test_bad_arguments(ranker, tmp_path):
-    module = ExportedRanker(None, LinearScorer(2), None)
+    module = RankingModel(LinearScorer(2))
     for arguments, message in (
         ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
         ({"opset": 3}, "opset must be a whole number >= 13, got 3"),
@@ -223,25 +223,25 @@ def test_bad_arguments(ranker, tmp_path):
         with pytest.raises(ValueError, match=message):
             export_model(module, **{"path": tmp_path / "out", **arguments})
     with pytest.raises(ValueError, match="num_features must"):
-        ExportedRanker(None, MLPScorer(), None)
-    with pytest.raises(ValueError, match=r"module.*LinearScorer"):
+        export_model(RankingModel(MLPScorer()), tmp_path)
+    with pytest.raises(ValueError, match=r"model.*LinearScorer"):
         export_model(LinearScorer(2), tmp_path / "m.onnx")
     with pytest.raises(ValueError, match=r"test.*int"):
         ranker.export(tmp_path / "out", test=5)
     for arguments, message in (
-        (("standardize", LinearScorer(2), None), "transform must be a FeatureTransform or None"),
-        ((None, torch.nn.Linear(2, 1), None), "scorer must be a Scorer, got Linear"),
-        ((None, LinearScorer(2), {"price": 1}), "schema must be a Schema or None"),
+        ((LinearScorer(2), "standardize"), "transform must be a FeatureTransform or None"),
+        ((torch.nn.Linear(2, 1),), "scorer must be a Scorer, got Linear"),
+        ((LinearScorer(2), None, {"price": 1}), "schema must be a Schema or None"),
     ):
         with pytest.raises(ValueError, match=message):
-            ExportedRanker(*arguments)
+            RankingModel(*arguments)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_a_place_that_cannot_be_written(to, tmp_path):
     (tmp_path / "file").write_text("")
-    module = ExportedRanker(None, LinearScorer(2), None)
+    module = RankingModel(LinearScorer(2))
     paths = tmp_path / "file", tmp_path / "file" / "m", tmp_path / ("x" * 300)
     for path in paths[:1] if to == "onnx" else paths:  # an export to ONNX takes a second
         with pytest.raises(ValueError, match=r"path.*.*/(file|x)"):
@@ -252,7 +252,7 @@ def test_a_place_that_cannot_be_written(to, tmp_path):
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_weights_that_are_not_finite(to, bad, tmp_path):
-    module = ExportedRanker(None, LinearScorer(2), None)
+    module = RankingModel(LinearScorer(2))
     torch.nn.init.constant_(next(module.parameters()), bad)
     with pytest.raises(ValueError, match=r"the model's scores.*(nan|-?inf): train"):
         export_model(module, tmp_path / "m", to=to)
@@ -261,14 +261,14 @@ def test_weights_that_are_not_finite(to, bad, tmp_path):
 
 def test_a_model_in_double_precision_is_exported_in_single_and_stays(tmp_path):
     scorer = MLPScorer(2).double()
-    written = export_model(ExportedRanker(None, scorer, None), tmp_path, to="torch")
+    written = export_model(RankingModel(scorer), tmp_path, to="torch")
     assert written.difference < 1e-5
     assert {x.dtype for x in scorer.parameters()} == {torch.float64}
     assert load_file(tmp_path / "model.safetensors")["scorer.layers.0.bias"].dtype == torch.float64
 
 
 def test_a_difference_is_an_error_and_leaves_no_file(tmp_path, monkeypatch):
-    module = ExportedRanker(None, LinearScorer(2), None)
+    module = RankingModel(LinearScorer(2))
     for wrong in (lambda x: x.numpy()[..., 0], lambda x: np.full(x.shape[:2], np.nan)):
         monkeypatch.setattr("ltr.export.write._program_runner", lambda path, run=wrong: run)
         with pytest.raises(ValueError, match="the exported model must score like the model"):

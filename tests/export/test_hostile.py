@@ -9,9 +9,9 @@ import pytest
 
 from ltr.config.folder import with_digest
 from ltr.estimators import NeuralRanker
-from ltr.export import load_model
+from ltr.models import RankingModel
 
-LOADERS = {"NeuralRanker.load": NeuralRanker.load, "load_model": load_model}
+LOADERS = {"NeuralRanker.load": NeuralRanker.load, "RankingModel.load": RankingModel.load}
 
 
 def signed(text: str) -> str:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ltr.serving
-from ltr.export import ExportedRanker, export_model
-from ltr.models import LinearScorer
+from ltr.export import export_model
+from ltr.models import LinearScorer, RankingModel
 from ltr.serving import OnnxRanker
 
 
@@ -203,7 +203,7 @@ def test_metadata_of_strangers(table, folder, tmp_path, mutations):
 
 
 def test_serving_without_categories_refuses_them(tmp_path):
-    written = export_model(ExportedRanker(None, LinearScorer(2), None), tmp_path / "m.onnx")
+    written = export_model(RankingModel(LinearScorer(2)), tmp_path / "m.onnx")
     served = OnnxRanker(written.model)
     assert served.score_arrays(np.zeros((3, 2))).shape == (3,)
     assert served.score_arrays(np.zeros((0, 2))).shape == served.score_arrays([]).shape == (0,)

@@ -91,7 +91,7 @@ def test_rows_with_their_keys(frame, tmp_path, monkeypatch):
     model, lists = fitted(frame, MLPScorer(hidden=[8]))
     monkeypatch.setattr(module, "ROWS", 7)
     frame.to_csv(tmp_path / "t.csv", index=False)
-    parts = [*score_file(model, tmp_path / "t.csv", keys=["query", "grade"])]
+    parts = [*score_file(model, tmp_path / "t.csv", keys=["query", "grade"], label="grade")]
     assert len(parts) == 6
     keys = pa.concat_tables([table for table, _ in parts]).to_pydict()
     assert keys == {"query": frame["query"].tolist(), "grade": frame["grade"].tolist()}

@@ -15,8 +15,8 @@ import ltr.models
 from ltr.config import from_config, to_config
 from ltr.datasets import Standardize, TableTransform
 from ltr.estimators import NeuralRanker
-from ltr.export import ExportedRanker, export_model
-from ltr.export.program import describe
+from ltr.export import export_model
+from ltr.export.program import ExportedRanker, describe
 from ltr.models import (
     AdditiveScorer,
     AttentionScorer,
@@ -25,6 +25,7 @@ from ltr.models import (
     FeatureScorer,
     LinearScorer,
     MLPScorer,
+    RankingModel,
     Scorer,
 )
 from ltr.models.ragged import score_ragged
@@ -76,7 +77,9 @@ def scorer(request: pytest.FixtureRequest) -> FeatureScorer:
 
 def test_every_scorer_is_here():
     listed = {getattr(ltr.models, name) for name in ltr.models.__all__}
-    assert listed - {Scorer, FeatureScorer, Ensemble} == {type(make(None)) for make in SCORERS}
+    assert listed - {Scorer, FeatureScorer, Ensemble, RankingModel} == {
+        type(make(None)) for make in SCORERS
+    }
 
 
 def batch(lists: int = 4, n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,7 +126,7 @@ def test_who_looks_at_the_list_says_so(scorer: FeatureScorer):
     other[:, 0] += 1
     same = torch.equal(scorer(features)[:, 1:], scorer(other)[:, 1:])
     assert scorer.per_document == same
-    assert describe(ExportedRanker(None, scorer, None))["looks_at_list"] == (not same)
+    assert describe(ExportedRanker(RankingModel(scorer)))["looks_at_list"] == (not same)
 
 
 def test_ragged_is_padded(scorer: FeatureScorer):
@@ -178,7 +181,13 @@ def test_autocast(scorer: FeatureScorer):
 
 
 # what compiles is a layer of each kind: the rest of the scorers have fewer of them
-@pytest.mark.parametrize("name", ["additive", "cross", "attention-points"])
+@pytest.mark.parametrize(
+    "name",
+    [  # a second each to trace; that of attention has most kinds of layers
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("additive", "cross")),
+        "attention-points",
+    ],
+)
 def test_compiled(name: str):
     scorer = made(SCORERS[NAMES.index(name)])
     features, mask = batch()
@@ -195,17 +204,17 @@ def test_compiled(name: str):
 @pytest.mark.parametrize(
     ("name", "to"),
     [
-        ("attention-points", "onnx"),
-        *(("additive-none", "torch"), ("cross-none", "torch"), ("attention", "torch")),
-        # seconds each to translate; the first and the tests of the exports have one to ONNX
+        *(("additive-none", "torch"), ("cross-none", "torch"), ("attention-points", "torch")),
+        # seconds each to translate; the tests of the exports have others to ONNX
+        pytest.param("attention-points", "onnx", marks=pytest.mark.slow),
         pytest.param("additive", "onnx", marks=pytest.mark.slow),
         pytest.param("cross", "onnx", marks=pytest.mark.slow),
     ],
 )
 def test_export(name: str, to: Literal["onnx", "torch"], tmp_path: Path):
     transform = TableTransform(Standardize()).fit(np.random.default_rng(0).normal(size=(50, D)))
-    module = ExportedRanker(transform, made(SCORERS[NAMES.index(name)]).float(), None)
-    assert export_model(module, tmp_path / "model", to=to).difference < 1e-5
+    model = RankingModel(made(SCORERS[NAMES.index(name)]).float(), transform)
+    assert export_model(model, tmp_path / "model", to=to).difference < 1e-5
 
 
 def test_configuration(scorer: FeatureScorer):
@@ -216,8 +225,15 @@ def test_configuration(scorer: FeatureScorer):
     assert torch.equal(again(features, mask), scorer(features, mask))
 
 
-@pytest.mark.parametrize("make", SCORERS[4:], ids=NAMES[4:])
-def test_in_neural_ranker(make: Callable[..., FeatureScorer], tmp_path: Path):
+@pytest.mark.parametrize(
+    "name",
+    [  # the others of a class train as these do
+        pytest.param(n, marks=[] if n in ("additive", "cross", "attention") else [pytest.mark.slow])
+        for n in NAMES[4:]
+    ],
+)
+def test_in_neural_ranker(name: str, tmp_path: Path):
+    make = SCORERS[NAMES.index(name)]
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(300, 3)), np.arange(300) // 10
     y = (X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)

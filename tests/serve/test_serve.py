@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from lightgbm import LGBMRanker
 
 from ltr.estimators import NeuralRanker
-from ltr.export import ExportedRanker, export_model
-from ltr.models import LinearScorer
+from ltr.export import export_model
+from ltr.models import LinearScorer, RankingModel
 from ltr.serve import Limits, make_app
 from ltr.serving import OnnxRanker
 
@@ -368,7 +368,7 @@ def test_what_cannot_be_served(tmp_path, capsys):
     assert f"got the folder '{tmp_path}'" in found
     assert main(["serve", str(tmp_path / "model.onnx")]) == 2
     assert "path must be an ONNX file" in capsys.readouterr().err
-    written = export_model(ExportedRanker(None, LinearScorer(2), None), tmp_path / "m.onnx")
+    written = export_model(RankingModel(LinearScorer(2)), tmp_path / "m.onnx")
     assert main(["serve", str(written.model)]) == 2
     assert "model must know its columns" in capsys.readouterr().err
     assert main(["serve", str(written.model), "--max-lists", "0"]) == 2

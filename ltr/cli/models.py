@@ -1,0 +1,126 @@
+"""The model that a command names: a folder, a run, or an ONNX file."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ltr.cli.errors import CommandError
+from ltr.cli.recipes import LineParser
+from ltr.cli.runs import numbered
+from ltr.names import nearest
+from ltr.serving import OnnxRanker, steps_of
+
+if TYPE_CHECKING:
+    from ltr.datasets import ListDataset
+
+MODEL = "model"
+"""The folder of a run's best model."""
+
+_ABOUT = "the folder of a model or of a run, or an ONNX file"
+
+
+def add_model(parser: LineParser, about: str = _ABOUT) -> None:
+    """Add the argument of the model, and the packages of its classes."""
+    parser.add_argument("model", metavar="MODEL", help=about)
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="a package whose classes the model may name; repeat it for several",
+    )
+
+
+def find_model(value: str) -> Path:
+    """Return the folder or the file of a model.
+
+    Args:
+        value: the user's argument: a folder that `ltr fit`, `NeuralRanker.save`, `Blend.save` or an
+            export wrote; the folder of a run, which stands for its best model; the folder of a
+            recipe's runs, which stands for the newest; or an ONNX file.
+
+    Raises:
+        CommandError: there is no such model; the message names the nearest.
+    """
+    from ltr.config.folder import CONFIG
+
+    path = Path(value).expanduser()
+    if path.suffix == ".pt2" and path.is_file():
+        raise CommandError(
+            f"{path} is a torch.export program, which ltr cannot run: give the ONNX file or the "
+            "folder of the model"
+        )
+    if path.suffix == ".ckpt":
+        raise CommandError(
+            f"{path} is a checkpoint, from which a training goes on: give the folder of the "
+            f"model, which `ltr fit` writes beside it ({path.parent.parent / MODEL})"
+        )
+    if path.is_file() or (path / CONFIG).is_file():
+        return path
+    runs = numbered(path) if path.is_dir() else []
+    for run in runs:
+        if (run / MODEL / CONFIG).is_file():
+            return run / MODEL
+    there = [str(one.parent) for one in Path("runs").glob(f"*/*/{MODEL}/{CONFIG}")]
+    what = "holds no model" if path.is_dir() else "is no model"
+    choice = f": {nearest(value, there)}" if there else ""
+    raise CommandError(f"{value} {what}{choice}")
+
+
+def load_model(path: Path, trust: Sequence[str] = ()) -> Any:
+    """Return a `RankingModel`, a `Blend` or an `OnnxModel`, which have `predict`.
+
+    Raises:
+        ValueError: it is damaged, or names a class that is not trusted.
+    """
+    if not path.is_dir():
+        return OnnxModel(path)
+    from ltr.config.folder import read_folder
+
+    if "rankers" in read_folder(path)[0]:
+        from ltr.estimators import Blend
+
+        return Blend.load(path, trust=trust)
+    from ltr.models import RankingModel
+
+    return RankingModel.load(path, trust=trust)
+
+
+class OnnxModel:
+    """The model of an ONNX file, with the attributes of a `RankingModel`.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: the file cannot be read, or was not written by an export.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import torch
+
+        from ltr.datasets import Schema
+        from ltr.datasets.column_steps import STEPS
+
+        self.ranker = OnnxRanker(path, threads=torch.get_num_threads())
+        steps = steps_of(self.ranker.about, STEPS)
+        self.schema = Schema("", steps=steps) if steps else None
+        self.looks_at_list: bool = self.ranker.about["looks_at_list"]
+
+    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+        """Return the scores of a table's rows, float32 (rows,)."""
+        return self.ranker.predict(table, qid)
+
+    def score(self, lists: "ListDataset") -> np.ndarray:
+        """Return the scores of lists, float32 (documents,)."""
+        bounds = (
+            [0, *lists.offsets[1:].tolist()] if self.looks_at_list else [0, len(lists.features)]
+        )
+        found = [np.empty(0, np.float32)]
+        for start, end in pairwise(bounds):
+            codes = None if lists.categories is None else lists.categories[start:end]
+            found.append(self.ranker.score_arrays(lists.features[start:end], codes))
+        return np.concatenate(found)

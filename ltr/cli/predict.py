@@ -1,0 +1,359 @@
+"""`ltr predict` and `ltr test`: the scores of a table, and their metrics."""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from ltr.cli.errors import CommandError
+from ltr.cli.models import add_model, find_model, load_model
+from ltr.cli.recipes import LineParser
+from ltr.files import atomic_write, made_folder, temporary_beside
+from ltr.names import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+Format = Literal["csv", "parquet", "trec"]
+
+_ENDINGS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet"}
+_ENDINGS |= dict.fromkeys([".run", ".trec", ".txt"], "trec")
+_TAG = "ltr"
+_NO_KEY = "ltr:none"
+
+_ABOUT = """\
+Score the rows of a table, in its order. CSV and Parquet get the columns of the query, of the
+document's name and of the label, those that the table has; the `score`; and the `rank` within the
+query, from 1. Lines of a TREC run are in the order of ranks. The file appears when it is complete.
+"""
+
+
+def run(command: str, args: list[str], workers: int | None = None) -> int:
+    """Run `ltr predict`, on a Ray cluster with `workers`.
+
+    Raises:
+        ValueError: an option, the model or the table is wrong.
+    """
+    parser = _parser(command, _ABOUT)
+    parser.add_argument("--output", required=True, help="a file: .csv, .parquet, .run or .txt")
+    formats = ["csv", "parquet", "trec"]
+    parser.add_argument("--format", choices=formats, help="if the name of the output does not tell")
+    given = parser.parse_args(args)
+    output = Path(given.output).expanduser()
+    form = given.format or _ENDINGS.get(output.suffix.lower())
+    if form is None:
+        raise CommandError(
+            f"--output must end in .csv, .parquet, .run, .trec or .txt, got {given.output}; or "
+            "give --format csv, parquet or trec"
+        )
+    if output.exists() and not output.is_file():
+        kind = "folder" if output.is_dir() else "device"
+        raise CommandError(f"--output must be a file, got the {kind} {given.output}")
+    print(f"wrote {given.output}: {predict(given, output, form, workers)} rows")
+    return 0
+
+
+def run_test(command: str, args: list[str]) -> int:
+    """Run `ltr test`: the options after the table are those of `ltr evaluate`.
+
+    Raises:
+        ValueError: an option, the model or the table is wrong.
+    """
+    from ltr.cli import evaluate
+
+    about = "Evaluate a model on a table with labels. Further options: those of `ltr evaluate`."
+    given, rest = _parser(command, about).parse_known_args(args)
+    with TemporaryDirectory() as folder:
+        scores = Path(folder, f"{Path(given.model).name}.parquet")
+        predict(given, scores, "parquet", needs_label=True)
+        names = ["--qid", given.qid, "--label", given.label]
+        if given.doc_id is not None:
+            names += ["--doc-id", given.doc_id]
+        return evaluate.run(command, [str(scores), *names, *rest], shown=[given.table])
+
+
+def _parser(command: str, about: str) -> LineParser:
+    parser = LineParser(
+        f"ltr {command}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_model(parser)
+    add = parser.add_argument
+    add(
+        "table",
+        metavar="TABLE",
+        help="CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk",
+    )
+    add("--qid", metavar="COLUMN", help="of the queries; default: as in training")
+    add("--label", metavar="COLUMN", help="of the relevance; default: as in training")
+    add("--doc-id", metavar="COLUMN", help="of the documents' names; default: as in training")
+    return parser
+
+
+def predict(
+    given: Namespace,
+    output: Path,
+    form: Format,
+    workers: int | None = None,
+    *,
+    needs_label: bool = False,
+) -> int:
+    """Write the scores of a table, and return the number of rows.
+
+    Args:
+        given: the options; the names of the columns that are used replace those that are None.
+        output: the file.
+        form: its format.
+        workers: of a Ray cluster; None: this process.
+        needs_label: whether the table must have queries and labels.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    path = find_model(given.model)
+    model = load_model(path, given.trust)
+    keys = _keys(given, model, needs_label=needs_label)
+    scores: list[np.ndarray] = []
+    queries: list[np.ndarray] = []
+    seen: dict[Any, int] = {}
+    # scores and ranks are in memory; the columns beside them wait on the disk
+    with made_folder(output.parent), temporary_beside(output) as waiting, ExitStack() as opened:
+        writer = None
+        for table, values in _scored(given, path, model, keys, workers):
+            _check_finite(values, sum(map(len, scores)))
+            scores.append(values)
+            if given.qid is not None:
+                queries.append(_codes(table.column(given.qid), seen))
+            if writer is None:
+                writer = opened.enter_context(pa.ipc.new_file(waiting, table.schema))
+            writer.write_table(table)
+        opened.close()
+        every = np.concatenate(scores)
+        lists = np.concatenate(queries) if queries else None
+        ranks = None if lists is None else ranks_within(every, lists)
+        with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
+            kept = pa.ipc.open_file(source)
+            if form == "trec":
+                text = _trec_lines(kept.read_all(), given, every, lists, ranks)
+                with part.open("w", encoding="utf-8", newline="") as file:
+                    file.writelines(text)
+            else:
+                tables = (pa.table(kept.get_batch(i)) for i in range(kept.num_record_batches))
+                _write(part, form, tables, every, ranks)
+    return len(every)
+
+
+def ranks_within(scores: "np.ndarray", lists: "np.ndarray") -> "np.ndarray":
+    """Return ranks from 1 within each list, int32 (rows,); equal scores rank in row order.
+
+    Args:
+        scores: (rows,).
+        lists: (rows,), the number of each row's list.
+
+    >>> import numpy as np
+    >>> ranks_within(np.array([0.5, 2.0, 0.5, 9.0]), np.array([7, 7, 7, 1])).tolist()
+    [2, 1, 3, 1]
+    """
+    import numpy as np
+
+    order = np.lexsort((-scores, lists))
+    new = np.r_[True, lists[order][1:] != lists[order][:-1]]
+    starts = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    ranks = np.empty(len(scores), np.int32)
+    ranks[order] = np.arange(len(order)) - starts + 1
+    return ranks
+
+
+def descending(scores: "np.ndarray") -> "np.ndarray":
+    """Return scores (n,), given in descending order, with ties broken in the last digit.
+
+    Evaluation tools read the scores of a TREC run as float32, sort by them and break ties in their
+    own way. So each score that is not below the one before becomes the next smaller float32.
+
+    >>> import numpy as np
+    >>> descending(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
+    [2.0, 1.9999998807907104, 1.0]
+    """
+    import numpy as np
+
+    apart = scores.astype(np.float32)
+    for i in range(1, len(apart)):
+        if apart[i] >= apart[i - 1]:
+            apart[i] = np.nextafter(apart[i - 1], np.float32(-np.inf), dtype=np.float32)
+    return apart
+
+
+def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
+    """Set the names of the columns that are not given, and return those that the table has."""
+    from ltr.datasets.list_tables import holds_lists
+    from ltr.datasets.table_files import column_names
+
+    lists = holds_lists(given.table)
+    uses = ["qid", "doc_id", "label"]
+    there = uses if lists else column_names(given.table)
+    for use in uses:
+        name = getattr(given, use)
+        known = use if lists else getattr(model.schema, use, None)
+        if name is None:
+            setattr(given, use, known if known in there else None)
+        elif name not in there:
+            option = use.replace("_", "-")
+            raise CommandError(
+                f"--{option} {name}: the table has no such column: {nearest(name, there)}"
+            )
+        if needs_label and use != "doc_id" and getattr(given, use) is None:
+            raise CommandError(f"--{use} is required: the table has no column {known or use!r}")
+    names = [name for use in uses if (name := getattr(given, use)) is not None]
+    for name in names:
+        if name in ("score", "rank"):
+            raise CommandError(f"{name!r} is a column of the output, so no key may have this name")
+    return list(dict.fromkeys(names))
+
+
+def _scored(
+    given: Namespace, path: Path, model: Any, keys: list[str], workers: int | None
+) -> "Iterator[tuple[pa.Table, np.ndarray]]":
+    """Yield the columns of some rows, without codes of categories, and their scores."""
+    import numpy as np
+    import pyarrow as pa
+
+    from ltr.datasets.column_steps import without_codes
+    from ltr.models.ranking_model import score_file
+
+    if workers is None:
+        parts = score_file(model, given.table, given.qid, keys, given.label)
+    else:
+        parts = _on_ray(workers, given, path, keys)
+    for table, values in parts:
+        columns = {name: without_codes(table.column(name)) for name in table.column_names}
+        columns = columns or {_NO_KEY: pa.nulls(len(values))}  # a table without columns has no rows
+        yield pa.table(columns), values.astype(np.float32)
+
+
+def _on_ray(
+    workers: int, given: Namespace, path: Path, keys: list[str]
+) -> "Iterator[tuple[pa.Table, np.ndarray]]":
+    """Do the work of `score_file` in processes of a Ray cluster, which take the chunks in turn."""
+    import numpy as np
+    import pyarrow as pa
+
+    from ltr.cli.on_ray import connect, map_items
+
+    workers = connect(workers)
+    options = {"path": str(path), "trust": given.trust, "table": given.table, "qid": given.qid}
+    options |= {"keys": keys, "label": given.label, "processes": workers}
+    found = map_items(_share, [{"number": i} for i in range(workers)], options)
+    for number in range(sum(len(one["scores"]) for one in found)):
+        one, chunk = found[number % workers], number // workers
+        with pa.ipc.open_stream(one["tables"][chunk]) as table:
+            yield table.read_all(), np.frombuffer(one["scores"][chunk], np.float32)
+
+
+def _share(
+    item: dict[str, Any], path: str, trust: list[str], table: str, processes: int, **options: Any
+) -> dict[str, Any]:
+    """Return the item with the chunks of one process, and their scores."""
+    import pyarrow as pa
+
+    from ltr.models.ranking_model import score_file
+
+    model = load_model(Path(path), trust)
+    share = item["number"], processes
+    tables: list[bytes] = []
+    scores: list[bytes] = []
+    for part, values in score_file(model, table, share=share, **options):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, part.schema) as writer:
+            writer.write_table(part)
+        tables.append(sink.getvalue().to_pybytes())
+        scores.append(values.tobytes())
+    return {**item, "tables": tables, "scores": scores}
+
+
+def _check_finite(scores: "np.ndarray", before: int) -> None:
+    import numpy as np
+
+    for row in np.flatnonzero(~np.isfinite(scores))[:1]:
+        raise CommandError(f"scores must be finite, got {scores[row]} in row {before + row}")
+
+
+def _codes(column: "pa.ChunkedArray", seen: dict[Any, int]) -> "np.ndarray":
+    """Return a number for each query, the same in all chunks of the table."""
+    import numpy as np
+
+    if column.null_count:
+        raise CommandError("a qid must not be missing")
+    encoded = column.combine_chunks().dictionary_encode()
+    known = [seen.setdefault(name, len(seen)) for name in encoded.dictionary.to_pylist()]
+    return np.array(known, dtype=np.int64)[encoded.indices.to_numpy()]
+
+
+def _write(
+    path: Path,
+    form: Format,
+    tables: "Iterable[pa.Table]",
+    scores: "np.ndarray",
+    ranks: "np.ndarray | None",
+) -> None:
+    """Write CSV or Parquet: the columns of the tables, their scores and ranks."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    start = 0
+    with ExitStack() as opened:
+        writer: Any = None
+        for table in tables:
+            rows = slice(start, start + table.num_rows)
+            start = rows.stop
+            table = table.drop_columns([name for name in table.column_names if name == _NO_KEY])
+            table = table.append_column("score", pa.array(scores[rows]))
+            if ranks is not None:
+                table = table.append_column("rank", pa.array(ranks[rows]))
+            if writer is None and form == "parquet":
+                writer = opened.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema))
+            elif writer is None:
+                options = pyarrow.csv.WriteOptions(quoting_style="needed")
+                opening = pyarrow.csv.CSVWriter(path, table.schema, write_options=options)
+                writer = opened.enter_context(opening)
+            writer.write_table(table)
+
+
+def _trec_lines(
+    table: "pa.Table",
+    given: Namespace,
+    scores: "np.ndarray",
+    lists: "np.ndarray | None",
+    ranks: "np.ndarray | None",
+) -> "Iterator[str]":
+    """Yield the lines of a TREC run, list by list in the order of ranks.
+
+    A document without a name is called by its position in the list, from 0.
+    """
+    import numpy as np
+
+    if lists is None or ranks is None:
+        raise CommandError("--qid is required: a TREC run names the query of each document")
+    qids = [str(name) for name in table.column(given.qid).to_pylist()]
+    if given.doc_id in table.column_names:
+        names = [str(name) for name in table.column(given.doc_id).to_pylist()]
+    else:
+        names = [str(one - 1) for one in ranks_within(np.zeros(len(scores)), lists).tolist()]
+    order = np.lexsort((ranks, lists))
+    ends = np.r_[np.flatnonzero(np.diff(lists[order])) + 1, len(order)].tolist()
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        rows = order[start:end]
+        for rank, (row, score) in enumerate(zip(rows, descending(scores[rows]), strict=True), 1):
+            for name in (qids[row], names[row]):
+                if len(name.split()) != 1:
+                    raise CommandError(
+                        f"names in a TREC run must be one word, got {name!r} in query "
+                        f"{qids[row]!r}: write CSV or Parquet"
+                    )
+            yield f"{qids[row]} Q0 {names[row]} {rank} {score:.9g} {_TAG}\n"
