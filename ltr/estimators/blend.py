@@ -24,7 +24,7 @@ from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import RankingEstimator, looks_at_list, score, values_of_lists
+from ltr.estimators.scoring import RankingEstimator, looks_at_list, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -177,20 +177,6 @@ class Blend(RankingEstimator):
     def looks_at_list(self) -> bool:
         """Whether a score depends on the other documents of the list."""
         return looks_at_list(self)
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        qid: Any = None,
-        group: Any = None,
-        sample_weight: Any = None,
-        metric: str = "ndcg@10",
-    ) -> float:
-        """Return the mean metric of the lists; see `NeuralRanker.score`."""
-        check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight, metric)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.

@@ -1,6 +1,5 @@
 """Save a Blend, each of its rankers in the format of its own library; load it without pickle."""
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -125,40 +124,61 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
     """Return the Blend of these files; see `Blend.load`."""
     trusted = check_trust(trust)
     about, files = read_folder(path)
+    config = Path(path) / CONFIG
     with describing(path):
-        if not _fits(about):
-            raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
-        for name in ("scales", "weights"):
-            if bad := [one for one in about[name] if not 0 <= one < math.inf]:
-                raise ValueError(f"{Path(path) / CONFIG}: {name} must be >= 0, got {bad[0]}")
+        if about.get("config", {}).get("class_path") != "ltr.estimators.Blend":
+            raise ValueError(f"{config} is not the configuration of a Blend")
         unfitted, fitted = [], []
         for position, entry in enumerate(about["rankers"]):
-            package = entry["format"]
-            if package == "ltr":
-                ranker = make(
-                    NeuralRanker, path, entry, files[WEIGHTS], trusted, {}, prefix=f"{position}."
-                )
-                new = clone(ranker)
-            else:
-                try:
-                    new, ranker = _read(package, entry, files[entry["file"]])
-                except Exception as error:  # the libraries' errors have no base class
-                    file = Path(path) / entry["file"]
-                    raise ValueError(f"{file} cannot be read: {one_line(str(error))}") from error
+            new, ranker = _ranker(path, position, entry, files, trusted)
             unfitted.append(new)
             fitted.append(ranker)
         blend = cls(unfitted, **about["config"]["init_args"])
         blend.rankers_ = fitted
-        blend.levels_ = {name: pd.Index(x, dtype=kind) for name, kind, x in about["levels"]}
-        blend.scales_, blend.weights_ = (
-            np.asarray(about[name], dtype=np.float64) for name in ("scales", "weights")
-        )
+        blend.scales_ = _factors(config, "scales", about, len(fitted))
+        blend.weights_ = _factors(config, "weights", about, len(fitted))
+        blend.levels_ = {}
+        for one in about["levels"]:
+            if len(one) != 3 or one[1] not in _DTYPES:
+                raise ValueError(f"{config}: levels must be a name, a type, values, got {one!r}")
+            blend.levels_[one[0]] = pd.Index(one[2], dtype=one[1])
         blend.schema_ = None if about["schema"] is None else Schema.from_dict(about["schema"])
         if about["named"] is not False:
             blend.feature_names_in_ = np.asarray(about["named"], dtype=object)
         for name in _PLAIN:
             setattr(blend, f"{name}_", from_config(about[name]))
     return blend
+
+
+def _ranker(
+    path: str | PathLike[str],
+    position: int,
+    entry: dict[str, Any],
+    files: Mapping[str, bytes],
+    trusted: Sequence[str],
+) -> tuple[Any, Any]:
+    """Return the ranker at a position, not fitted and fitted."""
+    package = entry["format"]
+    if package == "ltr":
+        weights = files[WEIGHTS]
+        ranker = make(NeuralRanker, path, entry, weights, trusted, {}, prefix=f"{position}.")
+        return clone(ranker), ranker
+    if package not in ("skops", *_FORMATS):
+        raise ValueError(f"{Path(path) / CONFIG}: format must be a known one, got {package!r}")
+    file = entry["file"]
+    data = files[file]
+    try:
+        return _read(package, entry, data)
+    except Exception as error:  # the libraries' errors have no base class
+        raise ValueError(f"{Path(path) / file} cannot be read: {one_line(str(error))}") from error
+
+
+def _factors(config: Path, name: str, about: Mapping[str, Any], count: int) -> np.ndarray:
+    """Return the scales or the weights, (rankers,)."""
+    values = about[name]
+    if len(values) != count or not all(type(one) is float and one >= 0 for one in values):
+        raise ValueError(f"{config}: {name} must be {count} numbers >= 0, got {values!r}")
+    return np.asarray(values)
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
@@ -258,49 +278,3 @@ def _levels(name: Any, known: pd.Index) -> tuple[Any, str, list[Any]]:
             f"levels must be text, numbers or booleans to be saved, got {kind} in column {name!r}"
         )
     return name, kind, values
-
-
-def _fits(about: Mapping[str, Any]) -> bool:
-    """Return whether the keys and types are as `save` writes them."""
-    kinds = {"rankers": list, "levels": list, "scales": list, "weights": list, "config": dict}
-    if not all(isinstance(about.get(key), kind) for key, kind in kinds.items()):
-        return False
-    rankers, config = about["rankers"], about["config"]
-    return (
-        config.get("class_path") == "ltr.estimators.Blend"
-        and isinstance(config.get("init_args"), dict)
-        and {*config["init_args"]} == {"validation", "verbose"}
-        and {"schema", "named", *_PLAIN} <= {*about}
-        and type(about["n_features_in"]) is int
-        and (about["named"] is False or _are(about["named"], (str,)))
-        and len(rankers) == len(about["scales"]) == len(about["weights"]) > 0
-        and all(_are(about[name], (float,)) for name in ("scales", "weights"))
-        and all(_is_ranker(one, about.get("files", [])) for one in rankers)
-        and all(map(_is_levels, about["levels"]))
-    )
-
-
-def _are(values: Any, kinds: tuple[type, ...]) -> bool:
-    return isinstance(values, list) and all(type(one) in kinds for one in values)
-
-
-def _is_ranker(one: Any, files: Sequence[str]) -> bool:
-    if not isinstance(one, dict) or one.get("format") not in ("ltr", "skops", *_FORMATS):
-        return False
-    if one["format"] == "ltr":
-        return True
-    own = one["format"] == "skops" or (
-        isinstance(one.get("class"), str) and isinstance(one.get("init_args"), dict)
-    )
-    return own and one.get("file") in files
-
-
-def _is_levels(one: Any) -> bool:
-    return (
-        isinstance(one, list)
-        and len(one) == 3
-        and type(one[0]) in (str, bool, int, float)
-        and isinstance(one[1], str)
-        and one[1] in _DTYPES
-        and _are(one[2], (str, bool, int, float))
-    )

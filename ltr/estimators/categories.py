@@ -114,21 +114,33 @@ def schema_of(
     numbers, categories = {}, {}
     for name in frame.columns:
         if name in levels:
-            try:
-                values = pa.array(levels[name])
-            except (pa.ArrowInvalid, pa.ArrowTypeError):  # levels of several types
+            category = category_of(levels[name])
+            if category is None:
                 return None
-            kind = kind_of(values.type)
-            if kind not in ("string", "number", "boolean", "missing"):
-                return None
-            text = as_text(pa.chunked_array([values])).to_pylist()
-            categories[name] = Category("string" if kind == "missing" else kind, tuple(text))  # pyright: ignore[reportArgumentType]
+            categories[name] = category
         elif pd.api.types.infer_dtype(frame[name]) == "boolean":
             categories[name] = Category("boolean", ("false", "true"))
         else:
             numbers[name] = dates.get(name, Number())
     uses = tables.names_of_uses(frame.columns, given or {})
     return Schema(uses["qid"], uses["label"], steps={**numbers, **categories})
+
+
+def category_of(levels: Any) -> Category | None:
+    """Return the category of a column's levels; None if they have another type, or several.
+
+    >>> category_of([1, 2]).kind, category_of(["a", 1])
+    ('number', None)
+    """
+    try:
+        values = pa.array(levels)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+    kind = kind_of(values.type)
+    if kind not in ("string", "number", "boolean", "missing"):
+        return None
+    text = as_text(pa.chunked_array([values])).to_pylist()
+    return Category("string" if kind == "missing" else kind, tuple(text))
 
 
 def from_codes(

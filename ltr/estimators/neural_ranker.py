@@ -33,7 +33,7 @@ from ltr.estimators.parameters import (
     max_levels,
     settings,
 )
-from ltr.estimators.scoring import RankingEstimator, score
+from ltr.estimators.scoring import RankingEstimator
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, RankingModel, Scorer
 
@@ -297,33 +297,6 @@ class NeuralRanker(RankingEstimator):
                 "NeuralRanker looks at the whole list"
             )
         return self.model_.predict(frame, names, device=device(self))
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        qid: Any = None,
-        group: Any = None,
-        sample_weight: Any = None,
-        metric: str | None = None,
-    ) -> float:
-        """Return the mean metric of the lists; a list without a relevant row counts as 0.
-
-        Args:
-            X: for this and the others see `fit`.
-            y: (rows,).
-            qid: (rows,).
-            group: instead of `qid`.
-            sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
-                `ltr.metrics.NDCG`.
-            metric: a metric's name. Default: the parameter `metric`.
-
-        Raises:
-            ValueError: the metric is unknown, or takes no weights of rows.
-        """
-        check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight, metric or self.metric)
 
     def export(
         self,

@@ -16,7 +16,9 @@ from ltr.estimators.categories import from_codes
 
 
 class RankingEstimator(BaseEstimator):
-    """What `NeuralRanker` and `Blend` share: ranks, and the tags of scikit-learn."""
+    """What `NeuralRanker` and `Blend` share: ranks, metrics, and the tags of scikit-learn."""
+
+    metric: str = "ndcg@10"
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
@@ -56,6 +58,45 @@ class RankingEstimator(BaseEstimator):
         ranks[order] = np.arange(len(groups)) - starts[groups[order]] + 1
         return ranks
 
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        metric: str | None = None,
+    ) -> float:
+        """Return the mean metric of the lists; a list without a relevant row counts as 0.
+
+        Args:
+            X: for this and the others see `fit`.
+            y: (rows,).
+            qid: (rows,).
+            group: instead of `qid`.
+            sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
+                `ltr.metrics.NDCG`.
+            metric: a metric's name. Default: that of early stopping, "ndcg@10" for a `Blend`.
+
+        Raises:
+            ValueError: the metric is unknown, or takes no weights of rows.
+        """
+        check_is_fitted(self)
+        labels = tables.as_labels(y, tables.row_count(X))
+        groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
+        scores = self.predict(X, qid=qid, group=group)
+        weights, of_lists = None, False
+        if sample_weight is not None:
+            weights, of_lists = tables.row_weights(sample_weight, groups, queries)
+        of_rows = None if of_lists else weights
+        named = metric or self.metric
+        values = values_of_lists(scores, labels, groups, of_rows, metric=named)
+        if weights is None or not of_lists:
+            return float(values.mean())
+        _, first = np.unique(groups, return_index=True)
+        return float(np.average(values, weights=weights[first]))
+
     @contextmanager
     def _fitting(self) -> Iterator[Self]:
         """Yield a copy to fit; this estimator becomes it at the end, and stays after an error."""
@@ -91,29 +132,6 @@ def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> n
         codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
         X = from_codes(schema, blend.levels_, features, codes)
     return blend.predict(X, group=[len(features)] if looks_at_list(blend) else None)
-
-
-def score(
-    ranker: Any,
-    X: Any,
-    y: Any,
-    qid: Any,
-    group: Any,
-    sample_weight: Any = None,
-    metric: str = "ndcg@10",
-) -> float:
-    """Return the mean metric of the lists for an estimator's predictions; see its `score`."""
-    labels = tables.as_labels(y, tables.row_count(X))
-    groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
-    scores = ranker.predict(X, qid=qid, group=group)
-    if sample_weight is None:
-        return float(values_of_lists(scores, labels, groups, metric=metric).mean())
-    weights, of_lists = tables.row_weights(sample_weight, groups, queries)
-    if not of_lists:
-        return float(values_of_lists(scores, labels, groups, weights, metric=metric).mean())
-    _, first = np.unique(groups, return_index=True)
-    values = values_of_lists(scores, labels, groups, metric=metric)
-    return float(np.average(values, weights=weights[first]))
 
 
 def values_of_lists(

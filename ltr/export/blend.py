@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ltr.datasets import Category, Schema
-from ltr.datasets.column_steps import Number, as_dates, as_text, kind_of, read_dates
+from ltr.datasets import Schema
+from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
+from ltr.estimators.categories import category_of, from_codes
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.serving import FIRST_DAY, LAST_DAY
@@ -90,7 +91,7 @@ class ExportedBlend:
         """Return the blend of one fitted ranker of LightGBM or XGBoost.
 
         Raises:
-            ValueError: it is not such a ranker.
+            ValueError: it is not such a ranker, or has levels of several types.
         """
         trees = read_trees(ranker)
         if trees is None:
@@ -98,24 +99,23 @@ class ExportedBlend:
                 "model must be a RankingModel or a fitted ranker of LightGBM or XGBoost, got "
                 f"{type(ranker).__name__}"
             )
-        names, levels = trees.names, {trees.names[at]: x for at, x in trees.levels.items()}
-        categories = {}
+        names = trees.names
+        levels = {names[at]: pd.Index(known) for at, known in trees.levels.items()}
+        steps: dict[str, Step] = {name: Number() for name in names if name not in levels}
         for name, known in levels.items():
-            values = pa.array(known)
-            text = as_text(pa.chunked_array([values])).to_pylist()
-            categories[name] = Category(kind_of(values.type), tuple(text))  # pyright: ignore[reportArgumentType]
-        features = {name: Number() for name in names if name not in levels}
-        schema = Schema("qid", steps={**features, **categories})
-
+            if (category := category_of(known)) is None:
+                raise ValueError(
+                    f"levels must be text, numbers or booleans alone, got {known.dtype} in {name!r}"
+                )
+            steps[name] = category
+        schema = Schema("qid", steps=steps)
         model = getattr(ranker, "booster_", ranker)  # LightGBM's warns of no arrays
 
         def predict(features: np.ndarray, codes: np.ndarray) -> np.ndarray:
-            if not levels:
-                return np.asarray(model.predict(features), dtype=np.float64)
-            columns: dict[str, Any] = dict(zip(schema.features, features.T, strict=True))
-            for (name, known), found in zip(levels.items(), codes.T, strict=True):
-                columns[name] = pd.Categorical.from_codes(found - 1, known)
-            return np.asarray(model.predict(pd.DataFrame(columns)[names]), dtype=np.float64)
+            X: Any = features
+            if levels:
+                X = from_codes(schema, levels, features, codes)[names]
+            return np.asarray(model.predict(X), dtype=np.float64)
 
         return cls([trees], [1.0], schema, names, predict, per_document, single)
 

@@ -48,10 +48,8 @@ class Trees:
     levels: dict[int, list[Any]] = field(default_factory=dict)
 
     def splits(self, column: int) -> list[float]:
-        """Return the finite values that a column is compared with, in ascending order."""
-        compared = (_LESS_OR_EQUAL, _LESS)
-        own = {x for _, _, at, mode, x, *_ in self.nodes if at == column and mode in compared}
-        return sorted(filter(math.isfinite, own))
+        """Return the finite values that a column of numbers is compared with, ascending."""
+        return sorted({x for _, _, at, _, x, *_ in self.nodes if at == column and math.isfinite(x)})
 
     def attributes(self, factor: float, single: bool) -> dict[str, Any]:
         """Return the attributes of ONNX's `TreeEnsembleRegressor`, of the domain ai.onnx.ml, 3.

@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 
 from ltr.estimators import Blend, NeuralRanker
 from ltr.export import export_model
+from ltr.export.blend import ExportedBlend
 from ltr.models import AttentionScorer, MLPScorer
 from ltr.serving import OnnxRanker
 
@@ -156,6 +157,8 @@ def test_whole_numbers_as_categories(tmp_path):
     rows = np.stack([values, np.zeros(len(values))], axis=1)
     found = OnnxRanker(written.model).score_arrays(rows)
     np.testing.assert_allclose(found, ranker.predict(rows), rtol=1e-5, atol=1e-6)
+    drawn = [inputs[0] for inputs, _ in ExportedBlend.of(ranker, False, False).examples()]
+    assert {1.0, 4.0, 6.0} <= {*np.concatenate([x[..., 0].ravel() for x in drawn])}
 
 
 @pytest.mark.parametrize("levels", [[False, True], [1.0, 2.5]])
@@ -167,6 +170,13 @@ def test_levels_that_are_not_text(levels, tmp_path):
     served = OnnxRanker(export_model(ranker, tmp_path / "m.onnx").model)
     rows = [{"new": new, "x": x} for new, x in zip(X["new"], X["x"], strict=True)]
     np.testing.assert_allclose(served.score(rows), ranker.predict(X), rtol=1e-4, atol=1e-6)
+
+
+def test_levels_of_several_types(tmp_path):
+    X = pd.DataFrame({"day": pd.Categorical(["a", 1] * 150), "x": np.arange(300.0)})
+    ranker = LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1).fit(X, X["x"])
+    with pytest.raises(ValueError, match=r"levels must be text, .* got object in 'day'"):
+        export_model(ranker, tmp_path / "m.onnx")
 
 
 def test_a_number_that_counts_as_missing(tmp_path):
