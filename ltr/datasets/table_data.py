@@ -254,7 +254,10 @@ class TableDataModule(ListDataModule):
         else:
             self.splits["val"] = found.val
             queries = len(found.train) + len(found.val)
-            self.tell_held_out(len(found.val), queries, validation)
+            rank_zero_info(
+                f"val: {len(found.val)} of the {queries} queries are held out for validation, by a "
+                f"hash of the qid (validation {validation}, seed {self.seed})"
+            )
         self.fit_transform(found.train)
         for split in ("train", "val"):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
