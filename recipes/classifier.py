@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from ltr.losses import RankingLoss, TopKLoss
 from ltr.metrics import RankingMetric, TopKAccuracy
-from ltr.modules.scoring import ScoredLists, ScoringModule
-from ltr.modules.trainable import check_part
+from ltr.modules.base import ScoredLists, ScoringModule, check_part
 from recipes.networks import ImageNetwork, VanillaCNN
 
 
@@ -68,7 +67,6 @@ class ImageClassifier(ScoringModule):
                 f"scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
             )
         self.scheduler_interval = scheduler_interval
-        self.save_hyperparameters()
         self.network = VanillaCNN() if network is None else network
 
     def forward(self, images: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def fit_result(cli: RankingCLI, resumed: bool) -> dict[str, Any]:
     best = cli.config_init.best_checkpoint
     score = best.best_model_score
     return {
-        "seconds": round(cli.last_checkpoint.seconds, 2),
+        "seconds": round(cli.timer.time_elapsed(), 2),
         "resumed": resumed,
         "epochs": cli.trainer.current_epoch,
         "steps": train_steps(cli.trainer),

@@ -47,7 +47,7 @@ def run(command: str, args: list[str]) -> int:
     parser.add_argument("--test", help="a table with labels, for the metrics of the model card")
     given = parser.parse_args(args)
 
-    from ltr.datasets.tables import read_table
+    from ltr.datasets.prepare import read_table
     from ltr.export import evaluate, export_model
     from ltr.models import RankingModel
 

@@ -1,32 +1,30 @@
-"""`ltr fit`, `validate`, `test` and `predict`: Lightning's command line with ltr's defaults."""
+"""`ltr fit`, `validate` and `test` of a configuration: Lightning's command line."""
 
 import os
 import re
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import ProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.callbacks import ProgressBar, Timer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_info
 
-from ltr.cli.checkpoint_file import CheckpointGuard
 from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
-from ltr.cli.help import ABOUT, MODEL
-from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
+from ltr.cli.help import ABOUT, CHECKPOINT
 from ltr.cli.options import given_options
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import hold, new_run, removed_unless
-from ltr.config import check_trust
+from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint, removed_unless
 
 # so that their names are enough: jsonargparse finds classes that are imported
 from ltr.datasets import (
@@ -36,8 +34,7 @@ from ltr.datasets import (
     TableDataModule,  # noqa: F401
 )
 from ltr.files import name_full_disk
-from ltr.modules import CheckFinite, CheckMonitors, PortableModule
-from ltr.modules.checkpoint_file import read_checkpoint
+from ltr.modules import CheckFinite, CheckMonitors
 from ltr.modules.checkpoints import (
     BestCheckpoint,
     EarlyStopping,
@@ -45,11 +42,10 @@ from ltr.modules.checkpoints import (
     WholeCheckpoints,
     is_first_process,
 )
-from ltr.modules.prediction_writer import PredictionWriter
 from ltr.modules.watching import BatchInMemory
 from ltr.names import one_line
 
-Command = Literal["fit", "validate", "test", "predict"]
+Command = Literal["fit", "validate", "test"]
 
 SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
@@ -73,8 +69,8 @@ class RankingCLI(LightningCLI):
     The options may name any LightningModule and LightningDataModule; the default model is a
     `Ranker`. The options `best_checkpoint` and `early_stopping` configure the callbacks of `fit`.
     Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so on, which holds
-    `checkpoints` and the CSV `logs`. `--ckpt_path last` continues in the folder of its run.
-    `validate` and `test` log in the folder of the run that they load. `predict` writes no log.
+    `checkpoints`, the CSV `logs` and the `model` of a `Ranker`. `--ckpt_path last` continues in the
+    folder of its run. `validate` and `test` log in the folder of the run that they load.
 
     Args:
         command: the command to run.
@@ -82,8 +78,6 @@ class RankingCLI(LightningCLI):
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
         trainer: options of the Trainer, as objects, instead of those in `args`.
-        model: the file or folder of the model that `--ckpt_path` names, or None.
-        alone: whether only `--ckpt_path` says which model to use, and no configuration.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -99,19 +93,13 @@ class RankingCLI(LightningCLI):
         name: str,
         numbered: bool,
         trainer: dict[str, Any] | None = None,
-        model: Path | None = None,
-        alone: bool = False,
     ) -> None:
         self.command: Command = command
         self._trainer_options = trainer or {}
         self.numbered = numbered
-        self.named = model
-        self.alone = alone
         super().__init__(
             LightningModule,
             LightningDataModule,
-            # beside the log; `predict` writes none
-            save_config_callback=None if command == "predict" else SaveConfigCallback,
             save_config_kwargs={"overwrite": True},
             trainer_defaults={
                 "default_root_dir": f"runs/{name}",
@@ -133,7 +121,7 @@ class RankingCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add options for the callbacks, the initial checkpoint and the predictions."""
+        """Add options for the callbacks and the checkpoint."""
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
@@ -141,26 +129,8 @@ class RankingCLI(LightningCLI):
             "--ckpt_path",
             type=str | None,
             default=None,
-            help=f"{MODEL}; fit resumes from a checkpoint",
+            help=CHECKPOINT,
         )
-        parser.add_argument(
-            "--trust",
-            type=str,
-            nargs="+",
-            default=[],
-            metavar="PACKAGE",
-            help="packages whose classes the checkpoint may name, besides ltr's",
-        )
-        if self.command == "predict":
-            parser.add_argument(
-                "--output", type=str | None, default=None, help="file: .csv, .parquet, .run or .txt"
-            )
-            parser.add_argument(
-                "--format",
-                type=Literal["csv", "parquet", "trec"] | None,
-                default=None,
-                help="format of the output, if its name does not tell",
-            )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments; a mistake becomes one line."""
@@ -178,49 +148,35 @@ class RankingCLI(LightningCLI):
         return Path(self.config.trainer.default_root_dir)
 
     def before_instantiate_classes(self) -> None:
-        """Check the options that can be checked before the model is made."""
-        if self.command == "predict":
-            self.writer = PredictionWriter(self.config.output, self.config.format)
-            if self.named is None:
-                raise CommandError(f"--ckpt_path is required: {MODEL}")
-        self.ckpt_path = self._read_checkpoint()
-        self._seed_data()
+        """Find the checkpoint and its run, and choose the seed of the data.
 
-    def _seed_data(self) -> None:
-        """Use the seed of the training for data without a seed, or that of `seed_everything`."""
+        Data without a seed get that of the training, or of `seed_everything`.
+        """
+        self.run, self.goes_on = self.root, False
+        value = self.config.ckpt_path
+        path = None if value is None else self._find_checkpoint(str(value))
+        self.ckpt_path = None if path is None else str(path)
+        content = {} if path is None else read_checkpoint(path, resume=self.command == "fit")
         options = self.config.get("data.init_args") or {}
         if "seed" in options and options["seed"] is None:
-            seed = self.trained_on.get("seed", self.config.seed_everything)
+            trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
+            seed = trained_on.get("seed", self.config.seed_everything)
             options["seed"] = 0 if seed is None else int(seed)
 
-    def _read_checkpoint(self) -> str | None:
-        """Read the checkpoint, and find its run."""
-        self.run = self.root
-        self.goes_on = False
-        self.trained_on: dict[str, Any] = {}
-        self.guard = CheckpointGuard(None, {})
-        path = self.named
+    def _find_checkpoint(self, value: str) -> Path | None:
+        """Return the file, and set the run that it belongs to; None if there is no `last` yet."""
+        resume = self.command == "fit"
+        path = named_checkpoint(value, self.root, resume=resume)
         if path is None:
-            if self.command == "fit" and self.config.ckpt_path and is_first_process():
+            if is_first_process():
                 print(f"no last.ckpt in {self.root} yet: training from the start")
             return None
-        if not is_checkpoint(path):
-            if self.command == "fit":
-                raise CommandError(f"fit resumes only from a checkpoint, got {path}")
-            return None
-        if str(path) != str(Path(self.config.ckpt_path).expanduser()):
-            rank_zero_info(f"{self.config.ckpt_path}: {path}")
-        self.goes_on = self.command == "fit" and self.config.ckpt_path == "last"
-        if path.parent.name == "checkpoints" and (self.goes_on or self.command != "fit"):
+        if str(path) != str(Path(value).expanduser()):
+            rank_zero_info(f"{value}: {path}")
+        self.goes_on = resume and value == "last"
+        if path.parent.name == "checkpoints" and (self.goes_on or not resume):
             self.run = path.parent.parent
-        content = read_checkpoint(path)
-        self.guard = CheckpointGuard(str(path), content)
-        key = LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY
-        self.trained_on = content.get(key, {})
-        known = isinstance(self.trained_on, dict)
-        if not known or not isinstance(self.trained_on.get("seed"), int | None):
-            raise CommandError(f"{path}: {key} must have a seed, got {self.trained_on!r}")
-        return str(path)
+        return path
 
     @property
     def _is_new(self) -> bool:
@@ -237,15 +193,12 @@ class RankingCLI(LightningCLI):
             self.run = new_run(self.root) if first else self.root
         config["default_root_dir"] = str(self.run)
         if config["logger"] in (None, True):
-            logs = self.command != "predict"
-            config["logger"] = CSVLogger(self.run, name="logs") if logs else False
+            config["logger"] = CSVLogger(self.run, name="logs")
         self.memory = BatchInMemory()
-        self.last_checkpoint = LastCheckpoint()
+        self.timer = Timer()  # the seconds of training, including those before a resume
         callbacks: list[Callback] = [self.memory]
-        if self.ckpt_path is not None:
-            callbacks.append(self.guard)
         if self.command == "fit":
-            callbacks += [CheckFinite(), CheckMonitors()]
+            callbacks += [self.timer, CheckFinite(), CheckMonitors()]
         if self.command == "fit" and not light:
             plugins = _as_list(config["plugins"] or [])
             # strategies for sharded models write checkpoints in their own way
@@ -256,7 +209,7 @@ class RankingCLI(LightningCLI):
             if self.config.early_stopping.patience is not None:
                 callbacks.append(self.config_init.early_stopping)
             if config["enable_checkpointing"] is not False:
-                callbacks += [self.config_init.best_checkpoint, self.last_checkpoint]
+                callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
         elif not light:
             config["enable_checkpointing"] = False
         own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
@@ -265,8 +218,6 @@ class RankingCLI(LightningCLI):
             callbacks += [PlainBar()] if config["enable_progress_bar"] else []
         if self.command == "fit":
             callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
-        if self.command == "predict":
-            callbacks.append(self.writer)
         if self.save_config_callback and not config["fast_dev_run"]:
             save = self.save_config_callback(self.parser, self.config, **self.save_config_kwargs)
             callbacks.append(save)
@@ -284,34 +235,35 @@ class RankingCLI(LightningCLI):
 
     def execute(self) -> None:
         """Run the command."""
-        if self.named is not None and (self.alone or self.ckpt_path is None):
-            self.model = load_ranker(self.named, self.config.trust)
-            if self.ckpt_path is None:
-                use_names(self.model, self.datamodule)
-        if isinstance(self.model, PortableModule):
-            self.model.trust = check_trust(self.config.trust)
         fit = self.command == "fit" and is_first_process()
         with ExitStack() as stack:
             if self._is_new:
                 batches = self.trainer.fit_loop.epoch_loop.batch_progress
                 stack.enter_context(removed_unless(self.run, lambda: batches.total.ready > 0))
             stack.enter_context(self.memory.explained(self.datamodule))
-            stack.enter_context(self.guard.errors())
+            stack.enter_context(self._naming_the_checkpoint())
             stack.enter_context(name_full_disk(self.run))
             if fit and self.trainer.checkpoint_callbacks:
                 stack.enter_context(hold(self.run))
-            options: dict[str, Any] = {
-                "datamodule": self.datamodule,
-                "ckpt_path": self.ckpt_path,
-                "weights_only": True,  # whatever the environment says
-            }
-            if self.command == "predict":
-                _check_predicts(self.model)
-                self.trainer.predict(self.model, return_predictions=False, **options)
-                if self.trainer.is_global_zero and self.writer.part is None:
-                    print(f"wrote {self.writer.path}: {self.writer.rows} rows")
-            else:
-                getattr(self.trainer, self.command)(self.model, **options)
+            getattr(self.trainer, self.command)(
+                self.model,
+                datamodule=self.datamodule,
+                ckpt_path=self.ckpt_path,
+                weights_only=True,  # whatever the environment says
+            )
+
+    @contextmanager
+    def _naming_the_checkpoint(self) -> Iterator[None]:
+        """Report a checkpoint of another model in one line."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.ckpt_path is None or "loading state_dict" not in str(error):
+                raise
+            raise CommandError(
+                f"{self.ckpt_path} does not fit the configured model: use config.yaml from the "
+                "logs of the run that wrote it"
+            ) from error
 
 
 def make_cli(
@@ -323,11 +275,8 @@ def make_cli(
 ) -> RankingCLI:
     """Parse and instantiate a command; `args` may name recipes after `--config`.
 
-    The model of `--ckpt_path` is read before the options are checked, so that a missing file is
-    reported first.
-
     Args:
-        command: "fit", "validate", "test" or "predict".
+        command: "fit", "validate" or "test".
         args: its options.
         name: the run's name. Default: the recipe's or file's name, or "ltr" without a `--config`.
         numbered: whether each `fit` makes its own folder.
@@ -337,26 +286,8 @@ def make_cli(
         CommandError: a file, option, class or value is wrong.
     """
     expanded, found = expand_configs(args)
-    given = given_options(expanded)
-    named = {option.partition(".")[0] for option in given}
-    path, root = (
-        None if (one := given.get(option)) is None or one.value is None else str(one.value)
-        for option in ("ckpt_path", "trainer.default_root_dir")
-    )
-    known = "model" in named or any(arg == "--config" for arg in expanded)
-    model, alone = None, False
-    if path is not None:
-        if root is None and (known or command == "fit"):
-            root = f"runs/{name or found or 'ltr'}"
-        model = find_model(path, None if root is None else Path(root), resume=command == "fit")
-    if model is not None:
-        of_table = is_of_table(model)
-        alone = command != "fit" and not known
-        if of_table and alone and "data" not in given:
-            expanded = ["--data", "TableDataModule", *expanded]
-    return RankingCLI(
-        command, expanded, name or found or "ltr", numbered, trainer, model=model, alone=alone
-    )
+    given_options(expanded)  # which names the line of a mistake in a file
+    return RankingCLI(command, expanded, name or found or "ltr", numbered, trainer)
 
 
 def train(cli: RankingCLI) -> None:
@@ -364,20 +295,11 @@ def train(cli: RankingCLI) -> None:
     if cli.trainer.is_global_zero and cli.trainer.checkpoint_callbacks:
         print(f"run: {cli.run}")
     cli.execute()
-    callback = cli.trainer.checkpoint_callback
-    if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
-        score, path = callback.best_model_score, callback.best_model_path
-        if cli.trainer.is_global_zero:
-            path = path.removeprefix(f"{Path.cwd()}{os.sep}")
-            print(f"best {callback.monitor}: {score:.4f}, in {path}")
-
-
-def _check_predicts(model: LightningModule) -> None:
-    if type(model).predict_step is LightningModule.predict_step:
-        raise CommandError(
-            f"ltr predict writes the scores of lists, but {type(model).__name__} has no "
-            "predict_step"
-        )
+    best = cli.config_init.best_checkpoint
+    if best.best_model_score is not None and cli.trainer.is_global_zero:
+        path = best.model_path if best.model_path.is_dir() else best.best_model_path
+        path = str(path).removeprefix(f"{Path.cwd()}{os.sep}")
+        print(f"best {best.monitor}: {best.best_model_score:.4f}, in {path}")
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from ltr.config.folder import CONFIG, read_folder
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import STEPS
 from ltr.estimators.scoring import looks_at_list, score_codes
-from ltr.models import Scorer
+from ltr.models import RankingModel, Scorer
 from ltr.modules import Ranker
 from ltr.modules.checkpoint_file import read_checkpoint
 from ltr.names import nearest
@@ -26,7 +26,6 @@ from ltr.serving import steps_of
 
 if TYPE_CHECKING:
     from ltr.estimators import Blend
-    from ltr.export import ExportedRanker
     from ltr.serving import OnnxRanker
 
 _NAMES = ("best", "last")
@@ -117,29 +116,11 @@ def load_ranker(path: Path, trust: list[str]) -> Ranker:
         blend = Blend.load(path, trust=trust)
         return _ranker(_OutsideScorer(_BlendModel(blend)), _Joined(), blend.schema_)
     if path.is_dir():
-        from ltr.export import load_model
-
-        saved = load_model(path, trust=trust)
+        saved = RankingModel.load(path, trust=trust)
         return _ranker(saved.scorer, saved.transform, saved.schema)
     model = _onnx(path)
     schema = Schema("", steps=steps_of(model.about, STEPS)) if model.steps else None
     return _ranker(_OutsideScorer(model), _Joined(), schema)
-
-
-def load_to_export(path: Path, trust: list[str], per_document: bool) -> "ExportedRanker":
-    """Return a model to export.
-
-    Raises:
-        ValueError: it is an exported file, is damaged, or names a class that is not trusted.
-    """
-    from ltr.export import ExportedRanker, load_model
-
-    if path.is_dir():
-        return load_model(path, trust=trust, per_document=per_document)
-    if not is_checkpoint(path):
-        raise CommandError(f"{path} is already exported: give the original model")
-    ranker = load_ranker(path, trust)
-    return ExportedRanker(ranker.transform, ranker.scorer, ranker.schema, per_document)
 
 
 def use_names(ranker: Ranker, data: Any) -> None:

@@ -23,6 +23,7 @@ Format = Literal["csv", "parquet", "trec"]
 _ENDINGS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet"}
 _ENDINGS |= dict.fromkeys([".run", ".trec", ".txt"], "trec")
 _TAG = "ltr"
+_NO_KEY = "ltr:none"
 
 _ABOUT = """\
 Score the rows of a table, in its order. CSV and Parquet get the columns of the query, of the
@@ -219,18 +220,20 @@ def _scored(
     given: Namespace, path: Path, model: Any, keys: list[str], workers: int | None
 ) -> "Iterator[tuple[pa.Table, np.ndarray]]":
     """Yield the columns of some rows, without codes of categories, and their scores."""
+    import numpy as np
     import pyarrow as pa
 
     from ltr.datasets.column_steps import without_codes
     from ltr.models.ranking_model import score_file
 
     if workers is None:
-        parts = score_file(model, given.table, given.qid, keys)
+        parts = score_file(model, given.table, given.qid, keys, given.label)
     else:
         parts = _on_ray(workers, given, path, keys)
     for table, values in parts:
         columns = {name: without_codes(table.column(name)) for name in table.column_names}
-        yield pa.table(columns), values
+        columns = columns or {_NO_KEY: pa.nulls(len(values))}  # a table without columns has no rows
+        yield pa.table(columns), values.astype(np.float32)
 
 
 def _on_ray(
@@ -244,7 +247,7 @@ def _on_ray(
 
     workers = connect(workers)
     options = {"path": str(path), "trust": given.trust, "table": given.table, "qid": given.qid}
-    options |= {"keys": keys, "processes": workers}
+    options |= {"keys": keys, "label": given.label, "processes": workers}
     found = map_items(_share, [{"number": i} for i in range(workers)], options)
     for number in range(sum(len(one["scores"]) for one in found)):
         one, chunk = found[number % workers], number // workers
@@ -309,6 +312,7 @@ def _write(
         for table in tables:
             rows = slice(start, start + table.num_rows)
             start = rows.stop
+            table = table.drop_columns([name for name in table.column_names if name == _NO_KEY])
             table = table.append_column("score", pa.array(scores[rows]))
             if ranks is not None:
                 table = table.append_column("rank", pa.array(ranks[rows]))

@@ -1,22 +1,18 @@
-"""`ltr fit` and `ltr predict` on a Ray cluster, by Ray Train and Ray Data."""
+"""`ltr fit` on a Ray cluster, by Ray Train."""
 
 import os
 import secrets
 import shutil
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.lightning_cli import make_cli, train
-from ltr.cli.on_ray import NUMBER, connect, enter, map_items
+from ltr.cli.on_ray import connect, enter
 from ltr.cli.options import Given, given_options
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
-from ltr.datasets.loaders import SplitDataModule
-from ltr.files import temporary_beside
-from ltr.modules.prediction_parts import join_parts
 
 _SAID = "CommandError: "
 
@@ -53,44 +49,6 @@ def fit(args: list[str], workers: int) -> int:
     finally:
         shutil.rmtree(root / own, ignore_errors=True)
     return 0
-
-
-def predict(args: list[str], workers: int) -> int:
-    """Score the lists in `workers` parts by Ray Data, and join the parts in the data's order.
-
-    Raises:
-        CommandError: a mistake in the options, the configuration or the data.
-    """
-    workers = connect(workers)
-    cli = make_cli("predict", args)
-    if not isinstance(cli.datamodule, SplitDataModule):
-        name = type(cli.datamodule).__name__
-        raise CommandError(
-            f"{NUMBER} needs a data module of ltr, which Ray can split into parts, got {name}"
-        )
-    path = cli.writer.path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        parts = [stack.enter_context(temporary_beside(path)) for _ in range(workers)]
-        items = [{"number": i, "part": str(part)} for i, part in enumerate(parts)]
-        given = {"args": args, "parts": workers}
-        on_gpu = _on_gpu(given_options(expand_configs(args)[0]))
-        found = map_items(_score, items, given, on_gpu=on_gpu)
-        scattered = any(one["scattered"] for one in found)
-        rows = join_parts(parts, path, cli.writer.format, scattered)
-    print(f"wrote {cli.writer.path}: {rows} rows")
-    return 0
-
-
-def _score(item: dict[str, Any], args: list[str], parts: int) -> dict[str, Any]:
-    """Score a part of the lists, and write its file."""
-    with quiet():
-        cli = make_cli("predict", args)
-        assert isinstance(cli.datamodule, SplitDataModule)  # `predict` has looked
-        cli.datamodule.share = (int(item["number"]), parts)
-        cli.writer.part = Path(item["part"])
-        cli.execute()
-    return {**item, "scattered": cli.writer.scattered}
 
 
 def _train(config: dict[str, Any]) -> None:

@@ -4,10 +4,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
 
 from ltr.cli.errors import CommandError
+from ltr.files import check_archive
+from ltr.names import nearest, one_line
 
 _PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few more
 
@@ -26,6 +30,61 @@ def find_checkpoint(root: Path, name: str) -> Path | None:
     """Return the checkpoint `best` or `last` of the newest run that has one."""
     files = (run / "checkpoints" / f"{name}.ckpt" for run in numbered(root))
     return next((file for file in files if file.is_file()), None)
+
+
+def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | None:
+    """Return the checkpoint that `--ckpt_path` names.
+
+    Args:
+        value: a file, or `best` or `last`.
+        root: the folder whose runs `best` and `last` refer to.
+        resume: whether to resume a training; then the result is None if there is no `last` yet.
+
+    Raises:
+        CommandError: there is no such checkpoint; the message names the nearest.
+    """
+    path = Path(value).expanduser()
+    if value in ("best", "last"):
+        if (found := find_checkpoint(root, value)) or (resume and value == "last"):
+            return found
+    elif path.is_file():
+        return path
+    there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
+    choice = nearest(value, there) if there else f"{root} has none"
+    raise CommandError(f"no checkpoint {value!r}: {choice}")
+
+
+def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Return the content of a checkpoint: tensors and plain values.
+
+    The file is read twice, first to compare the checksums of its parts, which torch does not.
+
+    Args:
+        path: the file.
+        resume: whether a training must be able to resume from it.
+
+    Raises:
+        CommandError: the file is damaged, was not written by Lightning, holds more than tensors and
+            plain values, or has no more than weights and is to resume a training.
+        OSError: the file cannot be opened.
+    """
+    with path.open("rb") as file:
+        try:
+            check_archive(file)
+            file.seek(0)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch.load raises errors of many kinds
+            cause = one_line(error).partition(". ")[0] or "it is empty"
+            raise CommandError(
+                f"{path} is not a checkpoint, is damaged, or holds more than tensors and plain "
+                f"values: {cause}"
+            ) from error
+    needed = {"state_dict", "pytorch-lightning_version"}
+    if not isinstance(content, dict) or not needed <= {*content}:
+        raise CommandError(f"{path} is not a checkpoint of Lightning")
+    if resume and not {"callbacks", "optimizer_states", "loops"} <= {*content}:
+        raise CommandError(f"{path} has the weights only: a training cannot resume from it")
+    return content
 
 
 def new_run(root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`ltr fit`, `validate`, `test` and `predict`: in this process, or on a Ray cluster."""
+"""`ltr fit`, `validate` and `test`: in this process, or `fit` on a Ray cluster."""
 
 from typing import cast
 
@@ -6,7 +6,7 @@ from ltr.cli.help import short_help
 
 
 def run(command: str, args: list[str], workers: int | None = None) -> int:
-    """Run the command `fit`, `validate`, `test` or `predict`, on a Ray cluster with `workers`."""
+    """Run the command `fit`, `validate` or `test`; `fit` on a Ray cluster with `workers`."""
     if "--help" in args or "-h" in args:
         print(short_help(command))
         return 0
@@ -25,9 +25,9 @@ def run(command: str, args: list[str], workers: int | None = None) -> int:
         if workers is not None:
             from ltr.cli import ray_runs
 
-            return (ray_runs.fit if command == "fit" else ray_runs.predict)(args, workers)
+            return ray_runs.fit(args, workers)
         cli = make_cli(cast(Command, command), args)
-        if command == "test" and cli.named is None and is_first_process():
+        if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         if command == "fit":
             train(cli)

@@ -11,40 +11,38 @@ from ltr.datasets.column_steps import Category
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists
-from ltr.datasets.list_transforms import (
-    ListTransform,
-    MinMaxPerList,
-    RankPerList,
-    StandardizePerList,
-)
 from ltr.datasets.list_writer import write_lists
 from ltr.datasets.lists import ListDataset, ListSummary
+from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
-from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Schema
+from ltr.datasets.splits import QueryFolds, query_folds
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
-from ltr.datasets.tables import read_table
 from ltr.datasets.transforms import (
     FeatureTransform,
     Join,
+    ListTransform,
+    MinMaxPerList,
     NoTransform,
+    RankPerList,
     SignedLog1pStandardize,
     Standardize,
+    StandardizePerList,
 )
 from ltr.names import no_attribute
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
     from ltr.datasets.letor_data import LetorDataModule
-    from ltr.datasets.list_data import ListDataModule
+    from ltr.datasets.loaders import ListDataModule
     from ltr.datasets.table_data import TableDataModule
 
 _LAZY = {
     "DigitsDataModule": "ltr.datasets.digits",
     "LetorDataModule": "ltr.datasets.letor_data",
-    "ListDataModule": "ltr.datasets.list_data",
+    "ListDataModule": "ltr.datasets.loaders",
     "TableDataModule": "ltr.datasets.table_data",
 }
 

@@ -5,7 +5,8 @@ of `ltr.serving`, which exported models use without Arrow), and checks that a la
 type of the training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow as pa
 
 from ltr import serving
 from ltr.arrays import pc
-from ltr.datasets.dates import is_date, read_dates, zone_of
 from ltr.names import shown_names
+from ltr.serving import FIRST_DAY, ISO_DATES, LAST_DAY, MICROSECONDS, Zone
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,14 @@ Step = Number | Date | Category
 STEPS = (Number, Vector, Date, Category)
 """The classes of steps, as `ltr.serving.steps_of` takes them."""
 
+_HOUR = 3_600_000_000
+_IN_DAY = {"s": 86_400, "ms": 86_400_000, "us": MICROSECONDS, "ns": 1000 * MICROSECONDS}
+TYPES: dict[Zone, pa.DataType] = {"naive": pa.timestamp("us"), "utc": pa.timestamp("us", "UTC")}
+"""The types of text that holds dates."""
+
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 _ARE = {"number": "numbers", "string": "text", "boolean": "booleans"}
+_ZONES = {"naive": "without a time zone", "utc": "with a time zone"}
 
 
 def _other_type(name: str, wanted: str, dtype: pa.DataType) -> ValueError:
@@ -183,7 +190,7 @@ def kind_of(dtype: pa.DataType) -> str:
         return "string"
     if types.is_boolean(dtype):
         return "boolean"
-    if is_date(dtype):
+    if types.is_date(dtype) or types.is_timestamp(dtype):
         return "date"
     if types.is_null(dtype):
         return "missing"
@@ -230,3 +237,155 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
         column = column.cast(pa.float64(), safe=False)
     with np.errstate(over="ignore"):  # overflow gives infinity, which is refused like any other
         return column.to_numpy().astype(np.float32, copy=False)
+
+
+class RowError(ValueError):
+    """An error in a row of a table.
+
+    Args:
+        row: its number, from 0.
+        column: the name of the column.
+        problem: what must hold, and what was found.
+        other: another row, which the message names at its end, or None.
+
+    >>> str(RowError(7, "x", "must not be missing"))
+    "row 7, column 'x': must not be missing"
+    """
+
+    def __init__(self, row: int, column: str, problem: str, other: int | None = None) -> None:
+        super().__init__(row, column, problem, other)
+        self.row, self.column, self.problem, self.other = row, column, problem, other
+
+    def __str__(self) -> str:
+        also = "" if self.other is None else f" in row {self.other}"
+        return f"row {self.row}, column {self.column!r}: {self.problem}{also}"
+
+
+@contextmanager
+def counted_from(first: int) -> Iterator[None]:
+    """Convert the row number in errors of a part of a table to that of the whole table.
+
+    Args:
+        first: the row of the table that the part begins with.
+
+    >>> with counted_from(100):
+    ...     raise RowError(7, "x", "must not be missing")
+    Traceback (most recent call last):
+    ltr.datasets.column_steps.RowError: row 107, column 'x': must not be missing
+    """
+    try:
+        yield
+    except RowError as error:
+        other = None if error.other is None else first + error.other
+        raise RowError(first + error.row, error.column, error.problem, other) from None
+
+
+def zone_of(dtype: pa.DataType) -> Zone:
+    """Return the time zone of a type of dates."""
+    if pa.types.is_dictionary(dtype):
+        return zone_of(dtype.value_type)
+    return "utc" if pa.types.is_timestamp(dtype) and dtype.tz is not None else "naive"
+
+
+def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
+    """Return the whole days since 1970-01-01 and the hours of the day, (rows, 2); NaN if missing.
+
+    Both are float32. Days are exact. The hours, from 0 to 24, have minutes and seconds as a
+    fraction. They are exact to the microsecond, then rounded to float32. Instants are in UTC.
+
+    Args:
+        column: of dates or times of any unit, or text.
+        name: of the column, for errors.
+        zone: the zone that dates in text must have.
+
+    Raises:
+        RowError: a date is out of range, or a text is not a date of this zone.
+
+    >>> read_dates(pa.chunked_array([["1970-01-02T12:30", None]]), "at", "naive").tolist()
+    [[1.0, 12.5], [nan, nan]]
+    """
+    column = without_codes(column)
+    if kind_of(column.type) == "string":
+        column = _parsed(column.cast(pa.string()), name, zone)
+    return days_and_hours(column, name)
+
+
+def as_dates(numbers: np.ndarray) -> np.ndarray:
+    """Return the dates (rows,), datetime64[us], from the result of `read_dates`; NaT where missing.
+
+    >>> as_dates(np.array([[1, 12.5], [np.nan, np.nan]])).astype(str).tolist()
+    ['1970-01-02T12:30:00.000000', 'NaT']
+    """
+    missing = np.isnan(numbers[:, 0]) | np.isnan(numbers[:, 1])
+    days, hours = np.where(missing[:, None], 0, numbers.astype(np.float64)).T
+    found = days.astype(np.int64) * MICROSECONDS + np.rint(hours * _HOUR).astype(np.int64)
+    return np.where(missing, np.datetime64("NaT", "us"), found.astype("datetime64[us]"))
+
+
+def days_and_hours(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """Return the result of `read_dates` for a column of dates or times, not of text."""
+    found = np.full((len(column), 2), np.nan, dtype=np.float32)
+    if pa.types.is_null(column.type):
+        return found
+    whole = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+    values = pc.fill_null(column.cast(whole), 0).to_numpy().astype(np.int64)
+    there = column.is_valid().to_numpy()
+    in_day = 1
+    if not pa.types.is_date32(column.type):
+        in_day = _IN_DAY["ms" if pa.types.is_date64(column.type) else column.type.unit]
+    days, rest = values // in_day, values % in_day
+    for row in np.flatnonzero(there & ((days < FIRST_DAY) | (days > LAST_DAY)))[:1]:
+        problem = "a date must be from 0001-01-01 to 9999-12-31, got"
+        raise RowError(int(row), name, f"{problem} the day {days[row]} days after 1970-01-01")
+    microseconds = rest // 1000 if in_day > MICROSECONDS else rest * (MICROSECONDS // in_day)
+    found[there] = np.stack([days, microseconds / _HOUR], axis=1)[there]
+    return found
+
+
+def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
+    """Return the times of a column of text."""
+    texts = pc.utf8_trim_whitespace(column)
+    found = parse_dates(texts, zone)
+    if found is not None:
+        return found
+    each = (pa.chunked_array([[text]], pa.string()) for text in texts.to_pylist())
+    wrong = next(row for row, one in enumerate(each) if parse_dates(one, zone) is None)
+    problem = (
+        f"must be an ISO 8601 date (YYYY-MM-DD, or with a time) {_ZONES[zone]}, as in training"
+    )
+    raise RowError(wrong, name, f"{problem}, got {shown(column[wrong].as_py())}")
+
+
+def are_dates(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:
+    """Return which texts have the form of dates of a zone; null where missing."""
+    return pc.match_substring_regex(texts, ISO_DATES[zone])
+
+
+def parse_dates(texts: pa.ChunkedArray, *zones: Zone) -> pa.ChunkedArray | None:
+    """Return the times of a column of text, or None if a value is not a date of these zones.
+
+    A date may have the form of one and be impossible (30 February). If a column has times of both
+    kinds, those without an offset are returned.
+    """
+    forms = [are_dates(texts, zone) for zone in zones]
+    if not pc.all(pc.or_(forms[0], forms[-1]), min_count=0).as_py():
+        return None
+    short = pc.replace_substring_regex(texts, r"(\.[0-9]{6})[0-9]+", r"\1")
+    aware = are_dates(short, "utc")
+    nothing = pa.scalar(None, pa.string())
+    try:
+        utc = pc.if_else(aware, short, nothing).cast(TYPES["utc"])
+        naive = pc.if_else(aware, nothing, short).cast(TYPES["naive"])
+    except pa.ArrowInvalid:
+        return None
+    return utc if naive.null_count == len(naive) else naive
+
+
+def shown(value: object) -> str:
+    """Return a shortened value for an error.
+
+    >>> shown(None), shown("x" * 99)[-5:]
+    ('nothing', 'xx...')
+    """
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

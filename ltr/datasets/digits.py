@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 
-from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.loaders import ListDataModule
 from ltr.datasets.transforms import FeatureTransform, NoTransform
 from ltr.shapes import check_at_least, check_number
 

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import is_absent
-from ltr.datasets.dates import is_date
-from ltr.datasets.table_errors import RowError
+from ltr.datasets.column_steps import RowError, kind_of
 
 
 class Frame:
@@ -80,11 +79,11 @@ class Frame:
         """Return a column; a NaN of numpy is null."""
         return _as_arrow(self._columns[name])
 
-    def chunks(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """Yield some columns of all rows, at most so many rows at a time."""
         for start in range(0, self.num_rows, rows):
             stop = start + rows
-            yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in names})
+            yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in columns})
 
     def select(self, names: Iterable[str]) -> pa.Table:
         """Return some columns of all rows."""
@@ -128,7 +127,7 @@ def _of_pandas(name: Any, values: Any) -> Any:
         return values.to_numpy()
     try:
         found = pa.array(values, from_pandas=True)
-        if values.dtype == object and is_date(found.type):
+        if values.dtype == object and kind_of(found.type) == "date":
             _refuse_mixed_dates(name, values.tolist())
     except OverflowError:
         whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]

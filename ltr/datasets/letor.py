@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.compressed import MAX_LINE, SUFFIXES, open_text
-from ltr.datasets.lists import ListDataset, gather_runs, join_lists
-from ltr.datasets.qids import SeenQids
+from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
 from ltr.files import check_path
 from ltr.shapes import check_at_least, check_choice
 

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from ltr.datasets.letor import read_letor
-from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.loaders import VALIDATION, ListDataModule
 from ltr.datasets.splits import find_splits, list_folder
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform

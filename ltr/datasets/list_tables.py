@@ -79,19 +79,24 @@ def load_lists(
     return data.numbered(0) if keep_order else data
 
 
-def schema_of(
-    data: ListDataset, uses: Mapping[str, str | None], features: Sequence[str] | None
-) -> Schema:
+def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
     """Return the schema of lists with all features, or with the named ones.
 
     Args:
         data: the result of `load_lists`.
-        uses: the names of columns in the arguments, by their uses.
-        features: the names of the features; None: all.
+        roles: the names of columns by their use; see `prepare`. Columns of single uses may be left
+            out. Categories are those of the lists.
 
     Raises:
-        ValueError: the lists have no feature of this name.
+        ValueError: the lists have no feature of this name, another column has a use, or categories
+            are named.
     """
+    if roles.get("categories"):
+        raise ValueError(
+            f"categories must be None for LETOR text or lists, got {roles['categories']!r}"
+        )
+    features = roles.get("features")
+    uses = {key: name for key, name in roles.items() if key not in ("features", "categories")}
     found = None if data.source is None else data.source.schema
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
     what = "LETOR text"

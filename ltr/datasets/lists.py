@@ -498,13 +498,24 @@ class ListDataset(Dataset[dict[str, Any]]):
         Raises:
             ValueError: there are no labels.
         """
-        if self._starts is not None:
-            lists = np.arange(len(self))
-            parts = (lists[start : start + _LISTS] for start in range(0, len(self), _LISTS))
-            found = [self.read(part, {"labels"}).relevant() for part in parts]
-            return np.concatenate([np.empty(0, bool), *found])
-        best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
-        return best > 0
+        return self._of_labels(np.maximum) > 0
+
+    def varied(self) -> np.ndarray:
+        """Return which lists have two different labels, bool (lists,).
+
+        Raises:
+            ValueError: there are no labels.
+        """
+        return self._of_labels(np.maximum) > self._of_labels(np.minimum)
+
+    def _of_labels(self, extreme: np.ufunc) -> np.ndarray:
+        """Return the largest or the least label of each list, float32 (lists,)."""
+        if self._starts is None:
+            return extreme.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
+        lists = np.arange(len(self))
+        parts = (lists[start : start + _LISTS] for start in range(0, len(self), _LISTS))
+        found = [self.read(part, {"labels"})._of_labels(extreme) for part in parts]
+        return np.concatenate([np.empty(0, np.float32), *found])
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
         """Return only these lists, in this order: a copy, or a choice from lists on disk.
@@ -697,3 +708,42 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         doc_id,
         **columns,
     )
+
+
+_RECENT = 16
+
+
+class SeenQids:
+    """The qids of a stream's lists, as hashes of 8 bytes: did one occur before?
+
+    Two qids may have the same hash, about once in 2^64 pairs, so a match is only a suspicion.
+
+    >>> seen = SeenQids()
+    >>> seen.add([b"5", b"6"]), seen.add([b"05"]), seen.add([b"7", b"5"])
+    (False, False, True)
+    """
+
+    def __init__(self) -> None:
+        self._known = np.empty(0, np.int64)  # sorted, and so are the next ones
+        self._recent: list[np.ndarray] = []
+
+    def add(self, qids: Sequence[bytes]) -> bool:
+        """Add the qids of the next lists; return whether one of them occurred before."""
+        return self.add_numbers(np.fromiter(map(hash, qids), np.int64, len(qids)))
+
+    def add_numbers(self, numbers: np.ndarray) -> bool:
+        """Do the same with whole numbers, int64 (n,), instead of names and their hashes."""
+        hashes = np.unique(numbers)
+        again = len(hashes) < len(numbers) or any(
+            (known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes).any()
+            for known in (self._known, *self._recent)
+            if len(known)
+        )
+        if len(hashes):
+            self._recent.append(hashes)
+        if len(self._recent) > _RECENT:
+            self._known, self._recent = self._merged(), []
+        return again
+
+    def _merged(self) -> np.ndarray:
+        return np.unique(np.concatenate([self._known, *self._recent]))

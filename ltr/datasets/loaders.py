@@ -1,13 +1,18 @@
-"""The loaders of the data modules: the order of the lists, and the share of each process."""
+"""The base classes of the data modules: their loaders, and the splits and transform of lists."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import Any, cast
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader, Dataset
 
-from ltr.datasets.samplers import ListSampler
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
+from ltr.datasets.splits import hold_out
+from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.shapes import check_at_least, check_whole
 
 
@@ -98,3 +103,171 @@ class SplitDataModule(LightningDataModule):
             # that would give a resumed run other dropout masks or noise than an unbroken one
             "generator": torch.Generator().manual_seed(self.seed),
         }
+
+
+_NEEDED = {
+    "fit": ("train", "val"),
+    "validate": ("val",),
+    "test": ("test",),
+    "predict": ("predict",),
+}
+
+VALIDATION = 0.2
+"""The share of the queries that is held out for validation where nothing is given."""
+
+
+class ListDataModule(SplitDataModule):
+    """Base class of the data modules for lists; a subclass defines `load_splits`.
+
+    The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
+    The transform is fitted on the training lists in `setup`. The model adopts it and saves it. The
+    order of training lists depends only on (seed, epoch).
+
+    Args:
+        batch_size: lists in a batch, in each process.
+        transform: fitted on the training lists in `setup`.
+        num_workers: processes that make batches; 0: the main process makes them.
+        seed: seed of the shuffling, >= 0. Default: see `SplitDataModule`.
+
+    Attributes:
+        bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
+            prediction. None until `setup`, which sets it to True if the model's scorer looks at
+            whole lists, because it then gets padded lists. It is always False for more than 10
+            million lists.
+        num_features: the number of features; after `setup`.
+        feature_transform: the transform; fitted after `setup` if there is a training split.
+        splits: the lists by split ("train", "val", "test", "predict") that exist; after `setup`.
+    """
+
+    num_features: int
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        transform: FeatureTransform,
+        num_workers: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(batch_size, num_workers, seed)
+        self.feature_transform = transform
+        self.splits: dict[str, ListDataset] = {}
+        self.bucket: bool | None = None
+
+    def load_splits(self) -> dict[str, ListDataset]:
+        """Load those of "train", "val", "test" and "predict" that exist."""
+        raise NotImplementedError
+
+    def missing_split(self, split: str) -> ValueError:
+        """Return the error for a missing split."""
+        return ValueError(f"{type(self).__name__} has no {split} lists")
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the splits and fit the transform, once.
+
+        A Trainer calls this for the data module of its last `fit`, even if another loader is
+        passed, as in `trainer.predict(module, loader)`. So only the first stage, which loads the
+        splits, requires its own split here. In later stages the loaders check for it.
+
+        Raises:
+            ValueError: a split that the first stage needs is missing, the data are invalid, or all
+                labels to train on are equal.
+        """
+        if not self.splits:
+            splits = self.load_splits()
+            width = max((data.num_features for data in splits.values()), default=0)
+            self.splits = {name: data.widen(width) for name, data in splits.items()}
+            self.num_features = width
+            if "train" in self.splits:
+                self.fit_transform(self.splits["train"])
+            for name, data in self.splits.items():
+                if name != "predict" or data is not self.splits.get("test"):
+                    rank_zero_info(f"{name}: {data.summary()}")
+            for split in _NEEDED.get(stage or "", ()):
+                self.dataset(split)
+            if stage == "fit":
+                self.refuse_equal_labels(self.splits["train"])
+
+    def fit_transform(self, train: ListDataset) -> None:
+        """Fit the transform on the training lists.
+
+        Raises:
+            ValueError: features are missing or there are categories, and the transform does not
+                accept them.
+        """
+        train = train.to_fit()
+        numbers = train.features, train.categories
+        fit_documents(self.feature_transform, *numbers, train.labels, train.offsets)
+
+    def refuse_equal_labels(self, train: ListDataset, what: str = "labels") -> None:
+        """Raise an error if all training labels are equal.
+
+        Args:
+            train: the training lists; without labels nothing happens.
+            what: the labels, as the error names them.
+        """
+        if not train.has_labels:
+            return
+        for labels in (train.to_fit().labels, train.labels):  # a sample tells most
+            if not len(labels) or labels.min() < labels.max():
+                return
+        raise ValueError(
+            f"{what} must not all be equal, got {labels[0]:g} in all {len(labels)} documents of "
+            "the training lists: there is nothing to learn"
+        )
+
+    def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
+        """Return which queries to hold out for validation, bool (queries,), and print their number.
+
+        A hash of the qid and the seed decides, so a query always stays on its side.
+
+        Raises:
+            ValueError: no query would be held out, or none would remain.
+        """
+        held = hold_out(qids, validation, self.seed)
+        self.tell_held_out(int(held.sum()), len(held), validation)
+        return held
+
+    def tell_held_out(self, held: int, queries: int, validation: float) -> None:
+        """Print how many queries are held out."""
+        rank_zero_info(
+            f"val: {held} of the {queries} queries are held out for validation, by a "
+            f"hash of the qid (validation {validation}, seed {self.seed})"
+        )
+
+    def dataset(self, split: str) -> ListDataset:
+        """The lists of a split.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if split not in self.splits:
+            raise self.missing_split(split)
+        return self.splits[split]
+
+    def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
+        """Return the order of a split's lists for this process."""
+        assert isinstance(dataset, ListDataset)
+        # lengths are sorted in memory
+        if split == "predict" or len(dataset) > EXACT or not self._in_buckets():
+            return super().sampler(split, dataset)
+        return BucketSampler(
+            dataset.lengths,
+            self.batch_size,
+            shuffle=split == "train",
+            seed=self.seed,
+            **self.replicas(),
+        )
+
+    def _in_buckets(self) -> bool:
+        if self.bucket is not None:
+            return self.bucket
+        scorer = getattr(self.trainer and self.trainer.lightning_module, "scorer", None)
+        return scorer is not None and not getattr(scorer, "per_document", False)
+
+    def transfer_batch_to_device(
+        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
+    ) -> dict[str, Any]:
+        """Move the tensors; Lightning's own hook would also look at each document's name."""
+        tensors = {key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}
+        return {**batch, **super().transfer_batch_to_device(tensors, device, dataloader_idx)}

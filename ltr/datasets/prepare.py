@@ -1,21 +1,322 @@
-"""Prepare a table for training: its schema, the training lists and the validation lists."""
+"""Read tables into lists: with the schema of a model, or with a new one for training."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import check_columns
-from ltr.datasets.infer import check_roles, infer_columns, no_column
+from ltr.arrays import check_columns, pc
+from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
+from ltr.datasets.frames import Frame
+from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
+from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.query_splits import hold_out, hold_out_informative
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, column_names, load_columns, load_frame, naming
+from ltr.datasets.splits import hold_out, labels_vary
+from ltr.datasets.table_files import (
+    TableFiles,
+    column_names,
+    first_text,
+    load_columns,
+    load_frame,
+    naming,
+    of_file,
+)
 from ltr.datasets.table_notices import notice, warn_caller
-from ltr.datasets.tables import RowOrder, amounts, check_types, group_rows, to_lists
-from ltr.datasets.text_types import typed
+from ltr.shapes import check_choice
+
+_FEATURE = "a feature"
+_COLUMNS = 8  # that are written at a time
+_ROWS = 1 << 12  # of them
+
+_RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
+    "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
+    "weight": ("a weight", "a finite number >= 0", lambda x: x >= 0),
+    "position": ("a position", "a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
+    "protected": ("protected", "a finite number", np.isfinite),
+}
+"""The name of a row's number and what it must be, by its use; it must be finite in any case."""
+
+
+def read_table(
+    source: Any,
+    schema: Schema,
+    *,
+    missing: Literal["keep", "error"] = "keep",
+    needs_label: bool = True,
+    needs_weight: bool = True,
+) -> ListDataset:
+    """Read a table into lists; its schema says how each column is used.
+
+    The rows of a query need not be together. Lists and documents are in the order of their first
+    appearance; `rows` of the result is the row of each document in the table. A missing feature is
+    NaN. Dates are days since 1970-01-01, and the hour of the day if the schema has it; see
+    `Schema.infer`. A missing category has code 0, and so has any value that is not a level of the
+    schema. Errors count rows from 0, without a header. For a folder or pattern they name the file,
+    and count its rows.
+
+    Args:
+        source: see `load_table`.
+        schema: how the columns are used; see `Schema.infer`.
+        missing: "keep" keeps missing features as NaN; "error" refuses them.
+        needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
+            lists then have no labels.
+        needs_weight: whether the columns of weight, position and protected, which only training
+            uses, must exist. Without `needs_label` they may be missing too.
+
+    Raises:
+        ValueError: a column is missing or has another type; a qid or document id is missing; a
+            label is missing, negative, infinite or not a number; a weight is missing, negative or
+            infinite; a position is not a whole number >= 1; protected is not a finite number; a
+            date is invalid, or differs from the training dates in having a time zone; or a feature
+            is infinite in float32. The message names the row and the column.
+
+    >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
+    >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
+    >>> data.qids, data.labels.tolist(), data.features[:, 0].tolist(), data.rows.tolist()
+    (['a', 'b'], [0.0, 2.0, 1.0], [0.5, 1.5, nan], [0, 2, 1])
+    """
+    check_choice("missing", missing, "keep", "error")
+    if needs_label and schema.label is None:
+        raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
+    optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
+    frame, _ = load_columns(source, schema, optional)
+    with naming(source):
+        check_types(frame, schema, optional)
+        order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
+        return to_lists(frame, schema, order, missing)
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The rows of a table in the order of lists.
+
+    Attributes:
+        rows: int64 (documents,), the row of each document.
+        offsets: int64 (lists + 1,), where each list starts, and where the last one ends.
+        qids: one for each list.
+        train: how many lists are trained on; the others, which follow them, are held out.
+
+    >>> order = RowOrder.of(np.array([0, 1, 0, 2]), ["a", "b", "c"], np.array([True, False, False]))
+    >>> order.rows.tolist(), order.offsets.tolist(), order.qids, order.train
+    ([1, 3, 0, 2], [0, 1, 2, 4], ['b', 'c', 'a'], 2)
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    qids: list[str]
+    train: int
+
+    @classmethod
+    def of(
+        cls, lists: np.ndarray, qids: Sequence[str], held: np.ndarray | None = None
+    ) -> "RowOrder":
+        """Return the order that keeps rows and lists as they appear.
+
+        Args:
+            lists: int64 (rows,), the list of each row.
+            qids: of the lists.
+            held: bool (lists,), which ones are held out: they come last. Default: none.
+        """
+        names, train = [*qids], len(qids)
+        if held is not None:
+            chosen = np.r_[np.flatnonzero(~held), np.flatnonzero(held)]
+            names, train = [names[i] for i in chosen.tolist()], train - int(held.sum())
+            number = np.empty(len(names), np.int64)
+            number[chosen] = np.arange(len(names))
+            lists = number[lists]
+        lengths = np.bincount(lists, minlength=len(names))
+        offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
+        return cls(np.argsort(lists, kind="stable"), offsets, names, train)
+
+
+def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
+    """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
+    known = {*frame.column_names}
+    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
+    uses |= {name: _FEATURE for name, one in schema.steps.items() if isinstance(one, Number)}
+    for name, what in uses.items():
+        if name in known:
+            _check_text(frame, name, what)
+    schema.check(frame, optional)
+
+
+def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> ListDataset:
+    """Return the rows of a table as lists, with one copy of its numbers; see `read_table`.
+
+    Args:
+        frame: with the columns of the schema.
+        schema: how the columns are used.
+        order: of the rows.
+        missing: see `read_table`.
+    """
+    rows = order.rows
+    sorted_already = bool((rows[1:] > rows[:-1]).all())
+    features = _features(frame, schema, None if sorted_already else rows, missing)
+    codes = None
+    if categories := schema.categories:
+        codes = np.empty((len(rows), len(categories)), np.int64)
+        for position, (name, one) in enumerate(categories.items()):
+            codes[:, position] = one.read(name, frame.column(name))[rows, 0]
+    uses = {use: getattr(schema, use) for use in _RULES}
+    numbers = {
+        use: amounts(frame, name, use)[rows]
+        for use, name in uses.items()
+        if name in frame.column_names
+    }
+    if "position" in numbers:
+        numbers["position"] = numbers["position"].astype(np.int64)
+    doc_id = None
+    if schema.doc_id is not None:
+        ids = frame.column(schema.doc_id)
+        _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
+        doc_id = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
+    return ListDataset(
+        features,
+        numbers.pop("label", None),
+        order.offsets,
+        order.qids,
+        doc_id,
+        categories=codes,
+        rows=rows,
+        **numbers,
+    )
+
+
+def _features(frame: Frame, schema: Schema, rows: np.ndarray | None, missing: str) -> np.ndarray:
+    """Return the features, float32 (rows, d), in an order of the rows; None: as they are."""
+    found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
+    # some columns at a time, since writing one column of a matrix is as slow as writing 8
+    block = np.empty((min(_COLUMNS, schema.num_features), frame.num_rows), dtype=np.float32)
+    start = filled = 0
+
+    def write() -> None:
+        for row in range(0, len(found), _ROWS):
+            part = block[:filled, row : row + _ROWS]
+            found[row : row + _ROWS, start : start + filled] = part.T
+
+    for name, width in schema.features.items():
+        values = schema.steps[name].read(name, frame.column(name))
+        _check_values(frame, name, values, missing)
+        if width > _COLUMNS or filled + width > len(block):
+            write()
+            start, filled = start + filled, 0
+        if width > _COLUMNS:
+            for row in range(0, len(found), _ROWS):
+                part = (
+                    values[row : row + _ROWS] if rows is None else values[rows[row : row + _ROWS]]
+                )
+                found[row : row + _ROWS, start : start + width] = part
+            start += width
+            continue
+        for column in values.T:
+            block[filled] = column if rows is None else column[rows]
+            filled += 1
+    write()
+    return found
+
+
+def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> None:
+    """Raise an error for a value of a feature, (rows, width), that must not be."""
+    for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
+        value = _shown(frame, name, int(row))
+        raise RowError(int(row), name, f"must be finite in float32, got {value}")
+    if missing == "error":
+        for row in np.flatnonzero(np.isnan(values).any(axis=1))[:1]:
+            raise RowError(int(row), name, "must not be missing")
+
+
+def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
+    """Return a table with a column `score`, float32.
+
+    Args:
+        keys: the columns of the qid and, if there is one, of the document ids.
+        rows: (n,), the row of each score, each row of the table once.
+        scores: (n,).
+
+    Raises:
+        ValueError: a row has no score or several, or a column is already called "score".
+
+    >>> add_scores(pa.table({"q": ["a", "b"]}), np.array([1, 0]), np.array([0.5, 2.0])).to_pylist()
+    [{'q': 'a', 'score': 2.0}, {'q': 'b', 'score': 0.5}]
+    """
+    counts = np.bincount(rows, minlength=keys.num_rows)
+    if len(counts) != keys.num_rows or (counts != 1).any():
+        raise ValueError(
+            f"each of the {keys.num_rows} rows must have one score, got {len(rows)} scores for "
+            f"{int((counts > 0).sum())} rows"
+        )
+    if "score" in keys.column_names:
+        raise ValueError("qid and doc_id must not be called 'score', the name of the scores")
+    ordered = np.empty(len(rows), dtype=np.float32)
+    ordered[rows] = scores
+    return keys.append_column("score", pa.array(ordered))
+
+
+def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
+    """Return the list of each row, int64 (rows,), and the lists' qids in order of appearance.
+
+    Args:
+        column: of the qids.
+        name: its name, for errors.
+
+    Raises:
+        ValueError: a qid is missing or empty.
+
+    >>> groups, qids = group_rows(pa.chunked_array([["b", "a"], ["b"]]), "q")
+    >>> groups.tolist(), qids
+    ([0, 1, 0], ['b', 'a'])
+    """
+    column = without_codes(column)
+    _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
+    encoded = column.combine_chunks().dictionary_encode()
+    groups, values = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+    try:
+        qids = values.cast(pa.string())
+    except pa.ArrowException as error:
+        raise ValueError(f"column {name!r}: a qid must be a name or a number: {error}") from None
+    for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
+        raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
+    return groups, qids.to_pylist()
+
+
+def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
+    """Return the numbers of the column of a use of `_RULES`, float32 (rows,), after their checks.
+
+    Raises:
+        RowError: see `read_table`.
+    """
+    what, rule, holds = _RULES[use]
+    _check_text(frame, name, what)
+    values = Number().read(name, frame.column(name))[:, 0]
+    for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
+        problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
+        if values[row] < 0 and use == "label":
+            problem += " (leave out rows of padding or without a judgement)"
+        raise RowError(int(row), name, problem)
+    return values
+
+
+def _check_text(frame: Frame, name: str, what: str) -> None:
+    """Raise an error for text instead of numbers; it names the first row without a number."""
+    dtype = frame.schema.field(name).type
+    if kind_of(dtype) == "string":
+        row = max(0, first_text(frame.column(name).cast(pa.string())))
+        raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
+    if what != _FEATURE and kind_of(dtype) not in ("number", "boolean", "missing"):
+        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
+
+
+def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
+    for row in np.flatnonzero(bad.to_numpy())[:1]:
+        raise RowError(int(row), name, problem)
+
+
+def _shown(frame: Frame, name: str, row: int) -> str:
+    return shown(frame.column(name)[row].as_py())
 
 
 @dataclass(frozen=True)
@@ -46,15 +347,18 @@ def prepare(
     missing: Literal["keep", "error"] = "keep",
     schema: Schema | None = None,
     names_uses: bool = True,
+    sort_by_qid: bool = False,
+    tell: Callable[[str], Any] | None = None,
 ) -> Prepared:
     """Return the schema of a table, its training lists and its validation lists.
 
     All numbers are written once, into one array in the order of the lists, the training lists
     first. Training and validation lists are parts of that array. So it takes memory for that array,
-    for a few of the table's columns, and for 30 bytes a row.
+    for a few of the table's columns, and for 30 bytes a row. Lists on disk stay there.
 
     Args:
-        source: see `load_table`; or a `Frame`.
+        source: see `load_table`; or a `Frame`, LETOR text or lists on disk, whose roles may be
+            left out; see `load_lists` and `schema_of`.
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
             "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
@@ -67,16 +371,31 @@ def prepare(
         schema: of an earlier training, whose levels are kept. Default: that of the table.
         names_uses: whether the caller can name columns as features and categories: the notice
             advises to do so.
+        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        tell: see `with_schema`.
 
     Raises:
-        ValueError: the errors of `load_table`, `Schema.infer` and `read_table`; or `validation`
-            leaves no query on one side.
+        ValueError: the errors of `load_table`, `Schema.infer` and `read_table`, or of `load_lists`,
+            `schema_of` and `with_schema`; or `validation` leaves no query on one side.
 
     >>> table = pa.table({"q": ["a", "a", "b", "c"], "y": [0, 1, 1, 0], "x": [1.0, 2.0, 3.0, 4.0]})
     >>> found = prepare(table, {"qid": "q", "label": "y"}, validation=0.5)
     >>> found.schema.features, found.train.qids, found.val.qids
     ({'x': 1}, ['a'], ['b', 'c'])
     """
+    if holds_lists(source):
+        lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing)
+        schema = schema or schema_of(lists, roles)
+        lists = with_schema(lists, schema, tell)
+        held = None
+        if validation:
+            held = hold_out(
+                lists.qids, validation, seed, None if few == "error" else lists.varied()
+            )
+        if held is None:
+            return Prepared(schema, lists, None)
+        train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))
+        return Prepared(schema, train, val)
     if schema is None:
         for key in ("qid", "label"):
             if roles.get(key) is None:
@@ -95,21 +414,17 @@ def prepare(
         )
         lists, qids = group_rows(frame.column(qid), qid)
         held = None
-        if validation and few == "error":
-            held = hold_out(qids, validation, seed)
-        elif validation:
-            labels = amounts(frame, label, "label")
-            held = hold_out_informative(lists, qids, labels, validation, seed)
+        if validation:
+            varied = None
+            if few == "none":
+                varied = labels_vary(lists, amounts(frame, label, "label"))
+            held = hold_out(qids, validation, seed, varied)
         order = RowOrder.of(lists, qids, held)
         if schema is None:
             documents = int(order.offsets[order.train])
             most = max_levels if isinstance(max_levels, int) else max_levels(documents)
             trained = None if held is None else ~held[lists]
-            inferred = infer_columns(frame.schema, frame.chunks, roles, trained)
-            schema = Schema(**_keys(roles), steps=inferred.steps)
-            known = frame.schema, frame.chunks, schema, inferred, most, roles
-            told = notice(*known, names_uses=names_uses)
-            schema = schema.with_levels(inferred.trained, most)
+            schema, told = _describe(frame, roles, most, trained, names_uses)
         check_types(frame, schema)
         data = to_lists(frame, schema, order, missing)
     if held is None:
@@ -134,24 +449,34 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     """
     files = TableFiles(path)
     with naming(path):
-        columns, types = files.schema, None
         if files.delimiter is not None:
-            types = files.find_types(_texts(roles))
-            columns = pa.schema([*types.items()])
-
-        def read(names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-            for _, table in files.chunks(names, rows):
-                yield table if types is None else typed(table, types)
-
-        found = infer_columns(columns, read, roles)
-        schema = Schema(**_keys(roles), steps=found.steps)
-        warn_caller(notice(columns, read, schema, found, max_levels, roles))
-        return schema.with_levels(found.counts, max_levels)
+            files = TableFiles(path, files.find_types(_texts(roles)))
+        schema, told = _describe(files, roles, max_levels)
+        warn_caller(told)
+        return schema
 
 
-def _keys(roles: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the roles of single columns, which a `Schema` has as its attributes."""
-    return {key: name for key, name in roles.items() if key not in ("features", "categories")}
+def _describe(
+    table: Rows,
+    roles: Mapping[str, Any],
+    max_levels: int,
+    trained: np.ndarray | None = None,
+    names_uses: bool = True,
+) -> tuple[Schema, str]:
+    """Return the schema of a table, and what to tell of its columns; see `prepare`.
+
+    Args:
+        table: the table.
+        roles: see `prepare`.
+        max_levels: see `Schema.fit_levels`.
+        trained: bool (rows,), the rows that are trained on. Default: all.
+        names_uses: see `prepare`.
+    """
+    found = infer_columns(table, roles, trained)
+    keys = {key: name for key, name in roles.items() if key not in ("features", "categories")}
+    schema = Schema(**keys, steps=found.steps)
+    told = notice(table, schema, found, max_levels, roles, names_uses=names_uses)
+    return schema.with_levels(found.trained, max_levels), told
 
 
 def _texts(roles: Mapping[str, Any]) -> set[str]:

@@ -1,6 +1,6 @@
 """The schema of a table: how a ranker uses each of its columns."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels
+from ltr.datasets.frames import Frame
 from ltr.datasets.infer import infer_columns
 from ltr.names import shown_names
 from ltr.serving import CATEGORY_KINDS, ISO_DATES, Zone, steps_of
@@ -95,12 +96,7 @@ class Schema:
         keys: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
         keys |= {"position": position, "protected": protected, "doc_id": doc_id}
         roles = {**keys, "features": features, "categories": categories}
-
-        def read(names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-            some = table.select(names)
-            return (some.slice(start, rows) for start in range(0, table.num_rows, rows))
-
-        return cls(**keys, steps=infer_columns(table.schema, read, roles).steps)
+        return cls(**keys, steps=infer_columns(Frame.of(table), roles).steps)
 
     def fit_levels(self, table: pa.Table, max_levels: int = 256) -> "Schema":
         """Return the schema with the levels of a table's categories.

@@ -1,9 +1,16 @@
-"""Find the files of a data set's splits and folds, under the names that publishers use."""
+"""Splits: by a hash of the query, or by the names that publishers give to the files."""
 
+import hashlib
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from ltr.arrays import as_names, is_missing
 from ltr.compressed import SUFFIXES
+from ltr.shapes import check_at_least, check_whole
 
 _SPLITS = {
     "train": ("train", "training", "trainingset"),
@@ -92,3 +99,141 @@ def _matching(folder: Path, pattern: str) -> dict[str, Path]:
         if re.fullmatch(pattern, plain, re.IGNORECASE) and path.is_file():
             files.setdefault(plain, path)
     return files
+
+
+def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
+    """Return a number in [0, 1) for each qid, float64 (len(qids),): its hash with the seed.
+
+    It depends only on the text of the qid and the seed, so it is the same in every process and
+    every data set.
+
+    >>> query_shares(["a", "b"])
+    array([0.74171942, 0.38296227])
+    """
+    texts = (f"{seed}:{qid}".encode(errors="surrogatepass") for qid in qids)
+    digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    numbers = (int.from_bytes(one, "big") >> 11 for one in digests)
+    return np.fromiter(numbers, np.float64, len(qids)) / 2**53
+
+
+def hold_out(
+    qids: Sequence[Any], validation: float, seed: int = 0, varied: np.ndarray | None = None
+) -> Any:
+    """Return which queries are held out for validation, bool (queries,).
+
+    A hash of the qid and the seed decides, so a query always stays on its side.
+
+    Args:
+        qids: of the queries.
+        validation: the fraction of the queries to hold out.
+        seed: of the hash.
+        varied: bool (queries,), which queries have two different labels: the result is None if one
+            side has none of them. Default: any query will do.
+
+    Raises:
+        ValueError: no query would be held out, or none would remain, and `varied` is not given.
+    """
+    held = query_shares(qids, seed) < validation
+    if varied is not None:
+        return held if varied[held].any() and varied[~held].any() else None
+    if held.all() or not held.any():
+        raise ValueError(
+            "validation must leave queries for training and for validation, got "
+            f"{validation}: {int(held.sum())} of {len(held)} held out (seed {seed})"
+        )
+    return held
+
+
+def labels_vary(lists: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return which lists have two different labels, bool (lists,).
+
+    Args:
+        lists: (rows,), the number of each row's list, from 0.
+        labels: (rows,).
+
+    >>> labels_vary(np.array([0, 1, 0]), np.array([2, 1, 3]))
+    array([ True, False])
+    """
+    count = lists.max(initial=-1) + 1
+    some, varies = np.empty(count, labels.dtype), np.zeros(count, dtype=bool)
+    some[lists] = labels  # any one of each list
+    varies[lists[labels != some[lists]]] = True
+    return varies
+
+
+class QueryFolds:
+    """Folds of whole queries, for scikit-learn's `cv=`; `query_folds` makes them.
+
+    Attributes:
+        folds: (rows,), the fold in which each row is tested, from 0.
+        n_splits: the number of folds.
+    """
+
+    def __init__(self, folds: np.ndarray, n_splits: int) -> None:
+        self.folds = folds
+        self.n_splits = n_splits
+
+    def split(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Any]:
+        """Yield the rows to train on and the rows to test on, (train, test), fold by fold.
+
+        Args:
+            X: the rows; their number must match the qids. Default: no check.
+            y: not used; scikit-learn passes it.
+            groups: not used; scikit-learn passes it.
+
+        Raises:
+            ValueError: X has another number of rows.
+        """
+        rows = X.shape[0] if hasattr(X, "shape") else len(self.folds) if X is None else len(X)
+        if rows != len(self.folds):
+            raise ValueError(
+                f"X must have one row for each of the {len(self.folds)} qids, got {rows}"
+            )
+        for fold in range(self.n_splits):
+            tested = self.folds == fold
+            yield np.flatnonzero(~tested), np.flatnonzero(tested)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of folds."""
+        return self.n_splits
+
+
+def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
+    """Return folds for cross-validation that never divide a query.
+
+    A hash of the qid and the seed decides the fold of a query. So a query stays in its fold when
+    other queries are added or removed. The folds differ slightly in size.
+
+    Args:
+        qid: (rows,), the query of each row; any type.
+        n_splits: the number of folds, >= 2.
+        seed: seed of the hash, >= 0; another seed gives other folds.
+
+    Raises:
+        ValueError: an argument is out of range, a qid is missing, or a fold has no query.
+
+    >>> folds = query_folds([7, 7, 8, 9, 9, 10], 2)
+    >>> [test.tolist() for _, test in folds.split()]
+    [[0, 1, 2, 3, 4], [5]]
+    """
+    n_splits = check_whole("n_splits", n_splits)
+    if n_splits < 2:
+        raise ValueError(f"n_splits must be >= 2, got {n_splits}")
+    seed = check_at_least("seed", seed, 0)
+    names = as_names("qid", qid)
+    if names.ndim != 1:
+        raise ValueError(f"qid must have shape (rows,), got {names.shape}")
+    values = names.tolist()
+    for row, name in enumerate(values):
+        if is_missing(name):
+            raise ValueError(f"qid must name a query, got {name!r} at row {row}")
+    unique = list(dict.fromkeys(values))
+    fold_of = np.floor(query_shares(unique, seed) * n_splits).astype(np.int64)
+    for fold in range(n_splits):
+        if not (fold_of == fold).any():
+            raise ValueError(
+                f"n_splits must leave a query in each fold, got {n_splits} for {len(unique)} "
+                f"queries, with none in fold {fold}: take fewer folds or another seed"
+            )
+    position = {name: i for i, name in enumerate(unique)}
+    return QueryFolds(fold_of[[position[name] for name in values]], n_splits)

@@ -13,23 +13,21 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch.utils.data import DataLoader
 
 from ltr.arrays import check_columns
-from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.list_tables import (
     holds_lists,
     keys_of,
     load_lists,
-    schema_of,
     with_keys,
     with_schema,
 )
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.prepare import prepare
+from ltr.datasets.loaders import VALIDATION, ListDataModule
+from ltr.datasets.prepare import add_scores, prepare, read_table
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_columns, naming
 from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
-from ltr.datasets.tables import add_scores, read_table
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice
 
@@ -268,52 +266,31 @@ class TableDataModule(ListDataModule):
         source = self.sources["train"]
         if source is None:
             raise self.missing_split("train")
-        read = self._read_lists if holds_lists(source) else self._read_table
-        schema, train, held = read(source)
-        self.splits["train"] = train
-        if held is not None:
-            self.splits["val"] = held
-        self.schema = schema
-        self.num_features = schema.num_features
-        with naming(source):
-            self.refuse_equal_labels(train, f"column {schema.label!r}: labels")
-        if held is None:
-            self._load("val")
-        self.fit_transform(train)
-        for split in ("train", "val"):
-            rank_zero_info(f"{split}: {self.splits[split].summary()}")
-
-    def _read_table(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """Read the training table, and hold out validation lists if `validation` requires it."""
-        roles = {**self.uses, "features": self.features, "categories": self.categories}
         found = prepare(
             source,
-            roles,
+            {**self.uses, "features": self.features, "categories": self.categories},
             validation=self.validation or 0,
             seed=self.seed,
             max_levels=self.max_levels,
             missing=self.missing,
             schema=self.schema,
+            sort_by_qid=self.sort_by_qid,
+            tell=rank_zero_info,
         )
-        if self.validation is not None and found.val is not None:
-            held, queries = len(found.val), len(found.train) + len(found.val)
-            self.tell_held_out(held, queries, self.validation)
         rank_zero_only(warn_caller)(found.notice)
-        return found.schema, found.train, found.val
-
-    def _read_lists(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """Do the same for LETOR text or lists on disk."""
-        if self.categories:
-            raise ValueError(
-                f"categories must be None for LETOR text or lists, got {self.categories!r}"
-            )
-        data = load_lists(source, sort_by_qid=self.sort_by_qid, missing=self.missing)
-        schema = self.schema or schema_of(data, self.uses, self.features)
-        data = with_schema(data, schema, rank_zero_info)
-        if self.validation is None:
-            return schema, data, None
-        out = self.hold_out(data.qids, self.validation)
-        return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
+        self.splits["train"], self.schema = found.train, found.schema
+        self.num_features = found.schema.num_features
+        with naming(source):
+            self.refuse_equal_labels(found.train, f"column {found.schema.label!r}: labels")
+        if found.val is None:
+            self._load("val")
+        else:
+            self.splits["val"] = found.val
+            queries = len(found.train) + len(found.val)
+            self.tell_held_out(len(found.val), queries, self.validation or 0)
+        self.fit_transform(found.train)
+        for split in ("train", "val"):
+            rank_zero_info(f"{split}: {self.splits[split].summary()}")
 
     def _load(self, split: str) -> None:
         source = self._source(split)

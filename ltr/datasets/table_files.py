@@ -5,7 +5,8 @@ file as text, so that one rule types a column by all of its values and an error 
 DuckDB, which groups rows beyond memory, would be a second reader with rules of its own.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
 from os import PathLike
@@ -16,13 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, TextFile, open_text
-from ltr.datasets.column_steps import kind_of
+from ltr.datasets.column_steps import RowError, kind_of, shown
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
 from ltr.datasets.infer import ROWS
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_errors import RowError
-from ltr.datasets.text_types import TextTypes, typed
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
@@ -34,6 +34,10 @@ BLOCKS = (1 << 21, 1 << 24)
 
 The larger block is for files with a row that does not fit into two of the smaller ones.
 """
+
+
+VALUES = 1 << 22
+"""The most features of all rows that are read at a time, if there are several rows."""
 
 
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
@@ -67,13 +71,13 @@ def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
     """Load a table like `load_table`, without a copy of the numbers of pandas and numpy."""
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
-    files = TableFiles(Path(source).expanduser())
+    files = TableFiles(source)
     table = files.read(files.schema.names)
     if table.num_rows and files.delimiter is not None:
         with naming(source):
             types = TextTypes(table.column_names, text)
             types.add(table)
-            table = typed(table, types.found())
+            table = typed(table, pa.schema(types.found()))
     return _with_rows(Frame.of(table), source)
 
 
@@ -91,22 +95,26 @@ def load_columns(
         ValueError: see `load_table`; or a column is missing.
     """
     is_file = isinstance(source, str | PathLike)
-    table = TableFiles(Path(source).expanduser()) if is_file else Frame.of(source)
+    table = TableFiles(source, schema.text_types()) if is_file else Frame.of(source)
     names = table.schema.names
     with naming(source):
         schema.check_names(names, optional)
     known = {*schema.columns}
     used = [name for name in names if name in known]
     if isinstance(table, TableFiles):
-        rows = table.read(used)
-        table = Frame.of(rows if table.delimiter is None else typed(rows, schema.text_types()))
+        table = Frame.of(table.read(used))
     return _with_rows(table, source), [name for name in names if name not in known]
+
+
+def rows_at_once(schema: Schema) -> int:
+    """Return how many rows of a table are read at a time: fewer if there are many features."""
+    return max(1, min(ROWS, VALUES // max(1, schema.num_features)))
 
 
 def column_names(source: Any) -> list[str]:
     """Return the names of a table's columns; see `load_table`."""
     if isinstance(source, str | PathLike):
-        return TableFiles(Path(source).expanduser()).schema.names
+        return TableFiles(source).schema.names
     return Frame.of(source).column_names
 
 
@@ -115,11 +123,13 @@ class TableFiles:
 
     Args:
         path: a file, a folder or a pattern.
+        types: the types of the columns of CSV files; the others are text, and so is a column with
+            a value that does not fit. Parquet has types of its own.
 
     Attributes:
         files: in the order of their names.
         delimiter: of the columns of text; None for Parquet.
-        schema: the columns and their types; those of a CSV file are text at first.
+        schema: the columns and their types.
         size: of the files together, in bytes.
 
     Raises:
@@ -127,7 +137,10 @@ class TableFiles:
             or a column name is repeated.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: str | PathLike[str], types: Mapping[str, pa.DataType] | None = None
+    ) -> None:
+        path = Path(path).expanduser()
         self.files = find_files(path)
         with naming(self.files[0]):
             kind = kind_of_table(self.files[0])
@@ -141,10 +154,13 @@ class TableFiles:
                 empty.append(schema.empty_table())
                 _compare(empty[0].schema, schema, self.files[0])
         self.schema: pa.Schema = _joined(empty, path).schema
+        if types is not None and self.delimiter is not None:
+            self.schema = pa.schema([(x, types.get(x, pa.string())) for x in self.schema.names])
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return all rows of some columns."""
-        tables = [self._schema_of(columns).empty_table()]
+        schema = self._schema_of(columns)
+        tables = [schema.empty_table()] if self.delimiter is None else []
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
@@ -152,35 +168,40 @@ class TableFiles:
                     tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
-        return _joined(tables, self.files[0])
+        if self.delimiter is None:
+            return _joined(tables, self.files[0])
+        return typed(pa.concat_tables(tables) if tables else schema.empty_table(), schema)
 
-    def chunks(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[tuple[int, pa.Table]]:
+    def chunks(
+        self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the rows of some columns in memory that does not grow with the files.
 
         Args:
             columns: which ones.
             rows: the most rows of a chunk.
-
-        Yields:
-            The number of bytes read so far of the files on disk, and a chunk.
+            watch: called before each chunk, with the bytes of the files on disk read so far.
         """
+        watch = watch or (lambda _: None)
         schema = self._schema_of(columns)
         before = 0
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
                     for position, table in _parquet_chunks(file, columns, rows):
-                        yield before + position, table.cast(schema)
+                        watch(before + position)
+                        yield table.cast(schema)
                 else:
                     for position, table in self._csv_blocks(file, columns):
                         for start in range(0, table.num_rows, rows):
-                            yield before + position, table.slice(start, rows)
+                            watch(before + position)
+                            yield typed(table.slice(start, rows), schema)
             before += file.stat().st_size
 
     def find_types(self, text: Collection[str]) -> dict[str, pa.DataType]:
         """Return the types of the columns of CSV files, after one pass; see `load_table`."""
         types = TextTypes(self.schema.names, text)
-        for _, table in self.chunks(self.schema.names):
+        for table in self.chunks(self.schema.names, ROWS):
             types.add(table)
         if not types.rows:
             raise ValueError("the table must have at least one row, got none")
@@ -412,3 +433,128 @@ def _placed(error: RowError, files: TableFiles) -> NamedError:
 def of_file(source: Any) -> str:
     """Return " in " and the file's name, if the table comes from a file; otherwise ""."""
     return f" in {source}" if isinstance(source, str | PathLike) else ""
+
+
+_TYPES = (pa.int64(), pa.float64(), pa.bool_())
+_NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
+_HEAD = 64
+
+
+class TextTypes:
+    """Finds the types of columns of text from chunks of a table.
+
+    A column has numbers or booleans if all of its values are of that type, otherwise text. Numbers
+    are int64 if all of them are whole and fit. It has the type null if it has no value. Blanks
+    around a value do not count. If more than half of the values of a column of text are numbers, it
+    is an error.
+
+    Args:
+        names: of all columns.
+        text: columns that are text whatever their values are.
+
+    Attributes:
+        rows: how many there were.
+
+    >>> types = TextTypes(["q", "x"], {"q"})
+    >>> types.add(pa.table({"q": ["007", "08"], "x": ["1", None]}))
+    >>> types.add(pa.table({"q": ["9"], "x": [" 2.5"]}))
+    >>> types.found()
+    {'q': DataType(string), 'x': DataType(double)}
+    """
+
+    def __init__(self, names: Collection[str], text: Collection[str] = ()) -> None:
+        self._names = names
+        self._possible = {name: [*_TYPES] for name in names if name not in text}
+        self._values, self._numbers = Counter[str](), Counter[str]()
+        self._first_text: dict[str, tuple[int, str]] = {}
+        self.rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Look at the next rows."""
+        for name, possible in self._possible.items():
+            column = table.column(name)
+            values = len(column) - column.null_count
+            if not values:
+                continue
+            possible[:] = [dtype for dtype in possible if parsed(column, dtype) is not None]
+            if pa.int64() in possible and pa.float64() not in possible:  # such as 0x10
+                possible.remove(pa.int64())
+            self._values[name] += values
+            if pa.float64() in possible:
+                self._numbers[name] += values
+                continue
+            self._numbers[name] += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
+            if name not in self._first_text and (row := first_text(column)) >= 0:
+                self._first_text[name] = self.rows + row, column[row].as_py()
+        self.rows += table.num_rows
+
+    def found(self) -> dict[str, pa.DataType]:
+        """Return the type of each column.
+
+        Raises:
+            RowError: a column of text has numbers in more than half of its values.
+        """
+        types: dict[str, pa.DataType] = dict.fromkeys(self._names, pa.string())
+        for name, possible in self._possible.items():
+            if not self._values[name]:
+                types[name] = pa.null()
+            elif possible:
+                types[name] = possible[0]
+            elif 2 * self._numbers[name] > self._values[name]:
+                row, value = self._first_text[name]
+                raise RowError(
+                    row,
+                    name,
+                    f"most values are numbers, got {shown(value)} (a column of text must be named "
+                    "in categories, doc_id or qid)",
+                )
+        return types
+
+
+def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return columns of text converted to other types; a column with other values stays text.
+
+    A column that should have numbers may have booleans.
+
+    >>> numbers = pa.schema({"x": pa.int8(), "y": pa.int8()})
+    >>> typed(pa.table({"x": ["1", None], "y": ["1", "a"]}), numbers)
+    pyarrow.Table
+    x: int8
+    y: string
+    ----
+    x: [[1,null]]
+    y: [["1","a"]]
+    """
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        wanted = schema.field(name).type
+        found = column if wanted == pa.string() else parsed(column, wanted)
+        if found is None and wanted == pa.float64():
+            found = parsed(column, pa.bool_())
+        columns.append(column if found is None else found)
+    return pa.table(columns, names=table.column_names)
+
+
+def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
+    """Return text values as another type, or None if one of them does not fit."""
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), dtype)])
+    found = None
+    for part in (column.slice(0, _HEAD), column):  # the first values tell most
+        try:
+            found = part.cast(dtype)
+        except pa.ArrowInvalid:
+            try:
+                found = pc.utf8_trim_whitespace(part).cast(dtype)
+            except pa.ArrowInvalid:
+                return None
+    return found
+
+
+def first_text(column: pa.ChunkedArray) -> int:
+    """Return the first row of a column of text that is neither missing nor a number, or -1.
+
+    >>> first_text(pa.chunked_array([["1", None, " 2e3"], ["x"]]))
+    3
+    """
+    return pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()

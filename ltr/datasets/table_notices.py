@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.column_steps import kind_of, without_codes
-from ltr.datasets.dates import is_date
-from ltr.datasets.infer import FEW, ROWS, Inferred, Read, index_columns
-from ltr.datasets.qids import SeenQids
+from ltr.datasets.infer import FEW, ROWS, Inferred, Rows, index_columns
+from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.text_types import parsed
+from ltr.datasets.table_files import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 _MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
@@ -39,8 +38,7 @@ class Suspects:
 
 
 def notice(
-    columns: pa.Schema,
-    read: Read,
+    table: Rows,
     schema: Schema,
     found: Inferred,
     max_levels: int,
@@ -57,8 +55,7 @@ def notice(
     with more levels than codes.
 
     Args:
-        columns: of the table, with their types.
-        read: yields its rows.
+        table: the table.
         schema: how the columns are used.
         found: what is known of them.
         max_levels: see `Schema.fit_levels`.
@@ -67,7 +64,7 @@ def notice(
         names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
             the advice is to change the table.
     """
-    suspects = find_suspects(read, schema)
+    columns, suspects = table.schema, find_suspects(table, schema)
     chosen = None not in (roles.get("features"), roles.get("categories"))
     used, indexes = {*schema.columns}, index_columns(columns)
     told = []
@@ -78,7 +75,7 @@ def notice(
     ]
     if unused and not chosen:
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
-    texts = [name for name in schema.dates if not is_date(columns.field(name).type)]
+    texts = [name for name in schema.dates if kind_of(columns.field(name).type) != "date"]
     if texts and not chosen:
         name_them = "name them in categories, or " if names_uses else ""
         told.append(
@@ -118,14 +115,15 @@ def notice(
     return "columns of the table: " + "; ".join(told) if told else ""
 
 
-def find_suspects(read: Read, schema: Schema) -> Suspects:
+def find_suspects(table: Rows, schema: Schema) -> Suspects:
     """Return the columns that should probably not be features or categories.
 
     The whole table is read only for columns that the first rows do not clear.
 
+    >>> from ltr.datasets.frames import Frame
     >>> table = pa.table({"q": ["07", "8"], "y": [2, 1], "x": [7.0, 8.0], "z": [2.0, 1.0]})
     >>> schema = Schema.infer(table, qid="q", label="y")
-    >>> find_suspects(lambda columns, rows: [table], schema)
+    >>> find_suspects(Frame.of(table), schema)
     Suspects(rows=2, of_qid=['x'], of_label=['z'], unique=[])
     """
     keys = [key for key in (schema.qid, schema.label) if key is not None]
@@ -137,15 +135,15 @@ def find_suspects(read: Read, schema: Schema) -> Suspects:
         seen = {name: SeenQids() for name in unique}
         names = dict.fromkeys([*keys, *unique, *(x for found in copies.values() for x in found)])
         rows = 0
-        for table in read([*names], size):
-            rows += table.num_rows
+        for part in table.chunks([*names], size):
+            rows += part.num_rows
             for key in [key for key in keys if copies[key]]:
-                column = without_codes(table.column(key))
+                column = without_codes(part.column(key))
                 known = first.setdefault(key, column[0])
                 if key not in varying and pc.any(pc.not_equal(column, known)).as_py():
                     varying.add(key)
-                copies[key] = _equal_columns(table, key, copies[key])
-            unique = [name for name in unique if _is_new(table.column(name), seen[name])]
+                copies[key] = _equal_columns(part, key, copies[key])
+            unique = [name for name in unique if _is_new(part.column(name), seen[name])]
             if size == _FIRST or not (unique or any(copies.values())):
                 break
     found = [copies[key] if key in varying else [] for key in keys]

@@ -2,23 +2,17 @@
 
 from collections.abc import Iterator
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from torch.utils.data import IterableDataset
 
-from ltr.datasets.infer import ROWS
+from ltr.datasets.column_steps import counted_from
 from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.prepare import read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_errors import counted_from
-from ltr.datasets.table_files import TableFiles, naming, of_file
-from ltr.datasets.tables import read_table
-from ltr.datasets.text_types import typed
-
-VALUES = 1 << 22
-"""The most features of all rows of a chunk, if it has several rows."""
+from ltr.datasets.table_files import TableFiles, naming, of_file, rows_at_once
 
 
 class RowStream(IterableDataset[dict[str, Any]]):
@@ -53,6 +47,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
     Raises:
         ValueError: a file or a column is missing; during a pass, the errors of `read_table`.
 
+    >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> from ltr.datasets.column_steps import Number
     >>> import pyarrow.parquet as pq
@@ -81,7 +76,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.missing: Literal["keep", "error"] = missing
         self.rows = 0
         self.position = 0
-        self._table = TableFiles(Path(source).expanduser())
+        self._table = TableFiles(source, schema.text_types())
         self.files, self.size = self._table.files, self._table.size
         names = self._table.schema.names
         with naming(source):
@@ -131,18 +126,16 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the raw rows of the files."""
-        width = max(1, self.schema.num_features)
-        rows_at_once = max(1, min(ROWS, VALUES // width))
-        for position, table in self._table.chunks(self.columns, rows_at_once):
-            self.position = position
-            yield table
+        rows = rows_at_once(self.schema)
+        yield from self._table.chunks(self.columns, rows, self._read_up_to)
+
+    def _read_up_to(self, position: int) -> None:
+        self.position = position
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:
         """Return the rows as lists, and with the types of `load_table`."""
         if self._table.delimiter is None:
             table = table.cast(self.types)
-        else:
-            table = typed(table, self.schema.text_types())
         return read_table(table, self.schema, missing=self.missing, needs_label=False), table
 
 

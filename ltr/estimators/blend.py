@@ -19,12 +19,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.config.folder import write_folder
 from ltr.datasets import Schema
-from ltr.datasets.query_splits import hold_out_informative
-from ltr.datasets.tables import RowOrder
+from ltr.datasets.prepare import RowOrder
+from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import RankingEstimator, values_of_lists
+from ltr.estimators.scoring import RankingEstimator, looks_at_list, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -168,6 +168,16 @@ class Blend(RankingEstimator):
             qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
         return self.weights_ @ self._scaled(X, qid)
 
+    @property
+    def schema(self) -> Schema | None:
+        """How the columns of a table are used; None if X was an array."""
+        return self.schema_
+
+    @property
+    def looks_at_list(self) -> bool:
+        """Whether a score depends on the other documents of the list."""
+        return looks_at_list(self)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
 
@@ -305,13 +315,14 @@ class Blend(RankingEstimator):
             val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
             note = ""
         elif self.validation:
-            held = hold_out_informative(train.codes, train.queries, train.labels, self.validation)
+            varied = labels_vary(train.codes, train.labels)
+            held = hold_out(train.queries, self.validation, varied=varied)
             if held is not None:
                 val = train.some(held)
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_)
+        self.schema_ = schema_of(train.X, self.levels_, {"qid": qid, "label": y})
         if self.rankers is None:
             candidates = _default_rankers(val is not None, self.verbose)
         else:

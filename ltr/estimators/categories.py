@@ -10,9 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from ltr.datasets import Category, Schema, load_table
-from ltr.datasets.column_steps import Date, Number, as_text, kind_of
-from ltr.datasets.dates import DateFinder, Zone, as_dates
+from ltr.datasets.column_steps import Date, Number, as_dates, as_text, kind_of
+from ltr.datasets.infer import DateFinder
 from ltr.estimators import tables as tables
+from ltr.serving import Zone
 
 Form = Literal["as it is", "categories", "text", "numbers"]
 
@@ -84,7 +85,9 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
     }
 
 
-def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
+def schema_of(
+    X: Any, levels: Mapping[Any, pd.Index], given: Mapping[str, Any] | None = None
+) -> Schema | None:
     """Return the columns of a table by name, or None if they have no schema.
 
     An array has no schema. A table has none if a column's name is not text, or if levels are not
@@ -92,6 +95,11 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
 
     A column of booleans is a category, as in `Schema.infer`; all other columns without levels are
     numbers.
+
+    Args:
+        X: the table.
+        levels: of its categories.
+        given: see `names_of_uses`.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3], "new": [True] * 3})
     >>> schema = schema_of(table, levels_of(table))
@@ -115,7 +123,7 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
             categories[name] = Category("boolean", ("false", "true"))
         else:
             numbers[name] = dates.get(name, Number())
-    uses = tables.names_of_uses(frame.columns, {})
+    uses = tables.names_of_uses(frame.columns, given or {})
     return Schema(uses["qid"], uses["label"], steps={**numbers, **categories})
 
 

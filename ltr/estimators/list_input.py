@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.list_tables import letor_schema, load_lists, with_schema
 from ltr.datasets.prepare import Prepared
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets.splits import query_shares
 from ltr.estimators import tables as tables
 from ltr.losses import RankingLoss
 

@@ -13,8 +13,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.datasets import ListDataset, Schema, read_table
 from ltr.datasets.frames import Frame
+from ltr.datasets.infer import RoundedNumbers
 from ltr.datasets.table_files import load_frame
-from ltr.datasets.whole_numbers import RoundedNumbers
 from ltr.losses import RankingLoss
 
 _LISTS = 1 << 14  # whose labels are read at a time

@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ltr.datasets import Schema
-from ltr.datasets.column_steps import Number, Step
-from ltr.datasets.dates import as_dates, read_dates
+from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
 from ltr.estimators.categories import category_of, from_codes
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees

@@ -38,5 +38,6 @@ if not TYPE_CHECKING:  # a type checker would accept any name otherwise
 
     def __getattr__(name: str) -> Any:
         if name == "RankingModel":  # which reads tables, and imports what that needs
-            return import_module("ltr.models.ranking_model").RankingModel
+            value = globals()[name] = import_module("ltr.models.ranking_model").RankingModel
+            return value
         raise no_attribute(__name__, name, __all__)

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,22 +22,18 @@ from ltr.config.folder import (
     read_part,
     write_folder,
 )
-from ltr.datasets.column_steps import Number
+from ltr.datasets.column_steps import Number, counted_from
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import ROWS
 from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.prepare import read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_errors import counted_from
-from ltr.datasets.table_files import TableFiles, naming, of_file
-from ltr.datasets.tables import read_table
-from ltr.datasets.text_types import typed
+from ltr.datasets.table_files import TableFiles, column_names, naming, of_file, rows_at_once
 from ltr.datasets.transforms import FeatureTransform
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer
 from ltr.names import shown_names
-
-_VALUES = 1 << 22  # the most features of all rows of a chunk, if it has several rows
 
 
 class Predictor(Protocol):
@@ -58,7 +53,7 @@ class Predictor(Protocol):
         """Return the scores of lists with the schema's columns, float32 (documents,)."""
         ...
 
-    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+    def predict(self, table: Any, /, *, qid: Any = None) -> np.ndarray:
         """Return the scores of a table's rows, float32 (rows,)."""
         ...
 
@@ -347,6 +342,7 @@ def score_file(
     path: str | PathLike[str],
     qid: Any = None,
     keys: Sequence[str] = (),
+    label: str | None = None,
     share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
@@ -362,6 +358,7 @@ def score_file(
         qid: see `RankingModel.predict`.
         keys: the columns to yield beside the scores. LETOR text and lists on disk have "qid",
             "doc_id" and "label", if they have such values.
+        label: the one of `keys` that holds numbers; the others of a CSV file are text.
         share: the number of this process and of all of them, which take the chunks in turn.
         options: of `model.predict`.
 
@@ -375,7 +372,7 @@ def score_file(
         if holds_lists(path):
             parts = _score_lists(model, path, keys, share, **options)
         else:
-            parts = _score_table(model, path, qid, keys, share, **options)
+            parts = _score_table(model, path, qid, keys, label, share, **options)
         rows = 0
         for table, scores in parts:
             rows += len(scores)
@@ -389,6 +386,7 @@ def _score_table(
     path: str | PathLike[str],
     qid: Any,
     keys: Sequence[str],
+    label: str | None,
     share: tuple[int, int],
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
@@ -397,8 +395,7 @@ def _score_table(
         raise ValueError(
             "table must be an array (rows, d) or LETOR text: the model was not trained on a table"
         )
-    files = TableFiles(Path(path).expanduser())
-    there = files.schema.names
+    there = column_names(path)
     wanted = Schema("", steps=schema.steps)
     wanted.check_names(there, {""})
     query = qid if isinstance(qid, str) else None
@@ -410,8 +407,9 @@ def _score_table(
             raise ValueError(f"the table must have the column {name!r}, got {shown_names(there)}")
     used = list(dict.fromkeys([*schema.steps, *named]))
     types = {**dict.fromkeys(used, pa.string()), **wanted.text_types()}
-    if schema.label is not None and schema.label in keys:
-        types[schema.label] = pa.float64()
+    if label is not None:
+        types[label] = pa.float64()
+    files = TableFiles(path, types)
     start = 0
     rank, processes = share
     parts = _parts(files, used, rows_at_once(schema), whole=model.looks_at_list)
@@ -419,14 +417,13 @@ def _score_table(
         if number % processes != rank:
             start += part.num_rows
             continue
-        part = part if files.delimiter is None else typed(part, types)
         given = qid
         if query is not None:
             given = part.column(query)
         elif qid is not None:
             given = qid[start : start + part.num_rows]
         with counted_from(start):
-            scores = model.predict(part, given, **options)
+            scores = model.predict(part, qid=given, **options)
         start += part.num_rows
         yield part.select([*keys]), scores
 
@@ -438,7 +435,7 @@ def _parts(
     if whole:
         yield files.read(columns)
     else:
-        yield from (table for _, table in files.chunks(columns, rows))
+        yield from files.chunks(columns, rows)
 
 
 def _score_lists(
@@ -468,11 +465,6 @@ def _score_lists(
             table = table.append_column("label", pa.array(block.labels[order]))
         known = [name for name in keys if name in table.column_names]
         yield table.select(known), model.score(block, **options)[order]
-
-
-def rows_at_once(schema: Schema) -> int:
-    """Return how many rows of a table are read at a time."""
-    return max(1, min(ROWS, _VALUES // max(1, schema.num_features)))
 
 
 def _names(model: Predictor, frame: Frame, qid: Any) -> pa.Array | None:

@@ -11,22 +11,22 @@ from ltr.names import no_attribute
 
 if TYPE_CHECKING:
     from ltr.modules.callbacks import SeedSteps
-    from ltr.modules.portable import PortableModule
+    from ltr.modules.checkpoints import BestCheckpoint
     from ltr.modules.ranker import Ranker
     from ltr.modules.watching import CheckFinite, CheckMonitors
 
 _FILES = {
+    "BestCheckpoint": "checkpoints",
     "CheckFinite": "watching",
     "CheckMonitors": "watching",
-    "PortableModule": "portable",
     "Ranker": "ranker",
     "SeedSteps": "callbacks",
 }
 
 __all__ = [
+    "BestCheckpoint",
     "CheckFinite",
     "CheckMonitors",
-    "PortableModule",
     "Ranker",
     "SeedSteps",
 ]

@@ -1,11 +1,12 @@
-"""Callbacks for training: keep the best weights and the last state, and stop early."""
+"""Callbacks for training: keep the best weights and the last state, and stop early.
+
+They are Lightning's callbacks in the folder of a run. What they restore from a checkpoint is
+numbers: no path in a checkpoint is opened, written or removed.
+"""
 
 import io
-import math
 import os
-import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,21 +14,11 @@ import lightning.pytorch.callbacks as lightning_callbacks
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
-from torch import Tensor
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities import rank_zero_only
 
 from ltr.files import atomic_write
-
-
-def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
-    """Return the folder where a run keeps `best.ckpt` and `last.ckpt`.
-
-    >>> checkpoint_folder("/runs/digits/1").as_posix()
-    '/runs/digits/1/checkpoints'
-    """
-    return Path(run).expanduser().resolve() / "checkpoints"
+from ltr.models import RankingModel
 
 
 def is_first_process() -> bool:
@@ -45,177 +36,106 @@ def train_steps(trainer: Trainer) -> int:
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1
 
 
-class BestCheckpoint(Checkpoint):
-    """Keeps `checkpoints/best.ckpt`: the weights with the best value so far.
+class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
+    """Keeps the best epoch of a run: `checkpoints/best.ckpt`, and the model of a `Ranker`, `model`.
 
-    The value is compared after each validation; without validation, after each epoch. The
-    callback's state is the best value. A run that resumes from the checkpoint of another run copies
-    the file `best.ckpt` beside that checkpoint; if there is none, it begins without a best value.
+    Both are in the Trainer's `default_root_dir`. `best.ckpt` is for the Trainer, which tests with
+    it. `RankingModel.load` reads the folder `model`. The value is compared after each validation;
+    without validation, after each epoch. A run that resumes in another folder begins without a best
+    value. Strategies for sharded models write no `model`.
 
     Args:
         monitor: the logged value to watch, or "epoch", whose largest value is the last one.
         mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
-        ValueError: mode is neither; in training, no value of this name is logged.
-
-    Attributes:
-        best_model_score: the best value so far, or None.
-        best_model_path: the file; "" if none is written yet.
+        MisconfigurationException: mode is neither; in training, no value of this name is logged.
 
     >>> BestCheckpoint(monitor="val_mrr").state_dict()
     {'best': None}
-    >>> BestCheckpoint(mode="most")
-    Traceback (most recent call last):
-    ValueError: mode must be 'max' or 'min', got 'most'
     """
 
     option = "best_checkpoint"
 
     def __init__(self, monitor: str = "val_ndcg_10", mode: Literal["max", "min"] = "max") -> None:
-        super().__init__()
-        if mode not in ("max", "min"):
-            raise ValueError(f"mode must be 'max' or 'min', got {mode!r}")
-        self.monitor = monitor
-        self.mode = mode
-        self.best_model_score: float | None = None
-        self._path = Path()
-        self._has_file = False
-        self._compared_at = 0
-        self._validated = False
-
-    @property
-    def state_key(self) -> str:
-        """The key of the state in a checkpoint: a run that monitors another value starts over."""
-        return f"{type(self).__qualname__}({self.monitor}, {self.mode})"
-
-    @property
-    def best_model_path(self) -> str:
-        """The file, for Lightning (`trainer.test(ckpt_path="best")`)."""
-        return "" if self.best_model_score is None else str(self._path)
+        super().__init__(filename="best", monitor=monitor, mode=mode, enable_version_counter=False)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the path of the file, the same in all processes."""
-        folder = checkpoint_folder(trainer.default_root_dir)
-        self._path = trainer.strategy.broadcast(folder / "best.ckpt")
+        """Set the folder, the same in all processes."""
+        self.dirpath = checkpoint_folder(trainer)
+        super().setup(trainer, pl_module, stage)
+
+    @property
+    def model_path(self) -> Path:
+        """The folder of the model."""
+        return Path(str(self.dirpath)).with_name("model")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the value, and save if it is the best."""
+        before = self.best_model_score
+        super().on_train_epoch_end(trainer, pl_module)
+        self._save_model(before, trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the value, if an epoch has another number of validations than one."""
+        before = self.best_model_score
+        super().on_validation_end(trainer, pl_module)
+        self._save_model(before, trainer, pl_module)
+
+    def _save_model(self, before: Any, trainer: Trainer, module: LightningModule) -> None:
+        whole = isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy)
+        if self.best_model_score is before or not (whole and trainer.is_global_zero):
+            return
+        if isinstance(model := getattr(module, "model", None), RankingModel):
+            model.save(self.model_path)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, for the checkpoint."""
-        return {"best": self.best_model_score}
-
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Copy `best.ckpt` from the folder of the checkpoint that the user named."""
-        known = self.state_key in checkpoint["callbacks"]
-        if known and trainer.state.fn == TrainerFn.FITTING and trainer.is_global_zero:
-            beside = Path(str(trainer.ckpt_path)).expanduser().with_name("best.ckpt")
-            other = beside.resolve() != self._path.resolve()
-            if other and beside.is_file() and not beside.is_symlink():
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(self._path) as part:
-                    shutil.copyfile(beside, part)
-        self._has_file = trainer.strategy.broadcast(self._path.is_file())
+        return {"best": None if self.best_model_score is None else float(self.best_model_score)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value so far, if its weights exist.
-
-        Raises:
-            ValueError: it is not a number.
-        """
-        best = state_dict["best"]
-        if best is not None:
-            best = check_number("best", best, float)
-        self.best_model_score = best if self._has_file else None
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value after an epoch with one validation at its end, or with none."""
-        if self._compares_at_epoch_end(trainer):
-            self._compare(trainer)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value if an epoch has several validations, or fewer than one."""
-        self._validated = self._validated or not trainer.sanity_checking
-        if not (trainer.sanity_checking or self._compares_at_epoch_end(trainer)):
-            self._compare(trainer)
-
-    def _compares_at_epoch_end(self, trainer: Trainer) -> bool:
-        once = trainer.val_check_interval == 1.0 and trainer.check_val_every_n_epoch == 1
-        return once or not any(trainer.num_val_batches)
-
-    def _compare(self, trainer: Trainer) -> None:
-        light = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
-        fits = trainer.state.fn == TrainerFn.FITTING and not light
-        if not fits or self._compared_at == trainer.global_step:
-            return
-        known = {"epoch": trainer.current_epoch, **trainer.callback_metrics}
-        if self.monitor not in known:
-            names = ", ".join(sorted(trainer.callback_metrics))
-            text = f"{self.option}.monitor must be one of {names}, got {self.monitor!r}"
-            if self._validated:
-                raise ValueError(text)
-            rank_zero_warn(f"{text}: no best.ckpt is written")
-            return
-        value, best = float(known[self.monitor]), self.best_model_score
-        better = best is None or (value > best if self.mode == "max" else value < best)
-        if trainer.strategy.reduce_boolean_decision(better):  # the same in all processes
-            # any later number is better than NaN
-            worst = -math.inf if self.mode == "max" else math.inf
-            self.best_model_score = worst if math.isnan(value) else value
-            trainer.save_checkpoint(self._path, weights_only=False)
-            self._compared_at = trainer.global_step
+        """Restore the best value, if this run has its file."""
+        path = self.format_checkpoint_name({})
+        if state_dict["best"] is not None and os.path.isfile(path):
+            self.best_model_score = torch.tensor(float(state_dict["best"]), dtype=torch.float64)
+            self.kth_value = self.best_model_score
+            self.best_model_path = self.kth_best_model_path = path
+            self.best_k_models = {path: self.best_model_score}
 
 
-class LastCheckpoint(Checkpoint):
-    """Keeps `checkpoints/last.ckpt`, from which a killed run resumes (`--ckpt_path last`).
+class LastCheckpoint(lightning_callbacks.ModelCheckpoint):
+    """Keeps `checkpoints/last.ckpt` in the folder of the run, from which a killed run resumes.
 
-    It is saved at the end of each epoch. To save more often, make epochs shorter, with
-    `trainer.limit_train_batches`: each epoch has an order of its own.
-
-    Attributes:
-        seconds: the seconds of training so far, including those before a resume.
+    It is saved at the end of each epoch, after the callbacks that change their state there. To save
+    more often, make epochs shorter, with `trainer.limit_train_batches`: each epoch has an order of
+    its own.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._before = 0.0
-        self._begun: float | None = None
+        super().__init__(
+            filename="last", save_on_train_epoch_end=True, enable_version_counter=False
+        )
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the path of the file, the same in all processes."""
-        folder = checkpoint_folder(trainer.default_root_dir)
-        self.path: Path = trainer.strategy.broadcast(folder / "last.ckpt")
-
-    @property
-    def seconds(self) -> float:
-        """The seconds of training so far, including those before a resume."""
-        return self._before + (0.0 if self._begun is None else time.monotonic() - self._begun)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the seconds, for the checkpoint."""
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the seconds.
-
-        Raises:
-            ValueError: they are not a number.
-        """
-        self._before = check_number("seconds", state_dict["seconds"], float)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
-        self._begun = time.monotonic()
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop the clock."""
-        self._before, self._begun = self.seconds, None
+        """Set the folder, the same in all processes."""
+        self.dirpath = checkpoint_folder(trainer)
+        super().setup(trainer, pl_module, stage)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save; Lightning calls checkpoint callbacks last, so the state of the others is final."""
-        for logger in trainer.loggers:  # a killed run must not lose what it logged
-            logger.save()
-        trainer.save_checkpoint(self.path, weights_only=False)
+        """Save the logs first, because a killed run must not lose what it logged."""
+        _save_logs(trainer)
+        super().on_train_epoch_end(trainer, pl_module)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save `train_loss`, which Lightning logs after the end of the epoch."""
+        _save_logs(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the file is always the same."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore nothing."""
 
 
 class EarlyStopping(lightning_callbacks.EarlyStopping):
@@ -256,16 +176,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         super().__init__(monitor, min_delta, most, mode=mode, strict=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count, but keep the patience of this run's configuration.
-
-        Raises:
-            ValueError: a count or the best value is not a number.
-        """
-        for name in ("wait_count", "stopped_epoch"):
-            check_number(name, state_dict[name], int)
-        best = state_dict["best_score"]
-        if not isinstance(best, Tensor) or best.dim() or not best.is_floating_point():
-            raise ValueError(f"best_score must be a number, got {best!r}")
+        """Restore the count, but keep the patience of this run's configuration."""
         super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -295,13 +206,11 @@ class WholeCheckpoints(TorchCheckpointIO):
             part.write_bytes(content.getbuffer())
 
 
-def check_number(name: str, value: Any, kind: type[int] | type[float]) -> Any:
-    """Return a number from a callback's state, or raise a ValueError that names it.
+def _save_logs(trainer: Trainer) -> None:
+    for logger in trainer.loggers:
+        logger.save()
 
-    >>> check_number("seconds", "/etc/passwd", float)
-    Traceback (most recent call last):
-    ValueError: seconds must be a number, got '/etc/passwd'
-    """
-    if type(value) not in {int, kind}:
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    return value
+
+def checkpoint_folder(trainer: Trainer) -> str:
+    """Return the folder where a run keeps `best.ckpt` and `last.ckpt`."""
+    return str(Path(trainer.default_root_dir).expanduser().resolve() / "checkpoints")

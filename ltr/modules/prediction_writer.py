@@ -11,8 +11,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
 
 from ltr.datasets.collate import pad_batch
+from ltr.datasets.prepare import add_scores
 from ltr.datasets.table_data import TableDataModule
-from ltr.datasets.tables import add_scores
 from ltr.files import atomic_write, temporary_beside
 from ltr.modules.checks import check_scores
 from ltr.modules.prediction_files import LISTS, POSITION, Format, PredictionFile, hard_ranks

@@ -7,29 +7,27 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr.config import from_config, packages, to_config
 from ltr.datasets.schema import Schema
 from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
-from ltr.models import MLPScorer, Scorer
-from ltr.models.ragged import score_ragged
+from ltr.models import MLPScorer, RankingModel, Scorer
+from ltr.modules.base import ScoredLists, ScoringModule, check_part
 from ltr.modules.checks import check_scores
-from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.steps import side_inputs
-from ltr.modules.trainable import check_part
 
 
 class Ranker(ScoringModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
     A scorer made without the number of features gets it from the data module. Once, the Ranker also
-    adopts the data module's `feature_transform`. From then on the transform belongs to the model
-    and its checkpoints, and batches hold raw features. Without a data module there is no transform.
+    adopts the data module's `feature_transform`. From then on the transform belongs to the model,
+    and batches hold raw features. Without a data module there is no transform. In `fit` it also
+    adopts the `schema` of a data module of tables.
 
     Logged once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for each
-    metric. A NaN score ends a validation, test or prediction with a `ValueError` that names the
-    list; nothing is dropped.
+    metric. In both losses a loss that draws noise draws it. A NaN score ends a validation, test or
+    prediction with a `ValueError` that names the list; nothing is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from the end of an epoch equals an uninterrupted run.
@@ -39,13 +37,10 @@ class Ranker(ScoringModule):
     their columns: `TableDataModule(position="position", protected="minority")`. A missing side
     input is an error before the first step.
 
-    In `fit` it also adopts the `schema` of a data module of tables. In `test` and `predict` it
-    passes the schema to the data module, which matches its columns by name.
-
-    A checkpoint holds all of this: `Ranker.load_from_checkpoint(path)` needs neither data nor
-    arguments, and runs no code from the file (see `PortableModule`). If the file lacks the
-    transform, pass it as `transform=`. For the Trainer's `ckpt_path`, make the Ranker with the same
-    arguments.
+    `model.save(folder)` writes what was trained, and `RankingModel.load` reads it. A checkpoint is
+    for the Trainer alone, which resumes or tests with it: `trainer.test(ranker, data,
+    ckpt_path="best.ckpt")` for a Ranker that was made with the same arguments. It has weights and
+    plain values, so the Trainer can read it with `weights_only=True`.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
@@ -74,8 +69,6 @@ class Ranker(ScoringModule):
     torch.Size([2, 4])
     """
 
-    extra_parts = ("transform",)
-
     def __init__(
         self,
         scorer: Scorer | None = None,
@@ -92,11 +85,18 @@ class Ranker(ScoringModule):
             torch.optim.AdamW if optimizer is None else optimizer,
             scheduler,
         )
-        self.save_hyperparameters()
         self.scorer = MLPScorer() if scorer is None else scorer
         self.transform: FeatureTransform | None = None
         self.schema: Schema | None = None
         self._compile = compile
+
+    @property
+    def model(self) -> RankingModel:
+        """The scorer with its transform and schema, to save, export or score with.
+
+        It shares its weights with the Ranker.
+        """
+        return RankingModel(self.scorer, self.transform, self.schema)
 
     def forward(
         self,
@@ -119,24 +119,13 @@ class Ranker(ScoringModule):
             ValueError: there are categories and no transform that takes them; mask and lengths are
                 both given; or a shape or dtype is wrong.
         """
-        if mask is not None and lengths is not None:
-            raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
-        if self.transform is None and categories is not None:
-            raise ValueError("categories must be None: the Ranker has no transform that takes them")
-        if self.transform is not None:
-            # a transform of the user's own may not know of categories, or of lists
-            known = {} if categories is None else {"categories": categories}
-            if self.transform.within_list and lengths is not None:
-                known["lengths"] = lengths
-            features = self.transform(features, mask, **known)
-        if lengths is None:
-            return self.scorer(features, mask)
-        return score_ragged(self.scorer, features, lengths)
+        return self.model(features, mask, categories, lengths)
 
     def setup(self, stage: str) -> None:
         """Adopt the number of features, the transform and the schema of the data module.
 
-        A Ranker with a schema from an earlier training passes it to the data module.
+        A Ranker with a schema from an earlier training passes it to the data module, which matches
+        its columns by name.
         """
         data = getattr(self.trainer, "datamodule", None)
         if self.schema is not None:
@@ -145,7 +134,6 @@ class Ranker(ScoringModule):
             self.schema = getattr(data, "schema", None)
         transform = getattr(data, "feature_transform", None)
         if self.transform is None and transform is not None:
-            _check_transform(transform)
             self.transform = copy.deepcopy(transform)
         num_features = getattr(self.transform, "out_features", None)
         if num_features is None and not getattr(self.transform, "takes_missing", False):
@@ -188,82 +176,30 @@ class Ranker(ScoringModule):
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the transform, the number of features and the schema."""
+        """Add the number of features and the schema, as plain values."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
-        checkpoint["transform"] = self.save_part(checkpoint, "transform", self.transform)
         checkpoint["schema"] = None if self.schema is None else self.schema.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers and the transform that the checkpoint's weights need.
-
-        Raises:
-            ValueError: the transform is of a package that is not trusted, or could not be saved and
-                is not given.
-        """
+        """Make the layers that the weights need, and pass the schema to the data module."""
         super().on_load_checkpoint(checkpoint)
         if (num_features := checkpoint.get("num_features")) is not None:
             self.scorer.build(num_features)
-        self.transform = self._saved_transform(checkpoint)
         if (schema := checkpoint.get("schema")) is not None:
             self.schema = Schema.from_dict(schema)
             self._give_schema()
 
     def _give_schema(self) -> None:
-        """A data module that matches the columns of its tables with the model's schema."""
-        try:
-            data = getattr(self.trainer, "datamodule", None)
-        except RuntimeError:  # there is no Trainer, as in `load_from_checkpoint`
-            return
-        use_schema = getattr(data, "use_schema", None)
+        use_schema = getattr(getattr(self.trainer, "datamodule", None), "use_schema", None)
         if self.schema is not None and use_schema is not None:
             use_schema(self.schema)
-
-    def _saved_transform(self, checkpoint: dict[str, Any]) -> FeatureTransform | None:
-        config, own = checkpoint.get("transform"), self.transform
-        if reason := checkpoint.get("unsaved", {}).get("transform"):
-            if own is None:
-                raise ValueError(f"transform must be given, as it could not be saved: {reason}")
-            return own
-        if config is None:
-            return None
-        trust = {*self.trust}
-        if own is not None and isinstance(config, dict):
-            own_config = _config_of(own)
-            if own_config.get("class_path") == config.get("class_path"):
-                trust |= packages(own_config)  # the user's own object is of that class
-        found = from_config({"transform": config}, FeatureTransform, sorted(trust))["transform"]
-        if not isinstance(found, FeatureTransform):
-            raise ValueError(f"transform must be a FeatureTransform, got {found!r}")
-        return found.to(self.device).train(self.training)
 
 
 def _inputs(batch: dict[str, Any]) -> dict[str, Any]:
     """The columns of a batch that the Ranker scores."""
     keys = ("features", "mask", "categories", "lengths")
     return {key: batch[key] for key in keys if key in batch}
-
-
-def _config_of(transform: FeatureTransform) -> dict[str, Any]:
-    """Return the configuration, or an empty dict if there is none; saving then warns."""
-    try:
-        return to_config(transform)
-    except ValueError:
-        return {}
-
-
-def _check_transform(transform: FeatureTransform) -> None:
-    """Raise `ValueError` now, not after hours, if no checkpoint could restore the transform."""
-    if not (config := _config_of(transform)):
-        return
-    try:
-        again = from_config(config, FeatureTransform, sorted(packages(config)))
-        again.load_state_dict(transform.state_dict())
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(
-            "transform must be reproducible from its arguments and its state, got "
-            f"{transform}: {error}"
-        ) from error
 
 
 def _default_metrics() -> dict[str, RankingMetric]:

@@ -123,53 +123,48 @@ class CheckFinite(Callback):
 
 
 class CheckMonitors(Callback):
-    """Checks before the first epoch that every monitored value will be logged.
+    """Raises an error if a monitored value is not logged.
 
     Values are monitored by callbacks with a `monitor` (early stopping, checkpoints) and by
-    schedulers. Known names are those that the module returns from `logged_names`, and those that
-    the sanity check logged. If a module has no `logged_names`, only monitored names that begin with
-    "val" are checked, and only after a sanity check.
+    schedulers. A name that begins with "val" is checked after the sanity check, before the first
+    epoch. The others are checked after the first validation, at the start of an epoch.
 
     Raises:
-        ValueError: no value of this name will be logged.
+        ValueError: no value of this name is logged.
     """
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
+    _validated = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the names that the sanity check logged."""
+        """Check the names of validation after the sanity check."""
         if trainer.sanity_checking:
-            self._seen |= set(trainer.callback_metrics)
+            _check_monitors(trainer, "val")
+        self._validated = self._validated or not trainer.sanity_checking
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check the names."""
-        tell: Any = getattr(pl_module, "logged_names", None)
-        told: set[str] = set() if tell is None else tell()
-        known = told | self._seen
-        for option, name, needed in _watched(trainer):
-            names = known
-            if needed and not any(trainer.num_val_batches):  # nothing is validated
-                names = {one for one in known if not one.startswith("val")}
-            # a resumed run has no sanity check, and a subclass may log more than `logged_names`
-            complete = bool(told) and (bool(self._seen) or trainer.ckpt_path is None)
-            complete = complete or (bool(self._seen) and name.startswith("val"))
-            if complete and name not in names:
-                raise ValueError(
-                    f"{option}.monitor must be a value that is logged, got {name!r}: "
-                    f"{nearest(name, names)}"
-                )
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check all names after the first validation."""
+        if self._validated:
+            _check_monitors(trainer)
 
 
-def _watched(trainer: Trainer) -> Iterator[tuple[str, str, bool]]:
-    """Yield each watcher of a logged value, the value's name, and whether the watcher needs it."""
+def _check_monitors(trainer: Trainer, prefix: str = "") -> None:
+    logged = trainer.callback_metrics
+    for option, name in _watched(trainer):
+        if name.startswith(prefix) and name not in {"epoch", "step", *logged}:
+            raise ValueError(
+                f"{option}.monitor must be a value that is logged, got {name!r}: "
+                f"{nearest(name, logged)}"
+            )
+
+
+def _watched(trainer: Trainer) -> Iterator[tuple[str, str]]:
+    """Yield each watcher of a logged value, and the value's name."""
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
-        option = getattr(callback, "option", type(callback).__name__)
         if isinstance(monitor := getattr(callback, "monitor", None), str):
-            yield option, monitor, getattr(callback, "strict", False)
+            yield getattr(callback, "option", type(callback).__name__), monitor
     for config in trainer.lr_scheduler_configs:
         if config.reduce_on_plateau and isinstance(config.monitor, str):
-            yield "scheduler", config.monitor, config.strict
+            yield "scheduler", config.monitor
 
 
 class BatchInMemory(Callback):

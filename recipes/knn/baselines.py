@@ -43,7 +43,6 @@ class PixelNeighbors(NeighborModule):
         weightings: Sequence[Weighting] = ("uniform", "distance"),
     ):
         super().__init__(top_k, weightings)
-        self.save_hyperparameters()
         self.components = [check_whole("components", number) for number in components]
         self._axes: Tensor | None = None
 
@@ -118,7 +117,6 @@ class AutoencoderNeighbors(TrainedNeighbors):
         if not isinstance(chosen, ImageAutoencoder):
             raise ValueError(f"network must be an ImageAutoencoder, got {network!r}")
         super().__init__(chosen, top_k, weightings, optimizer, scheduler)
-        self.save_hyperparameters()
 
     @property
     def autoencoder(self) -> ImageAutoencoder:

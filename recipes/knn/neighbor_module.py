@@ -8,8 +8,7 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr.modules.list_mean import ListMean
-from ltr.modules.trainable import TrainableModule
+from ltr.modules.base import ListMean, TrainableModule
 from ltr.shapes import check_whole
 from recipes.images import Images
 from recipes.knn.neighbors import Neighbors, Weighting
@@ -132,10 +131,6 @@ class NeighborModule(TrainableModule):
         """Forget the points, which other weights made."""
         self._known = None
         self.val_accuracy.reset()
-
-    def logged_names(self) -> set[str]:
-        """Return the names of the training loss and the accuracy."""
-        return {*super().logged_names(), "val_accuracy"}
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the accuracy."""

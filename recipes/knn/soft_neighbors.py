@@ -56,7 +56,6 @@ class SoftNearestNeighbors(TrainedNeighbors):
     ):
         chosen = MNISTCNN() if network is None else network
         super().__init__(chosen, top_k, ("uniform",), optimizer, scheduler)
-        self.save_hyperparameters()
         self.loss = KNNLoss(SoftSort(16.0) if operator is None else operator, top_k, average=False)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:

@@ -12,8 +12,7 @@ from ltr.datasets import pad_batch
 from ltr.kernels.sorting import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import Scorer
-from ltr.modules.list_mean import ListMean
-from ltr.modules.trainable import TrainableModule, check_part
+from ltr.modules.base import ListMean, TrainableModule, check_part
 from ltr.operators import SortOperator, Stochastic, gumbel_noise
 from ltr.shapes import check_number, count, masked_fill, upcast
 from recipes.networks import ImageCNN
@@ -86,7 +85,6 @@ class QuantileRegressor(TrainableModule):
                 f"noisy_evaluation needs a Stochastic operator, got {type(operator).__name__}"
             )
         self.value_scale = check_number("value_scale", value_scale, minimum=0.0, strict=True)
-        self.save_hyperparameters()
         self.scorer = ImageCNN() if scorer is None else scorer
         self.values = ImageCNN() if values is None else values
         self.loss = QuantileLoss(operator, q, expected)
@@ -146,10 +144,6 @@ class QuantileRegressor(TrainableModule):
         scores, values = self._both(batch)
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])
         return {**known, "scores": scores, "values": values, "estimate": estimate}
-
-    def logged_names(self) -> set[str]:
-        """Return the names of the losses and the metrics."""
-        return {*super().logged_names(), "val_loss", *(f"val_{name}" for name in self.val_metrics)}
 
     def nothing_to_train(self) -> str:
         """Return the message for networks that do not know the shape of the data."""

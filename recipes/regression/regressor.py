@@ -14,8 +14,7 @@ from ltr.losses import (
     RankingLoss,
 )
 from ltr.models import LinearScorer, Scorer
-from ltr.modules.list_mean import ListMean
-from ltr.modules.trainable import TrainableModule, check_part
+from ltr.modules.base import ListMean, TrainableModule, check_part
 
 METRICS = ("mae", "median_absolute_error", "rmse", "r2")
 
@@ -63,7 +62,6 @@ class Regressor(TrainableModule):
         super().__init__(optimizer, scheduler)
         check_part("scorer", scorer)
         check_part("loss", loss)
-        self.save_hyperparameters()
         self.scorer = LinearScorer() if scorer is None else scorer
         self.loss = LeastTrimmedSquares() if loss is None else loss
         self.register_buffer("label_center", torch.tensor(0.0))

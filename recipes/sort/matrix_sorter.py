@@ -9,9 +9,9 @@ from torch import Tensor
 from ltr.datasets import pad_batch
 from ltr.losses.permutation import true_order
 from ltr.metrics import RankingMetric
-from ltr.modules.list_mean import ListMean
-from ltr.modules.ranker import Ranker
-from ltr.modules.scoring import ScoredLists
+from ltr.models import RankingModel
+from ltr.modules import Ranker
+from ltr.modules.base import ListMean, ScoredLists
 from ltr.operators import GumbelSinkhorn, SoftPermutation
 from ltr.shapes import count, masked_fill
 from recipes.networks import ImageCNN
@@ -22,9 +22,8 @@ class MatrixSorter(Ranker):
 
     The network returns n numbers an item, the columns of an n x n matrix. The operator turns the
     matrix into a soft matching of positions and items. The loss is the cross-entropy of the true
-    order: the mean over the positions of -log P[i, order_i], and over the samples. Validation and
-        test
-    use the hard matching, without noise. Otherwise this is a `Ranker`.
+    order: the mean over the positions of -log P[i, order_i], and over the samples. Validation
+    and test use the hard matching, without noise. Otherwise this is a `Ranker`.
 
     Args:
         scorer: has at least as many `outputs` as the longest list has items; a list of n uses the
@@ -66,6 +65,11 @@ class MatrixSorter(Ranker):
         super().__init__(scorer, None, metrics, optimizer, scheduler)
         self.scorer = ImageCNN(outputs=16) if scorer is None else scorer
         self.operator = GumbelSinkhorn(samples=5) if operator is None else operator
+
+    @property
+    def model(self) -> RankingModel:
+        """There is none: the scorer alone gives no scores."""
+        raise AttributeError("a MatrixSorter has no model of its scorer alone")
 
     def matching(self, features: Tensor, mask: Tensor | None = None) -> SoftPermutation:
         """Return the soft matching of features (..., n, C, H, W), with noise in training mode."""

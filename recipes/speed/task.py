@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, LightningModule
 from torch import Tensor, nn
 
 from ltr.metrics.functional import spearman
+from ltr.modules.base import missing_callbacks
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.portable import PortableModule
-from ltr.modules.trainable import missing_callbacks
 from ltr.modules.watching import CheckFinite
 from ltr.operators import NeuralSort, SoftSort, SortOperator
 from ltr.shapes import check_number, check_whole
@@ -49,7 +48,7 @@ def sorting_loss(
     return theta.square().sum() * (weight_decay / 2) - log_p.mean()
 
 
-class SpeedTask(PortableModule):
+class SpeedTask(LightningModule):
     """Sorts random scores by momentum SGD, each operator its own copy, and measures every step.
 
     The operators take turns: in each training step every operator takes one step. So whatever slows
@@ -100,7 +99,6 @@ class SpeedTask(PortableModule):
     ):
         super().__init__()
         _check_names(operators, steps, baselines)
-        self.save_hyperparameters()
         self.automatic_optimization = False
         chosen = _default_operators() if operators is None else operators
         self.operators = nn.ModuleDict(chosen)
@@ -204,13 +202,11 @@ class SpeedTask(PortableModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the costs and losses."""
-        super().on_save_checkpoint(checkpoint)
         checkpoint["costs"] = {name: cost.state() for name, cost in self.costs.items()}
         checkpoint["losses"] = dict(self.losses)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the costs and losses, and make the parameters that the state has values for."""
-        super().on_load_checkpoint(checkpoint)
         for name in self.operators:
             value = checkpoint["state_dict"].get(f"theta.{name}")
             if name not in self.theta and value is not None:

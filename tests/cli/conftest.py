@@ -154,7 +154,7 @@ def make_table(path: Path, rows: int, seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_table() -> Callable[..., pd.DataFrame]:
     """`write_table(path, rows, seed=0)`."""
     return make_table

@@ -47,11 +47,11 @@ def test_a_full_disk_is_named(ltr, fit_once, monkeypatch, name):
 
 @pytest.fixture
 def small_disk(tmp_path: Path):
-    """A file system of 40 KB."""
+    """A file system of 24 KB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", folder], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", folder], capture_output=True
     )
     if made.returncode:
         pytest.skip("needs the right to mount a file system")

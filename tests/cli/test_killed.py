@@ -47,6 +47,10 @@ SWEEP = Sweep(Path("own"), runs, METRICS, "seed")
 """
 
 
+def test_killed_once(tmp_path):
+    kill("fit", tmp_path, dict(os.environ), kills=1)
+
+
 @pytest.mark.slow  # twenty kills, and trainings that go on
 @pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_killed_at_random_moments(command, tmp_path):
@@ -61,16 +65,16 @@ def test_killed_with_temporary_files_elsewhere(tmp_path):
     kill("fit", tmp_path, {**os.environ, "TMPDIR": str(shm)})
 
 
-def kill(command: str, folder: Path, environment: dict[str, str]) -> None:
+def kill(command: str, folder: Path, environment: dict[str, str], kills: int = KILLS) -> None:
     done = subprocess.run(
-        [sys.executable, __file__, command, folder],
+        [sys.executable, __file__, command, folder, str(kills)],
         env=environment,
         capture_output=True,
         text=True,
         timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (folder / "kills.txt").read_text() == str(KILLS)
+    assert (folder / "kills.txt").read_text() == str(kills)
 
 
 def start(args: list[str]) -> int:
@@ -115,6 +119,8 @@ def outcome(command: str, root: Path) -> Any:
     """What must not depend on the kills."""
     import torch
 
+    from recipes.results import read_curves
+
     if command == "sweep":
         results = json.loads((root / "results.json").read_text())["runs"]
         for run in results:  # the log has it after the checkpoint is written: a kill may lose it
@@ -124,7 +130,9 @@ def outcome(command: str, root: Path) -> Any:
     files = sorted(root.glob("*/checkpoints/*"))
     assert [file.name for file in files] == ["best.ckpt", "last.ckpt"]  # and no temporary ones
     weights = [torch.load(file, weights_only=True)["state_dict"] for file in files]
-    return [{name: value.tolist() for name, value in one.items()} for one in weights]
+    curves = read_curves(files[0].parents[1])
+    del curves["train_loss"]  # as above
+    return [curves, *({name: value.tolist() for name, value in one.items()} for one in weights)]
 
 
 def same_outcome(command: str, root: Path) -> None:
@@ -132,7 +140,7 @@ def same_outcome(command: str, root: Path) -> None:
     assert not list(root.glob("**/.*.part"))
 
 
-def main(command: str, folder: Path) -> None:
+def main(command: str, folder: Path, wanted: int) -> None:
     os.chdir(folder)
     Path("own").mkdir()
     Path("own/config.yaml").write_text(CONFIG)
@@ -148,7 +156,7 @@ def main(command: str, folder: Path) -> None:
 
     seconds = finish(args(Path("whole")))
     draw, kills, number = random.Random(7), 0, 0
-    while kills < KILLS:
+    while kills < wanted:
         root = Path(f"broken{number}")
         pid = start(args(root))
         time.sleep(draw.uniform(0, seconds / 2))
@@ -167,4 +175,4 @@ def main(command: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

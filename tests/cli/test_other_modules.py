@@ -51,7 +51,7 @@ def test_its_own_monitor_chooses_the_best(ltr, own):
     assert "best val_mse: " in answer.out
     assert "epoch 2  val_mse " in answer.out
     states = torch.load("runs/own/1/checkpoints/best.ckpt")["callbacks"]
-    (best,) = (state for key, state in states.items() if key == "BestCheckpoint(val_mse, min)")
+    (best,) = (state for key, state in states.items() if "BestCheckpoint" in key)
     assert best["best"] > 0
 
 
@@ -62,15 +62,6 @@ def test_a_monitor_that_it_does_not_log(ltr, own):
         "best_checkpoint.monitor must be a value that is logged, got 'val_ndcg_10': "
         "choose from val_mse\n"
     )
-
-
-def test_what_has_no_scores_is_not_predicted(ltr, own):
-    assert ltr("fit", *own, *MONITOR).code == 0
-    answer = ltr("predict", *own, "--ckpt_path", "last", "--output", "p.csv")
-    assert answer.code == 2
-    assert answer.err.count("\n") == 1
-    assert "OneWeight has no predict_step" in answer.err
-    assert not Path("p.csv").exists()
 
 
 @pytest.mark.parametrize("kind", ["modules", "datasets", "models", "losses", "operators"])

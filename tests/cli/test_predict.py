@@ -1,11 +1,12 @@
-"""`ltr predict`: one row per document, in three formats."""
+"""`ltr predict MODEL TABLE` and `ltr test MODEL TABLE`: one row per document, in three formats."""
 
-import csv
-import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,206 +14,279 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from lightgbm import LGBMRanker
 
-from ltr.modules.prediction_files import descending, hard_ranks
-from ltr.modules.prediction_writer import PredictionWriter
+from ltr.cli import predict as module
+from ltr.cli.errors import CommandError
+from ltr.cli.models import find_model
+from ltr.cli.predict import descending, ranks_within
+from ltr.datasets import convert
+from ltr.estimators import Blend, NeuralRanker
+from ltr.metrics import functional as F
+from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
+
+COLUMNS = ["price", "stock", "shop"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, write_table):
+    """A model in a folder, its ONNX file, a blend, a model that looks at lists, and a table."""
+    folder = tmp_path_factory.mktemp("models")
+    train = write_table(folder / "train.parquet", 240)
+    write_table(folder / "new.csv", 61, seed=1)
+    given = train[COLUMNS], train["grade"]
+    small: dict[str, Any] = {"members": 1, "max_epochs": 1, "verbose": 0, "random_state": 0}
+    ranker = NeuralRanker(scorer=MLPScorer(hidden=(4,)), **small).fit(*given, qid=train["query"])
+    ranker.save(folder / "model")
+    ranker.export(folder / "model.onnx")
+    of_lists = NeuralRanker(scorer=AttentionScorer(hidden=(8,), heads=2), **small)
+    of_lists.fit(*given, qid=train["query"]).save(folder / "of-lists")
+    trees = LGBMRanker(n_estimators=5, verbose=-1, n_jobs=1)
+    blend = Blend([of_lists, trees], verbose=0).fit(*given, qid=train["query"])
+    blend.save(folder / "blend")
+    return folder, {"model": ranker, "model.onnx": ranker, "of-lists": of_lists, "blend": blend}
 
 
 @pytest.fixture
-def trained(ltr, fit_once):
-    """`ltr`, with a run in runs/tiny."""
-    fit_once("--config", "tiny.yaml", "--trainer.max_epochs", 1)
+def models(ltr, saved, tmp_path):
+    """`ltr`, in a folder with the models."""
+    shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
     return ltr
 
 
-def predict(ltr, output, *more):
-    return ltr(
-        *("predict", "--config", "tiny.yaml", "--ckpt_path", "best", "--output", output, *more)
-    )
+@pytest.mark.parametrize("name", ["model", "model.onnx", "of-lists", "blend"])
+def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, monkeypatch):
+    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
+    new = pd.read_csv("new.csv")
+    names = ("--qid", "query", "--label", "grade") if name == "model.onnx" else ()
+    answer = models("predict", name, "new.csv", "--output", "p.parquet", "--doc-id", "sku", *names)
+    assert answer.code == 0, answer.err
+    assert answer.out == "wrote p.parquet: 61 rows\n"
+    found = pd.read_parquet("p.parquet")
+    assert list(found.columns) == ["query", "sku", "grade", "score", "rank"]
+    assert found["score"].dtype == np.float32
+    assert found["rank"].dtype == np.int32
+    for column in ("query", "sku"):
+        assert found[column].tolist() == new[column].astype(str).tolist()
+    assert found["grade"].tolist() == new["grade"].tolist()
+    expected = saved[1][name].predict(new[COLUMNS], qid=new["query"])
+    np.testing.assert_allclose(found["score"], expected, rtol=1e-4, atol=1e-5)
+    ranks = found.groupby("query")["score"].rank(ascending=False, method="first")
+    assert found["rank"].tolist() == ranks.tolist()
+    # another order of rows and columns, another format: the same scores
+    order = np.random.default_rng(0).permutation(61)
+    new.iloc[order][new.columns[::-1]].to_parquet("shuffled.parquet")
+    assert models("predict", name, "shuffled.parquet", "--output", "s.csv", *names).code == 0
+    again = pd.read_csv("s.csv")
+    assert list(again.columns) == ["query", "grade", "score", "rank"]
+    np.testing.assert_allclose(again["score"], expected[order], rtol=1e-4, atol=1e-5)
+    # the metrics are those of the scores
+    answer = models("test", name, "new.csv", "--metrics", "ndcg@3", "--out", "m.json", *names)
+    assert answer.code == 0, answer.err
+    lists = [group for _, group in new.assign(score=expected).groupby("query", sort=False)]
+    values = [
+        F.ndcg(
+            torch.tensor(one["score"].to_numpy()), torch.tensor(one["grade"].to_numpy()), top_k=3
+        )
+        for one in lists
+    ]
+    assert f"{float(torch.stack(values).mean()):.4f}" in answer.out
+    assert '"new.csv"' in Path("m.json").read_text()
 
 
-def test_the_three_formats_say_the_same(trained):
-    for name in ("p.csv", "deep/p.parquet", "p.run"):
-        answer = predict(trained, name)
+def test_a_trec_run(models):
+    assert models("predict", "model", "new.csv", "--output", "p.csv").code == 0
+    assert models("predict", "model", "new.csv", "--output", "p.tsv", "--format", "trec").code == 0
+    lines = [line.split() for line in Path("p.tsv").read_text().splitlines()]
+    names = ["query", "Q0", "place", "rank", "score", "tag"]
+    run = pd.DataFrame(lines, columns=names).astype({"rank": int, "place": int, "score": float})
+    assert {*run["Q0"]} == {"Q0"}
+    assert {*run["tag"]} == {"ltr"}
+    table = pd.read_csv("p.csv", dtype={"query": str})
+    table["place"] = table.groupby("query").cumcount()
+    both = run.merge(table, on=["query", "place"], suffixes=("", "_table"))
+    assert len(both) == 61
+    assert both["rank"].tolist() == both["rank_table"].tolist()
+    np.testing.assert_allclose(both["score"], both["score_table"], rtol=1e-6)
+    for query, one in run.groupby("query", sort=False):
+        assert one["rank"].tolist() == [*range(1, len(one) + 1)], query
+        assert one["score"].is_monotonic_decreasing
+    answer = models("predict", "model", "new.csv", "--output", "p.run", "--doc-id", "shop")
+    assert answer.code == 0, answer.err
+    pd.read_csv("new.csv").assign(sku="my doc").to_csv("new.csv", index=False)
+    answer = models("predict", "model", "new.csv", "--output", "q.run", "--doc-id", "sku")
+    assert answer.code == 2
+    assert "must be one word, got 'my doc' in query" in answer.err
+    assert not Path("q.run").exists()
+
+
+def test_a_table_without_queries_has_no_ranks(models):
+    new = pd.read_csv("new.csv")
+    new[COLUMNS].to_csv("plain.csv", index=False)
+    assert models("predict", "model", "plain.csv", "--output", "p.csv").code == 0
+    assert list(pd.read_csv("p.csv").columns) == ["score"]
+    answer = models("predict", "of-lists", "plain.csv", "--output", "p.csv")
+    assert answer.code == 2
+    assert "the table must have the column 'query'" in answer.err
+    answer = models("test", "model", "plain.csv")
+    assert answer.code == 2
+    assert "--qid is required: the table has no column 'query'" in answer.err
+
+
+def test_letor_text_and_lists_on_disk(models, saved):
+    uses = {"qid": "query", "label": "grade", "doc_id": "sku", "features": ["price", "stock"]}
+    convert("train.parquet", "lists", **uses, categories=["shop"])
+    for source in ("lists", "train.parquet"):
+        answer = models("predict", "of-lists", source, "--output", f"{source}.csv")
         assert answer.code == 0, answer.err
-        assert f"wrote {name}: 20 rows" in answer.out
-    table = pd.read_csv("p.csv", dtype={"doc_id": str})
-    assert list(table.columns) == ["qid", "doc_id", "score", "rank"]
-    assert table["qid"].tolist() == [f"digits-test-{i // 4}" for i in range(20)]
-    for _, documents in table.groupby("qid"):
-        assert sorted(documents["rank"]) == [1, 2, 3, 4]
-        falling_scores = documents.sort_values("rank")["score"]
-        assert falling_scores.is_monotonic_decreasing
-    parquet = pd.read_parquet("deep/p.parquet")
-    assert pq.read_schema("deep/p.parquet").types == [
-        pa.string(),
-        pa.string(),
-        pa.float32(),
-        pa.int32(),
-    ]
-    assert parquet["doc_id"].tolist() == table["doc_id"].tolist()
-    assert parquet["rank"].tolist() == table["rank"].tolist()
-    # nine digits bring back every float32
-    assert parquet["score"].tolist() == table["score"].astype(np.float32).tolist()
-    lines = [line.split() for line in Path("p.run").read_text().splitlines()]
-    names = ["qid", "Q0", "doc_id", "rank", "score", "tag"]
-    run = pd.DataFrame(lines, columns=names).astype({"rank": int})
-    assert set(run["Q0"]) == {"Q0"}
-    assert set(run["tag"]) == {"ltr"}
-    expected = table.sort_values(["qid", "rank"])
-    assert run["doc_id"].tolist() == expected["doc_id"].tolist()
-    assert run["rank"].tolist() == expected["rank"].tolist()
-    assert not [path.name for path in Path().glob("**/*.part")]
-
-
-@pytest.mark.slow  # a fresh process imports all that `ltr predict` needs; test_main.py has others
-def test_a_closed_stdout_is_no_error(trained):
-    """Nothing is printed, and the file is whole: no other file took the number of stdout."""
-    assert predict(trained, "p.csv").code == 0
-    code = "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"
-    args = ["--config", "tiny.yaml", "--ckpt_path", "best", "--output", "closed.csv"]
-    command = shlex.join([sys.executable, "-c", code, "predict", *args])
-    done = subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert Path("closed.csv").read_bytes() == Path("p.csv").read_bytes()
-
-
-def test_a_mistake_in_the_data_names_no_checkpoint(trained, letor_root):
-    data = ["--data", "LetorDataModule", "--data.root", letor_root]
-    new = ["--data.predict_path", "none.txt", "--ckpt_path", "best", "--output", "p.csv"]
-    answer = trained("predict", *data, *new)
+    one, two = pd.read_csv("lists.csv"), pd.read_csv("train.parquet.csv")
+    assert list(one.columns) == ["qid", "doc_id", "label", "score", "rank"]
+    one, two = (
+        x.sort_values([x.columns[0], "rank"], kind="stable").reset_index() for x in (one, two)
+    )
+    np.testing.assert_allclose(one["score"], two["score"], rtol=1e-4, atol=1e-5)
+    model = RankingModel(LinearScorer(3))
+    model.save("letor")
+    Path("t.txt").write_text("1 qid:7 1:0.5 3:2 # docid = a\n0 qid:7 2:1 # docid = b\n")
+    assert models("predict", "letor", "t.txt", "--output", "t.csv").code == 0
+    found = pd.read_csv("t.csv")
+    assert found["doc_id"].tolist() == ["a", "b"]
+    with torch.no_grad():
+        expected = model(torch.tensor([[[0.5, 0, 2], [0, 1, 0]]]))[0].numpy()
+    np.testing.assert_allclose(found["score"], expected, rtol=1e-5, atol=1e-6)
+    Path("t.txt").write_text("1 qid:7 1:0.5 3:2\n1 qid:x 2:one\n")
+    answer = models("predict", "letor", "t.txt", "--output", "t.csv")
     assert answer.code == 2
-    assert answer.err.splitlines()[-1] == ("ltr predict: predict_path must be a file, got none.txt")
+    assert "t.txt, line 2" in answer.err
 
 
-def test_the_format_can_be_said(trained):
-    assert predict(trained, "p.tsv", "--format", "trec").code == 0
-    assert Path("p.tsv").read_text().startswith("digits-test-0 Q0 ")
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--output", "p.xlsx"], "--output must end in .csv, .parquet, .run, .trec or .txt"),
-        ([], "--output is required"),
-        (
-            ["--output", "p.tsv", "--format", "xlsx"],
-            "--format: Expected a typing.Literal['csv', 'parquet', 'trec'], got 'xlsx'",
-        ),
-    ],
-)
-def test_an_output_that_cannot_be(ltr, args, message):
-    answer = ltr("predict", "--config", "tiny.yaml", *args)
-    assert answer.code == 2
-    assert answer.err.count("\n") == 1
-    assert message in answer.err
-
-
-def test_an_output_that_is_a_folder(ltr):
-    Path("p.csv").mkdir()
-    answer = ltr("predict", "--config", "tiny.yaml", "--output", "p.csv")
-    assert answer.code == 2
-    assert answer.err == "ltr predict: --output must be a file, got the folder p.csv\n"
-
-
-def test_no_checkpoint(ltr):
-    answer = ltr("predict", "--config", "tiny.yaml", "--output", "p.csv")
-    assert answer.code == 2
-    assert "--ckpt_path is required" in answer.err
-
-
-def test_letor_documents_keep_their_ids(ltr, fit_once, letor_root):
-    options = ["--config", "letor/smoke", "--data.root", letor_root]
-    fit_once(*options)
-    assert ltr("predict", *options, "--ckpt_path", "last", "--output", "p.csv").code == 0
-    with Path("p.csv").open() as lines:
-        rows = list(csv.DictReader(lines))
-    assert [row["doc_id"] for row in rows[:4]] == ["D0-0", "D0-1", "D0-2", "D1-0"]
-
-
-def write(path: Path, scores, batch) -> list[str]:
-    """What a writer makes of a batch."""
-    writer, trainer = PredictionWriter(str(path)), SimpleNamespace(world_size=1)
-    writer.on_predict_start(trainer, None)
-    try:
-        writer.on_predict_batch_end(trainer, None, scores, batch, 0)
-    except Exception as error:
-        writer.on_exception(trainer, None, error)
-        raise
-    writer.on_predict_end(trainer, None)
-    return path.read_text().splitlines()
-
-
-def test_ties_rank_in_list_order_and_padding_is_left_out(tmp_path):
-    batch = {
-        "qid": ["a", "", "b"],
-        "mask": torch.tensor([[True, True, True], [False] * 3, [True, False, False]]),
-    }
-    scores = torch.tensor([[1.0, 2.0, 2.0], [9.0, 9.0, 9.0], [-1.0, 5.0, float("nan")]])
-    assert write(tmp_path / "p.csv", {"scores": scores}, batch) == [
-        "qid,doc_id,score,rank",
-        "a,0,1,3",
-        "a,1,2,1",
-        "a,2,2,2",
-        "b,0,-1,1",
-    ]
-    assert write(tmp_path / "p.run", scores, batch) == [
-        "a Q0 1 1 2 ltr",
-        "a Q0 2 2 1.99999988 ltr",
-        "a Q0 0 3 1 ltr",
-        "b Q0 0 1 -1 ltr",
-    ]
-
-
-def test_trec_scores_fall_strictly_as_float32():
+def test_ties_and_digits():
     tied = np.array([2.0, 2.0, 2.0, np.nextafter(2.0, 1.0), 0.0, 0.0, -1e-45, -3.0])
     scores = descending(tied)
     assert scores.dtype == np.float32
     read_back = np.array([np.float32(f"{score:.9g}") for score in scores])
     assert (np.diff(read_back) < 0).all()
+    one = np.zeros(4, int)
+    assert ranks_within(np.zeros(4), one).tolist() == [1, 2, 3, 4]
+    assert ranks_within(np.array([0.0, -0.0, 1.0]), one[:3]).tolist() == [2, 3, 1]
+    assert ranks_within(np.zeros(0), np.zeros(0, int)).tolist() == []
 
 
-def test_hard_ranks_are_stable():
-    assert hard_ranks(np.zeros(4)).tolist() == [1, 2, 3, 4]
-    assert hard_ranks(np.array([0.0, -0.0, 1.0])).tolist() == [2, 3, 1]
+BAD = {
+    "no output": (["model", "new.csv"], "the following arguments are required: --output"),
+    "no table": (["model", "--output", "x.csv"], "the following arguments are required: TABLE"),
+    "ending": (["model", "new.csv", "--output", "p.xlsx"], "--output must end in .csv, .parquet"),
+    "format": (["model", "new.csv", "--output", "x", "--format", "xlsx"], "invalid choice: 'xlsx'"),
+    "folder": (["model", "new.csv", "--output", "blend"], "--output must end in"),
+    "missing table": (["model", "nope.csv", "--output", "x.csv"], "nope.csv"),
+    "a folder as table": (["model", "empty", "--output", "x.csv"], "must hold CSV, Parquet or"),
+    "an empty table": (["model", "empty.csv", "--output", "x.csv"], "at least one row"),
+    "missing model": (["nope", "new.csv", "--output", "x.csv"], "nope is no model"),
+    "no model": (["empty", "new.csv", "--output", "x.csv"], "empty holds no model"),
+    "checkpoint": (["a/1/checkpoints/last.ckpt", "new.csv", "--output", "x.csv"], "a/1/model"),
+    "program": (["one.pt2", "new.csv", "--output", "x.csv"], "torch.export program"),
+    "damaged": (["damaged", "new.csv", "--output", "x.csv"], "damaged or missing"),
+    "another table": (["model", "other.csv", "--output", "x.csv"], "must have the column 'price'"),
+    "text": (["model", "text.csv", "--output", "x.csv"], "text.csv: row 7, column 'price'"),
+    "no qid": (["model", "gap.csv", "--output", "x.csv"], "a qid must not be missing"),
+    "column": (["model", "new.csv", "--output", "x.csv", "--qid", "quer"], "did you mean query?"),
+    "score": (["model", "score.csv", "--output", "x.csv", "--doc-id", "score"], "'score'"),
+}
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_scores_that_have_no_rank(tmp_path, bad):
-    batch = {"qid": ["a"], "mask": torch.ones(1, 2, dtype=torch.bool)}
-    with pytest.raises(ValueError, match=r"scores.*\d of \d in list 'a'"):
-        write(tmp_path / "p.csv", torch.tensor([[0.0, bad]]), batch)
+def test_mistakes_are_one_line_and_leave_nothing(models):
+    new = pd.read_csv("new.csv")
+    Path("empty").mkdir()
+    new.iloc[:0].to_csv("empty.csv", index=False)
+    Path("one.pt2").write_bytes(b"refused by its name")
+    shutil.copytree("blend", "damaged")
+    Path("damaged/ranker-1.txt").unlink()
+    new.drop(columns="price").to_csv("other.csv", index=False)
+    cheap = new["price"].astype(str).where(new.index != 7, "cheap")
+    new.assign(price=cheap).to_csv("text.csv", index=False)
+    new.assign(query=new["query"].where(new.index != 50)).to_csv("gap.csv", index=False)
+    new.assign(score="a").to_csv("score.csv", index=False)
+    before = {*Path().rglob("*")}
+    for args, message in BAD.values():
+        answer = models("predict", *args)
+        assert (answer.code, answer.out) == (2, ""), args
+        assert answer.err.startswith("ltr predict: ")
+        assert answer.err.count("\n") == 1
+        assert message in answer.err
+        assert {*Path().rglob("*")} == before
+    Path("p.csv").mkdir()
+    answer = models("predict", "model", "new.csv", "--output", "p.csv")
+    assert answer.err == "ltr predict: --output must be a file, got the folder p.csv\n"
 
 
-def test_a_name_with_a_blank_is_no_trec_name(tmp_path):
-    batch = {"qid": ["a"], "mask": torch.ones(1, 1, dtype=torch.bool), "doc_id": [["my doc"]]}
-    with pytest.raises(ValueError, match="must be one word, got 'my doc' in qid 'a'"):
-        write(tmp_path / "p.run", torch.zeros(1, 1), batch)
-    assert write(tmp_path / "p.csv", torch.zeros(1, 1), batch)[1] == "a,my doc,0,1"
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scores_that_have_no_rank(models, bad, monkeypatch):
+    def broken(self, table, qid=None):
+        return np.where(np.arange(table.num_rows) == 4, np.float32(bad), np.float32(0))
 
-
-def test_a_prediction_that_fails_leaves_nothing(trained, monkeypatch):
-    def broken(self, *args):
-        raise ValueError("out of order")
-
-    monkeypatch.setattr(PredictionWriter, "_ranked", broken)
-    answer = predict(trained, "p.csv")
+    monkeypatch.setattr(RankingModel, "predict", broken)
+    answer = models("predict", "model", "new.csv", "--output", "p.csv")
     assert answer.code == 2
-    assert answer.err.endswith("out of order\n")
+    assert f"scores must be finite, got {bad} in row 4" in answer.err
     assert not list(Path().glob("*p.csv*"))
 
 
-def test_ragged_batches_are_written_as_padded_ones(tmp_path):
-    ragged = {
-        "qid": ["a", "", "b"],
-        "lengths": torch.tensor([3, 0, 1]),
-        "doc_id": ["x", "y", "z", "w"],
-    }
-    scores = torch.tensor([1.0, 2.0, 2.0, -1.0])
-    lines = ["qid,doc_id,score,rank", "a,x,1,3", "a,y,2,1", "a,z,2,2", "b,w,-1,1"]
-    assert write(tmp_path / "p.csv", {"scores": scores}, ragged) == lines
-    # a module that pads the lists itself
-    padded = torch.tensor([[1.0, 2.0, 2.0], [9.0, 9.0, 9.0], [-1.0, 0.0, 0.0]])
-    assert write(tmp_path / "p.csv", {"scores": padded}, ragged) == lines
-    with pytest.raises(ValueError, match=r"scores.*1 of 3 in list 'a'"):
-        write(tmp_path / "p.csv", torch.tensor([0.0, float("inf"), 0.0, 0.0]), ragged)
+def test_the_old_file_stays_until_the_new_one_is_complete(models, monkeypatch):
+    Path("p.csv").write_text("old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write", full)
+        answer = models("predict", "model", "new.csv", "--output", "p.csv")
+    assert answer.code == 2
+    assert answer.err == "ltr predict: p.csv: No space left on device\n"
+    assert Path("p.csv").read_text() == "old"
+    assert not list(Path().glob(".*"))
+
+
+@pytest.mark.slow  # a process that is killed twenty times
+def test_killed_at_random_moments(models):
+    assert models("predict", "model", "train.parquet", "--output", "whole.parquet").code == 0
+    whole = Path("whole.parquet").read_bytes()
+    code = "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = ["predict", "model", "train.parquet", "--output", "p.parquet"]
+    draw = np.random.default_rng(7)
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", code, *command], check=True)
+    seconds = time.monotonic() - begun
+    for _ in range(20):
+        Path("p.parquet").write_text("old")
+        run = subprocess.Popen([sys.executable, "-c", code, *command])
+        time.sleep(draw.uniform(0.5, 1) * seconds)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        assert Path("p.parquet").read_bytes() in (b"old", whole)
+
+
+def test_the_folder_of_a_run(tmp_path, saved):
+    for run in ("a/1", "a/2", "b/1"):
+        (tmp_path / run).mkdir(parents=True)
+    for run in ("a/1", "b/1"):
+        shutil.copytree(saved[0] / "model", tmp_path / run / "model")
+    assert find_model(str(tmp_path / "a/1")) == tmp_path / "a/1/model"
+    assert find_model(str(tmp_path / "a/1/model")) == tmp_path / "a/1/model"
+    assert find_model(str(tmp_path / "a")) == tmp_path / "a/1/model"
+    with pytest.raises(CommandError, match="holds no model"):
+        find_model(str(tmp_path / "a/2"))
+
+
+def test_names_are_written_as_they_are(models):
+    new = pd.read_csv("new.csv").head(3)
+    names = ["=1+1", 'a "b", c', "x\ny"]
+    new.assign(sku=names, query=["007", "7", "007"]).to_csv("odd.csv", index=False)
+    for output in ("p.csv", "p.parquet"):
+        assert (
+            models("predict", "model", "odd.csv", "--output", output, "--doc-id", "sku").code == 0
+        )
+    assert pq.read_table("p.parquet").column("sku").to_pylist() == names
+    found = pd.read_csv("p.csv", dtype={"query": str})
+    assert found["sku"].tolist() == names
+    assert found["query"].tolist() == ["007", "7", "007"]
+    assert pq.read_schema("p.parquet").field("query").type == pa.string()

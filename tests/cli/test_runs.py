@@ -24,7 +24,7 @@ def test_a_second_fit_replaces_nothing(ltr, fit_once):
     assert first.keys() == {"best.ckpt", "last.ckpt"}
     answer = ltr(*FIT, "--seed_everything", 5)
     assert answer.code == 0, answer.err
-    assert "runs/tiny/2/checkpoints/best.ckpt" in answer.out
+    assert "runs/tiny/2/model" in answer.out
     assert contents("runs/tiny/1/checkpoints") == first
     assert contents("runs/tiny/2/checkpoints") != first
 
@@ -41,12 +41,12 @@ def test_a_second_fit_replaces_nothing(ltr, fit_once):
     assert contents("runs/tiny/1/checkpoints") == first
     assert sorted(path.name for path in Path("runs/tiny").iterdir()) == ["1", "2"]
 
-    # a checkpoint that is named by its file begins a new run, with the best so far
+    # a checkpoint that is named by its file begins a new run, with a best of its own
     file = "runs/tiny/1/checkpoints/last.ckpt"
-    answer = ltr(*FIT, "--ckpt_path", file)
+    answer = ltr(*FIT[:-1], 2, "--ckpt_path", file)
     assert answer.code == 0, answer.err
     assert contents("runs/tiny/1/checkpoints") == first
-    assert contents("runs/tiny/3/checkpoints")["best.ckpt"] == first["best.ckpt"]
+    assert torch.load("runs/tiny/3/checkpoints/best.ckpt")["epoch"] == 1
 
 
 def test_the_newest_run_that_has_one(fit_once):

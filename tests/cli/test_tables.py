@@ -83,7 +83,7 @@ def test_scores_of_each_row_in_the_tables_order(fitted):
 
 
 def test_rows_are_scored_as_they_are_read(fitted, monkeypatch):
-    monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
+    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
     for output in ("rows.parquet", "lists.csv"):
         if output == "lists.csv":
             monkeypatch.setattr("ltr.datasets.table_data.scores_rows", lambda model: False)
@@ -156,7 +156,7 @@ def test_a_limit_makes_no_file_that_looks_whole(fitted, source):
 
 
 def test_a_bad_row_in_the_middle_leaves_no_file(fitted, monkeypatch):
-    monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
+    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
     bad = pd.read_csv("new.csv")
     bad["query"] = bad["query"].where(bad.index != 50)
     bad.to_csv("bad.csv", index=False)
@@ -167,7 +167,7 @@ def test_a_bad_row_in_the_middle_leaves_no_file(fitted, monkeypatch):
 
 
 def test_a_model_that_looks_at_lists_gets_whole_lists(fitted, monkeypatch):
-    monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
+    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
     answer = fitted(
         *("fit", "--config", "table/smoke", "--data.path", "train.parquet"),
         *("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"),

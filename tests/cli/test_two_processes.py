@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ltr.cli import main
-from ltr.datasets import convert, open_lists, table_stream
+from ltr.datasets import convert, open_lists, table_files
 
 # Three processes import all that `ltr` needs, and run some thirty commands. Among the fast tests,
 # tests/modules/test_uneven.py trains in two processes.
@@ -167,7 +167,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as two, pytest.MonkeyPatch.context() as patch:
         try:  # the one process meanwhile, since three starts take most of the time
-            patch.setattr(table_stream, "ROWS", CHUNK)
+            patch.setattr(table_files, "ROWS", CHUNK)
             patch.syspath_prepend(folder)
             patch.delitem(sys.modules, "stopper", raising=False)
             work(folder, 1)
@@ -271,6 +271,6 @@ def read(path: Path) -> pd.DataFrame:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    table_stream.ROWS = CHUNK
+    table_files.ROWS = CHUNK
     sys.path.append(sys.argv[1])
     work(Path(sys.argv[1]), 2)

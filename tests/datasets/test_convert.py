@@ -20,13 +20,13 @@ from ltr.cli import main
 from ltr.datasets import (
     ListDataset,
     Schema,
+    conversion,
     convert,
-    grouping,
     load_table,
     open_lists,
     read_letor,
     read_table,
-    table_stream,
+    table_files,
 )
 
 
@@ -126,9 +126,9 @@ def test_several_files_and_widths(tmp_path: Path):
 @pytest.mark.parametrize("grouped", [True, False])
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.csv.gz"])
 def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
-    monkeypatch.setattr(table_stream, "ROWS", 50)
-    monkeypatch.setattr(grouping, "FILE_BYTES", 2000)
-    monkeypatch.setattr(grouping, "BATCH", 1500)
+    monkeypatch.setattr(table_files, "ROWS", 50)
+    monkeypatch.setattr(conversion, "FILE_BYTES", 2000)
+    monkeypatch.setattr(conversion, "BATCH", 1500)
     table = frame(500, grouped=grouped)
     if name.endswith("parquet"):
         table.to_parquet(tmp_path / name, row_group_size=120)
@@ -181,7 +181,7 @@ def test_an_embedding_and_no_label(tmp_path: Path):
 
 
 def test_errors_name_the_place(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(table_stream, "ROWS", 50)
+    monkeypatch.setattr(table_files, "ROWS", 50)
     table = frame(200)
     table.loc[170, "price"] = np.inf
     for name in ("t.parquet", "t.csv"):
@@ -223,8 +223,8 @@ def test_what_out_must_be(tmp_path: Path):
 
 CONVERT = """\
 import sys
-from ltr.datasets import convert, table_stream
-table_stream.ROWS = 64
+from ltr.datasets import convert, table_files
+table_files.ROWS = 64
 options = {} if sys.argv[1].endswith("txt") else dict(qid="query", label="grade")
 convert(sys.argv[1], sys.argv[2], **options)
 """
@@ -243,7 +243,7 @@ def test_stopped_at_every_step_of_the_writing(tmp_path: Path, monkeypatch, kind:
     if kind == "letor":
         write_letor(source, 80)
     else:
-        monkeypatch.setattr(table_stream, "ROWS", 64)
+        monkeypatch.setattr(table_files, "ROWS", 64)
         source, options = source.with_suffix(".parquet"), {"qid": "query", "doc_id": "id"}
         frame(400, grouped=kind == "grouped").to_parquet(source)
     folder = tmp_path / "out" / "lists"

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, open_lists, read_table
-from ltr.datasets.column_steps import Date, Number
-from ltr.datasets.dates import DateFinder, as_dates, read_dates
+from ltr.datasets.column_steps import Date, Number, as_dates, read_dates
+from ltr.datasets.infer import DateFinder
 from ltr.datasets.prepare import scan_table
 from ltr.datasets.table_files import load_table
 

@@ -15,7 +15,7 @@ from ltr.datasets import (
     TableTransform,
     read_letor,
 )
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets.splits import query_shares
 
 TRAIN = "2 qid:1 1:1 2:4\n0 qid:1 1:3\n0 qid:2 1:5 2:4\n0 qid:3 1:7 2:8\n1 qid:3 2:8\n"
 VALI = "1 qid:4 1:1\n0 qid:4 1:2\n"

@@ -8,7 +8,7 @@ import pytest
 from ltr.datasets import Schema, read_table
 from ltr.datasets.frames import Frame
 from ltr.datasets.prepare import prepare
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets.splits import query_shares
 
 ROLES = {"qid": "query", "label": "grade"}
 

@@ -121,7 +121,7 @@ def test_batches_have_what_the_table_has():
 
 
 def scores_of(ranker: Ranker, data: TableDataModule, folder: Path, **options) -> pd.DataFrame:
-    batches = trainer(folder).predict(ranker, datamodule=data, weights_only=True, **options)
+    batches = trainer(folder).predict(ranker, datamodule=data, **options)
     rows, scores = (np.concatenate([b[name] for b in batches]) for name in ("rows", "scores"))
     return data.scored(rows, scores).to_pandas()
 
@@ -129,17 +129,16 @@ def scores_of(ranker: Ranker, data: TableDataModule, folder: Path, **options) ->
 def test_a_score_for_each_row_in_the_inputs_order(trained, tmp_path):
     _, file = trained
     new = make(60, seed=1).drop(columns="grade").assign(more=1)
-    found = scores_of(
-        Ranker(MLPScorer(hidden=(8,)), ListNet()), TableDataModule(new), tmp_path, ckpt_path=file
-    )
+    read = {"ckpt_path": file, "weights_only": True}
+    ranker = Ranker(MLPScorer(hidden=(8,)), ListNet())
+    found = scores_of(ranker, TableDataModule(new), tmp_path, **read)
     assert list(found.columns) == ["query", "sku", "score"]
     assert found["query"].tolist() == new["query"].tolist()
     assert found["sku"].tolist() == new["sku"].tolist()
     # columns in another order, and rows too: a row's score is its own
     order = np.random.default_rng(0).permutation(len(new))
     shuffled = new.iloc[order][new.columns[::-1]]
-    loaded = Ranker.load_from_checkpoint(file)
-    again = scores_of(loaded, TableDataModule(shuffled), tmp_path)
+    again = scores_of(ranker, TableDataModule(shuffled), tmp_path)
     np.testing.assert_allclose(
         again["score"], found["score"].to_numpy()[order], rtol=1e-5, atol=1e-6
     )
@@ -149,7 +148,6 @@ def test_the_schema_is_in_the_checkpoint_as_plain_data(trained):
     ranker, file = trained
     content = torch.load(file, weights_only=True)
     assert Schema.from_dict(content["schema"]) == ranker.schema
-    assert Ranker.load_from_checkpoint(file).schema == ranker.schema
 
 
 @pytest.mark.parametrize(
@@ -161,16 +159,13 @@ def test_the_schema_is_in_the_checkpoint_as_plain_data(trained):
     ],
 )
 def test_a_table_that_does_not_match(trained, tmp_path, change, message):
-    _, file = trained
     with pytest.raises(ValueError, match=message):
-        scores_of(Ranker.load_from_checkpoint(file), TableDataModule(change(make())), tmp_path)
+        scores_of(trained[0], TableDataModule(change(make())), tmp_path)
 
 
 def test_test_needs_a_table_of_its_own_after_fit(trained, tmp_path):
-    _, file = trained
-    ranker = Ranker.load_from_checkpoint(file)
     (found,) = trainer(tmp_path).test(
-        ranker, datamodule=TableDataModule(make(60, 1)), verbose=False
+        trained[0], datamodule=TableDataModule(make(60, 1)), verbose=False
     )
     assert 0 < found["test_ndcg_10"] <= 1
     data = TableDataModule(make(), **USES, validation=0.3)
@@ -180,7 +175,7 @@ def test_test_needs_a_table_of_its_own_after_fit(trained, tmp_path):
 
 
 def test_another_schema_is_refused(trained, tmp_path):
-    ranker = Ranker.load_from_checkpoint(trained[1])
+    ranker, _ = trained
     data = TableDataModule(make().assign(shop="z"), **USES, validation=0.3)
     with pytest.raises(ValueError, match="got a difference: column 'shop': string category of 3"):
         trainer(tmp_path).fit(ranker, datamodule=data)

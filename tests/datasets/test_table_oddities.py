@@ -16,9 +16,8 @@ import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
 from ltr.datasets.column_steps import Number
-from ltr.datasets.table_files import BLOCKS, TableFiles
+from ltr.datasets.table_files import BLOCKS, TableFiles, TextTypes
 from ltr.datasets.table_stream import RowStream
-from ltr.datasets.text_types import TextTypes
 
 ROWS = 60
 
@@ -274,7 +273,7 @@ def test_a_row_that_is_too_long_is_an_error(tmp_path: Path):
     made = frame().assign(note="")
     made.loc[40, "note"] = "x" * (2 * BLOCKS[-1] + 1)
     made.to_csv(path := tmp_path / "t.csv", index=False)
-    for call in (lambda: load_table(path), lambda: [*TableFiles(path).chunks(["price"])]):
+    for call in (lambda: load_table(path), lambda: [*TableFiles(path).chunks(["price"], 99)]):
         with pytest.raises(ValueError, match=r"t\.csv: not a table: "):
             call()
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ltr.datasets import Schema, read_table, table_stream
+from ltr.datasets import Schema, read_table, table_files
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_stream import RowStream
 
@@ -16,7 +16,7 @@ ROWS = 60
 
 @pytest.fixture(autouse=True)
 def pieces_of_seven_rows(monkeypatch):
-    monkeypatch.setattr(table_stream, "ROWS", 7)
+    monkeypatch.setattr(table_files, "ROWS", 7)
 
 
 def frame() -> pd.DataFrame:

@@ -64,7 +64,7 @@ def test_min_max_is_sklearns_list_by_list(rows):
 
 
 def test_statistics_are_taken_in_float64_over_pieces(monkeypatch):
-    monkeypatch.setattr(transforms, "_CHUNK", 7)
+    monkeypatch.setattr(transforms, "_VALUES", 7)  # of one column
     rows = (1e6 + np.arange(100.0))[:, None].astype(np.float32)
     fitted = Standardize().fit(rows)
     assert fitted.mean.item() == np.float32(rows.astype(np.float64).mean())

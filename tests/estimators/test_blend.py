@@ -25,7 +25,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
 from ltr.datasets import query_folds
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets.splits import query_shares
 from ltr.estimators import Blend, NeuralRanker
 
 

@@ -24,7 +24,7 @@ from ltr.datasets import (
     Standardize,
     TableTransform,
 )
-from ltr.datasets.query_splits import query_shares
+from ltr.datasets.splits import query_shares
 from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
 from ltr.metrics.functional import ndcg

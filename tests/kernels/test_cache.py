@@ -106,16 +106,6 @@ def answer(process: subprocess.Popen) -> dict:
     return json.loads(out)
 
 
-def test_no_writable_folder_is_one_warning_and_compiles(run: Run, tmp_path: Path):
-    # a file in the place of the folder cannot be written into by root either
-    (tmp_path / "code" / "__pycache__").touch()
-    found = answer(run(CALL))
-    assert found["out"] == [2.0, 4.0]
-    assert found["path"] is None
-    assert len(found["warnings"]) == 1
-    assert "NUMBA_CACHE_DIR" in found["warnings"][0]
-
-
 def test_one_process_compiles_and_the_others_load(warm: Warm):
     assert [x["out"] for x in warm.answers] == [[2.0, 4.0]] * 2
     assert sorted((x["hits"], x["misses"]) for x in warm.answers) == [(0, 1), (1, 0)]
@@ -138,16 +128,47 @@ tempfile.TemporaryFile = refuse
 """
 
 
-def test_a_read_only_cache_is_read_through_links(warm: Warm):
-    cache = warm.cache
-    before = sorted(p.relative_to(cache) for p in cache.rglob("*"))
-    found = answer(warm.run(READ_ONLY + CALL, NUMBA_CACHE_DIR=str(cache)))
+# imports the module a second time, from a folder beside which no cache can be written
+UNCACHED = """
+numba.config.CACHE_DIR = ""
+del sys.modules["module"]
+sys.path.insert(0, "uncached")
+"""
+
+
+@pytest.fixture(scope="module")
+def refused(warm: Warm) -> tuple[dict, dict, bool]:
+    """What a process finds that may only read the cache, what it finds without one, and more.
+
+    The third is whether the cache's files stayed as they were.
+    """
+    before = sorted(p.relative_to(warm.cache) for p in warm.cache.rglob("*"))
+    (warm.folder / "uncached").mkdir()
+    (warm.folder / "uncached" / "module.py").write_text(MODULE)
+    # a file in the place of the folder cannot be written into by root either
+    (warm.folder / "uncached" / "__pycache__").touch()
+    code = READ_ONLY + CALL + UNCACHED + CALL
+    out, error = warm.run(code, NUMBA_CACHE_DIR=str(warm.cache)).communicate(timeout=300)
+    linked, alone = map(json.loads, out.splitlines() or [error])
+    return linked, alone, sorted(p.relative_to(warm.cache) for p in warm.cache.rglob("*")) == before
+
+
+def test_a_read_only_cache_is_read_through_links(warm: Warm, refused: tuple[dict, dict, bool]):
+    found, _, untouched = refused
     assert (found["hits"], found["misses"]) == (1, 0)
     assert found["warnings"] == []
-    assert cache not in Path(found["path"]).parents
+    assert warm.cache not in Path(found["path"]).parents
     assert not Path(found["path"]).exists()  # removed at the process's end
-    assert found["restored"] == str(cache)  # other code's functions are not sent elsewhere
-    assert sorted(p.relative_to(cache) for p in cache.rglob("*")) == before
+    assert found["restored"] == str(warm.cache)  # other code's functions are not sent elsewhere
+    assert untouched
+
+
+def test_no_writable_folder_is_one_warning_and_compiles(refused: tuple[dict, dict, bool]):
+    _, found, _ = refused
+    assert found["out"] == [2.0, 4.0]
+    assert found["path"] is None
+    assert len(found["warnings"]) == 1
+    assert "NUMBA_CACHE_DIR" in found["warnings"][0]
 
 
 def can_mount() -> bool:
@@ -182,8 +203,9 @@ def test_a_read_only_mount(warm: Warm, tmp_path: Path, ahead: bool):
 
 HOLD = """
 import time
-from ltr.kernels.cpu import cache
-with cache.locked({folder!r}):
+from pathlib import Path
+from filelock import FileLock
+with FileLock(Path({folder!r}) / "ltr-compile.lock"):
     print("held", flush=True)
     time.sleep(600)
 """

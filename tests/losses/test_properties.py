@@ -1,4 +1,4 @@
-"""The properties of every loss, with its defaults and with the arguments in VARIANTS.
+"""The properties of every loss, with its defaults and with the arguments of loss_variants.py.
 
 A new loss is found by its name. If a property fails by the mathematics, the name is in a set below.
 """
@@ -10,104 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_table import LOSSES as BY_NAME
 from loss_table import draw
-from pairwise import covering, named
+from loss_variants import LOSSES, losses
+from pairwise import named
 
-from ltr.losses import (
-    ADRMSE,
-    ARPLoss1,
-    DeltaMAP,
-    DeltaMRR,
-    DeltaNDCG,
-    DeltaPrecision,
-    Distillation,
-    ExposureParity,
-    KNNLoss,
-    LabelDifference,
-    LambdaLoss,
-    LambdaRank,
-    ListMLE,
-    NDCGLoss1,
-    NDCGLoss2,
-    NeuralNDCG,
-    PListMLE,
-    QuantileLoss,
-    RankNet,
-    SoftERR,
-    SoftMAP,
-    SoftmaxLoss,
-    SoftMRR,
-    SoftNDCG,
-    SoftPrecision,
-    SoftRecall,
-    SpearmanLoss,
-    TopKLoss,
-    UniqueSoftmax,
-)
-from ltr.operators import LapSum, SigmoidRank, SoftSort, Standardized
+from ltr.losses import SoftmaxLoss, SoftPrecision, SoftRecall
+from ltr.operators import LapSum
 
-# other arguments than the defaults, where they choose other code
-VARIANTS = {
-    "SoftNDCG-SoftSort": lambda **options: SoftNDCG(SoftSort(0.5), **options),
-    "SoftNDCG-SoftSort-2": lambda **options: SoftNDCG(SoftSort(0.5, power=2), **options),
-    "SoftNDCG-SigmoidRank": lambda **options: SoftNDCG(SigmoidRank(0.5), **options),
-    "SoftNDCG@2": lambda **options: SoftNDCG(
-        SigmoidRank(0.5), top_k=2, mean="arithmetic", **options
-    ),
-    "SoftNDCG-arithmetic": lambda **options: SoftNDCG(
-        SigmoidRank(0.5), mean="arithmetic", **options
-    ),
-    "SoftNDCG-Standardized": lambda **options: SoftNDCG(Standardized(), **options),
-    "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
-    "SoftNDCG-softmax": lambda **options: SoftNDCG(SigmoidRank(0.5), softmax=1.0, **options),
-    "SoftMRR-SoftSort@3": lambda **options: SoftMRR(SoftSort(0.5), top_k=3, **options),
-    "SoftMAP-SoftSort@3": lambda **options: SoftMAP(SoftSort(0.5), top_k=3, **options),
-    "SoftERR-raw@3": lambda **options: SoftERR(top_k=3, max_label=5, normalize=False, **options),
-    "SoftPrecision@2": lambda **options: SoftPrecision(top_k=2, **options),
-    "SoftPrecision-raw": lambda **options: SoftPrecision(top_k=2, normalize=False, **options),
-    "SoftRecall@1,3": lambda **options: SoftRecall(SoftSort(0.5), top_k=[1, 3], **options),
-    "SoftRecall-raw": lambda **options: SoftRecall(top_k=2, normalize=False, **options),
-    "ADRMSE-SoftSort": lambda **options: ADRMSE(SoftSort(0.5), torch.reciprocal, **options),
-    "SpearmanLoss-raw": lambda **options: SpearmanLoss(SoftSort(0.5), normalize=False, **options),
-    "NeuralNDCG@2": lambda **options: NeuralNDCG(SoftSort(0.5), top_k=2, **options),
-    "NeuralNDCG-transposed": lambda **options: NeuralNDCG(transposed=True, **options),
-    "NeuralNDCG-scaled": lambda **options: NeuralNDCG(top_k=3, scaling=5, **options),
-    "NeuralNDCG-both": lambda **options: NeuralNDCG(transposed=True, scaling=5, **options),
-    "TopKLoss-hard-cutoff": lambda **options: TopKLoss(
-        SoftSort(0.5), top_k=2, step="cutoff", **options
-    ),
-    "QuantileLoss-0.3": lambda **options: QuantileLoss(SoftSort(0.5), 0.3, True, **options),
-    "KNNLoss-log": lambda **options: KNNLoss(SoftSort(0.5), 2, "log", **options),
-    "ExposureParity-one-sided": lambda **options: ExposureParity(
-        top_k=3, one_sided=True, **options
-    ),
-    "Distillation-3": lambda **options: Distillation(3.0, **options),
-    "RankNet-sum": lambda **options: RankNet(0.5, normalize=False, **options),
-    "LambdaRank@3": lambda **options: LambdaRank(3, gain="linear", **options),
-    "LambdaRank@3-any": lambda **options: LambdaRank(3, "any", **options),
-    "LambdaRank@3-both": lambda **options: LambdaRank(3, "both", normalize=False, **options),
-    **{
-        f"LambdaLoss-{weights!r}": lambda weights=weights, **options: LambdaLoss(weights, **options)
-        for weights in [
-            DeltaMAP(),
-            DeltaMRR(),
-            DeltaNDCG(),
-            DeltaPrecision(2),
-            LabelDifference(),
-            ARPLoss1(),
-            NDCGLoss1(),
-            NDCGLoss2(),
-            NDCGLoss2(3),
-        ]
-    },
-    "SoftmaxLoss-raw": lambda **options: SoftmaxLoss(normalize=False, **options),
-    "UniqueSoftmax-raw": lambda **options: UniqueSoftmax("linear", normalize=False, **options),
-    "ListMLE@3": lambda **options: ListMLE(3, **options),
-    "ListMLE-first": lambda **options: ListMLE(ties="first", **options),
-    "PListMLE-log2": lambda **options: PListMLE("log2", **options),
-}
-LOSSES = BY_NAME | VARIANTS
 # these have a loss for a list without a relevant item too
 OF_ALL_ITEMS = {
     "CalibratedSoftmax",
@@ -148,8 +57,8 @@ NOT_TO_0 = {
     "KNNLoss",
     "Penalized",
 }
-every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
-ranking = pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_ALL_ITEMS])
+every = losses()
+ranking = losses(arguments="name", but=OF_ALL_ITEMS)
 
 
 @every
@@ -185,7 +94,7 @@ def test_any_batch_shape(make):
     assert make()(scores[0, 0, 0], labels[0, 0, 0]).shape == ()
 
 
-@covering("make, hidden", LOSSES, named(0.0, 1e30, torch.nan, -torch.inf))
+@losses(named(0.0, 1e30, torch.nan, -torch.inf), arguments="make, hidden")
 def test_padding_changes_neither_value_nor_gradient(make, hidden):
     real, labels = draw(4, 6)
     weights = draw(4, 6, seed=9)[0].abs()
@@ -206,7 +115,7 @@ def test_padding_changes_neither_value_nor_gradient(make, hidden):
     torch.testing.assert_close(padded.grad[mask].view(4, 6), real.grad, rtol=0, atol=1e-12)
 
 
-@covering("make, dtype", LOSSES, named(torch.float16, torch.bfloat16, torch.float32))
+@losses(named(torch.float16, torch.bfloat16, torch.float32), arguments="make, dtype")
 def test_dtypes(make, dtype):
     scores, labels = draw(3, 5)
     scores = scores.to(dtype)
@@ -345,8 +254,7 @@ def test_weights_of_one_change_nothing(make):
     torch.testing.assert_close(loss(scores, labels, weights=torch.ones(3, 5)), loss(scores, labels))
 
 
-@every
-@pytest.mark.parametrize("n", [1, 4])
+@losses(named(1, 4), arguments="make, n")
 def test_a_list_whose_weights_are_all_0_counts_0(make, n):
     scores, labels = draw(3, n)
     scores.requires_grad_()
@@ -356,7 +264,7 @@ def test_a_list_whose_weights_are_all_0_counts_0(make, n):
     assert (scores.grad == 0).all()
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@losses(arguments="name")
 def test_gradient_steps_lower_the_loss(name):
     scores, labels = draw(6, 8)
     scores.requires_grad_()
@@ -369,7 +277,7 @@ def test_gradient_steps_lower_the_loss(name):
     assert loss(scores, labels).item() < (before if name in NOT_TO_0 else before / 2)
 
 
-@covering("make, size", LOSSES, named(1e-4, 1.0, 1e4))
+@losses(named(1e-4, 1.0, 1e4), arguments="make, size")
 def test_extreme_scores(make, size):
     scores, labels = draw(3, 6)
     scores = (scores * size).float().requires_grad_()
@@ -379,7 +287,7 @@ def test_extreme_scores(make, size):
     assert scores.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_VALUES])
+@losses(arguments="name", but=OF_VALUES)
 def test_a_constant_on_all_scores_changes_nothing_in_float32(name):
     scores, labels = (x.float() for x in draw(3, 8))
     scores = (8 * scores).round() / 8  # exact in float32 after the addition too
@@ -394,19 +302,17 @@ def test_a_constant_on_all_scores_changes_nothing_in_float32(name):
         torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, *OVER_LAPSUM])
-@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
-def test_an_infinite_score_does_not_hide_in_the_gradient(name, value):
-    for index in range(4):
+@losses(table=LOSSES | OVER_LAPSUM)
+def test_an_infinite_score_does_not_hide_in_the_gradient(make):
+    for index, value in itertools.product(range(4), [torch.inf, -torch.inf]):
         scores, labels = draw(1, 4, seed=3)
         scores[0, index] = value
-        loss = {**LOSSES, **OVER_LAPSUM}[name]()(scores.requires_grad_(), labels)
+        loss = make()(scores.requires_grad_(), labels)
         loss.backward()
         assert scores.grad.isfinite().all() or not loss.isfinite()
 
 
-@every
-@pytest.mark.parametrize("least", [31, 200])
+@losses(named(31, 200), arguments="make, least")
 def test_large_and_float_labels(make, least):
     scores, labels = draw(2, 4)
     labels = least + labels / 2
@@ -418,7 +324,7 @@ def test_large_and_float_labels(make, least):
     torch.testing.assert_close(loss.double(), exact, rtol=1e-4, atol=1e-5)
 
 
-@covering("make, shape", LOSSES, named((3, 0), (0, 5), (0, 0), (0,)))
+@losses(named((3, 0), (0, 5), (0, 0), (0,)), arguments="make, shape")
 def test_no_items_and_no_lists_give_0(make, shape):
     for weights in (None, torch.ones(shape)):
         scores = torch.zeros(shape, requires_grad=True)
@@ -542,7 +448,6 @@ LENGTHS = torch.tensor([3, 0, 5, 1, 4])
 # ranks bring that times the discounts' slope over 0.3 times the list's spread.
 # `Unbiased` multiplies that by the mean weight of the clicks, here up to 4.
 BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized", "Unbiased"], 3e-12)
-by_name = pytest.mark.parametrize("name", LOSSES)
 IDS = torch.tensor([-3, -1, 0, 7, 9])  # of these lists; the second one has no rows
 
 
@@ -551,8 +456,7 @@ def ragged() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return scores, labels, torch.rand(13, generator=torch.Generator().manual_seed(6)).double()
 
 
-@by_name
-@pytest.mark.parametrize("weighted", [False, True])
+@losses(named(False, True), arguments="name, weighted")
 def test_ragged_lists_are_each_list_alone(name, weighted):
     make = LOSSES[name]
     scores, labels, weights = ragged()
@@ -597,11 +501,7 @@ def test_ragged_lists_may_all_be_empty(make):
         assert make(reduction="none")(scores, scores, lengths=lengths).shape == lengths.shape
 
 
-@covering(
-    "name, dtype",
-    dict(zip(LOSSES, LOSSES, strict=True)),
-    named(torch.int64, torch.int32, torch.uint8),
-)
+@losses(named(torch.int64, torch.int32, torch.uint8), arguments="name, dtype")
 def test_rows_by_qid_are_the_padded_lists_in_any_order(name, dtype):
     make = LOSSES[name]
     scores, labels, weights = ragged()

@@ -1,27 +1,13 @@
 """Every loss trains a small scorer on real data to a better NDCG than random scores."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
+from loss_variants import LOSSES, VARIANTS
 
 from ltr.datasets import Standardize, collate_lists, read_letor
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer
 
-
-def _properties():
-    """Return test_properties.py, in the same folder."""
-    path = Path(__file__).with_name("test_properties.py")
-    spec = importlib.util.spec_from_file_location("loss_properties", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_PROPERTIES = _properties()
-LOSSES = _PROPERTIES.LOSSES
 # these do not ask for an order, but for the value of one element or for equal exposure of groups
 NO_ORDER = {"QuantileLoss", "QuantileLoss-0.3", "ExposureParity", "ExposureParity-one-sided"}
 # these leave out the items that fit worst, which are the relevant items if they are few
@@ -72,7 +58,7 @@ def random_ndcg(lists):
 @pytest.mark.parametrize(
     "name",
     [  # 25 steps on 200 lists; steps on a small batch lower the variants in test_properties.py
-        pytest.param(name, marks=[pytest.mark.slow] if name in _PROPERTIES.VARIANTS else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name in VARIANTS else [])
         for name in LOSSES
         if name not in NO_ORDER
     ],

@@ -4,7 +4,6 @@ The tests of padding, of labels of 31 and more, and of long lists in p-ListMLE a
 test_properties.py and test_listwise.py.
 """
 
-import importlib.util
 import re
 from itertools import chain, permutations
 from math import exp, log2
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from loss_variants import losses
+from pairwise import named
 
 from ltr.losses import (
     ARPLoss1,
@@ -47,18 +48,6 @@ from ltr.losses import (
 )
 from ltr.operators import HardRank, SoftSort, Stochastic
 
-
-def _losses():
-    """Return the losses of test_properties.py, in the same folder."""
-    path = Path(__file__).with_name("test_properties.py")
-    spec = importlib.util.spec_from_file_location("loss_properties", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.LOSSES
-
-
-LOSSES = _losses()
-every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
 GAINS = {"exp2": lambda y: 2**y - 1, "linear": lambda y: y, "square": lambda y: y**2}
 BY_GAINS = {
     "SoftNDCG": lambda gain, top_k: SoftNDCG(HardRank(), top_k, gain, mean="arithmetic"),
@@ -123,8 +112,7 @@ def test_ideal_and_actual_dcg_share_one_gain(name, gain, top_k):
     assert loss(y, y).item() == pytest.approx(0, abs=1e-12)
 
 
-@every
-@pytest.mark.parametrize("grade", [0.0, 2.0])
+@losses(named(0.0, 2.0), arguments="make, grade")
 def test_a_batch_without_a_pair_or_a_relevant_item_has_a_graph_and_no_nan(make, grade):
     scores = torch.randn(2, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     for options in ({}, {"mask": torch.arange(5).expand(2, 5) < 3}):
@@ -143,8 +131,7 @@ def test_a_pair_that_is_wrong_by_much_has_a_gradient(loss, gap):
     assert 0.4 < scores.grad[1] < torch.inf  # a pointwise loss sees the error at the item itself
 
 
-@every
-@pytest.mark.parametrize("gap", [25.0, 60.0, 90.0, 120.0, -90.0, -120.0])
+@losses(named(25.0, 60.0, 90.0, 120.0, -90.0, -120.0), arguments="make, gap")
 def test_no_gap_makes_inf_or_nan(make, gap):
     scores = torch.tensor([0.0, gap, 2 * gap], requires_grad=True)
     loss = make()(scores, torch.tensor([2.0, 0.0, 1.0]))

@@ -11,7 +11,6 @@ from ltr.metrics import NDCG
 from ltr.metrics import functional as F
 
 FUNCTIONS = {name: getattr(F, name) for name in F.__all__}
-every = pytest.mark.parametrize("metric", FUNCTIONS.values(), ids=FUNCTIONS)
 ITEMS = 13
 
 
@@ -59,7 +58,18 @@ def check(metric, several, **options):
     return graph
 
 
-@every
+# the others are compiled with ids, in the tests below
+PADDED = {"average_precision", "bpref", "elementwise_accuracy", "hit_rate", "opa"}
+PADDED |= {"r_precision", "rbo", "rbp"}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [  # a trace takes a quarter of a second
+        pytest.param(metric, marks=[] if name in PADDED else [pytest.mark.slow], id=name)
+        for name, metric in FUNCTIONS.items()
+    ],
+)
 def test_padded_lists_with_any_mask_and_with_wrong_values(metric):
     several = []
     for seed in range(2):

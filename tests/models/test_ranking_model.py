@@ -11,7 +11,7 @@ import torch
 from ltr.datasets import Join, ListDataset, PiecewiseLinearBins, Schema, Standardize, TableTransform
 from ltr.datasets.list_files import open_lists
 from ltr.datasets.list_writer import write_lists
-from ltr.datasets.tables import read_table
+from ltr.datasets.prepare import read_table
 from ltr.datasets.transforms import fit_documents
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
 from ltr.models import ranking_model as module
@@ -92,7 +92,7 @@ def test_rows_with_their_keys(frame, tmp_path, monkeypatch):
     model, lists = fitted(frame, MLPScorer(hidden=[8]))
     monkeypatch.setattr(module, "ROWS", 7)
     frame.to_csv(tmp_path / "t.csv", index=False)
-    parts = [*score_file(model, tmp_path / "t.csv", keys=["query", "grade"])]
+    parts = [*score_file(model, tmp_path / "t.csv", keys=["query", "grade"], label="grade")]
     assert len(parts) == 6
     keys = pa.concat_tables([table for table, _ in parts]).to_pydict()
     assert keys == {"query": frame["query"].tolist(), "grade": frame["grade"].tolist()}

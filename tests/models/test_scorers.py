@@ -181,7 +181,13 @@ def test_autocast(scorer: FeatureScorer):
 
 
 # what compiles is a layer of each kind: the rest of the scorers have fewer of them
-@pytest.mark.parametrize("name", ["additive", "cross", "attention-points"])
+@pytest.mark.parametrize(
+    "name",
+    [  # a second each to trace; that of attention has most kinds of layers
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("additive", "cross")),
+        "attention-points",
+    ],
+)
 def test_compiled(name: str):
     scorer = made(SCORERS[NAMES.index(name)])
     features, mask = batch()
@@ -198,9 +204,9 @@ def test_compiled(name: str):
 @pytest.mark.parametrize(
     ("name", "to"),
     [
-        ("attention-points", "onnx"),
-        *(("additive-none", "torch"), ("cross-none", "torch"), ("attention", "torch")),
-        # seconds each to translate; the first and the tests of the exports have one to ONNX
+        *(("additive-none", "torch"), ("cross-none", "torch"), ("attention-points", "torch")),
+        # seconds each to translate; the tests of the exports have others to ONNX
+        pytest.param("attention-points", "onnx", marks=pytest.mark.slow),
         pytest.param("additive", "onnx", marks=pytest.mark.slow),
         pytest.param("cross", "onnx", marks=pytest.mark.slow),
     ],
@@ -219,8 +225,15 @@ def test_configuration(scorer: FeatureScorer):
     assert torch.equal(again(features, mask), scorer(features, mask))
 
 
-@pytest.mark.parametrize("make", SCORERS[4:], ids=NAMES[4:])
-def test_in_neural_ranker(make: Callable[..., FeatureScorer], tmp_path: Path):
+@pytest.mark.parametrize(
+    "name",
+    [  # the others of a class train as these do
+        pytest.param(n, marks=[] if n in ("additive", "cross", "attention") else [pytest.mark.slow])
+        for n in NAMES[4:]
+    ],
+)
+def test_in_neural_ranker(name: str, tmp_path: Path):
+    make = SCORERS[NAMES.index(name)]
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(300, 3)), np.arange(300) // 10
     y = (X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader
 
-from ltr.modules.checkpoints import BestCheckpoint
+from ltr.datasets import DigitsDataModule
+from ltr.models import MLPScorer, RankingModel
+from ltr.modules import BestCheckpoint, Ranker
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*",
+    "ignore:.*exists and is not empty.*",
+    "ignore:.*`isinstance.treespec, LeafSpec.*",
+)
 NAN = math.nan
 
 
@@ -80,7 +87,7 @@ def test_the_best_value(tmp_path: Path, mode: Any, values: list[float], score: f
     assert [file.name for file in (tmp_path / "checkpoints").iterdir()] == ["best.ckpt"]
     content = torch.load(best.best_model_path)
     assert content["state_dict"]["weight"] == -2 * epoch
-    assert content["callbacks"] == {f"BestCheckpoint(value, {mode})": {"best": score}}
+    assert content["callbacks"] == {best.state_key: {"best": score}}
     if mode == "max":
         found = trainer.test(dataloaders=loader(), ckpt_path="best", verbose=False)
         assert found == [{"steps": 2.0 * epoch}]
@@ -94,21 +101,30 @@ def test_each_validation_counts(tmp_path: Path):
 
 def test_without_validation_it_says_that_nothing_is_kept(tmp_path: Path):
     best = BestCheckpoint("value", "max")
-    with pytest.warns(UserWarning, match=r"best_checkpoint\.monitor.*'value'"):
+    with pytest.warns(UserWarning, match="monitor='value'"):
         train(tmp_path, best, [], 1, limit_val_batches=0)
     assert best.best_model_path == ""
-    assert not (tmp_path / "checkpoints").exists()
+    assert not (tmp_path / "checkpoints" / "best.ckpt").exists()
 
 
 def test_a_value_that_is_not_logged(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"best_checkpoint\.monitor.*value.*'valeu'"):
+    with pytest.raises(MisconfigurationException, match=r"'valeu'.*'value'"):
         train(tmp_path, BestCheckpoint("valeu", "max"), [1.0], 1)
 
 
-@pytest.mark.parametrize("value", ["/etc/passwd", torch.ones(()), [1.0], {"a": 1}, True])
-def test_a_state_that_is_no_number(value: Any):
-    with pytest.raises(ValueError, match=r"best must"):
-        BestCheckpoint().load_state_dict({"best": value})
+@pytest.mark.parametrize("there", [True, False])
+def test_a_restored_value_counts_with_its_file_alone(tmp_path: Path, there: bool):
+    """A path in the state would be followed nowhere: there is none."""
+    file = tmp_path / "checkpoints" / "best.ckpt"
+    file.parent.mkdir()
+    if there:
+        file.write_text("")
+    best, trainer = BestCheckpoint("value"), Trainer(default_root_dir=tmp_path, logger=False)
+    best.setup(trainer, Counter([]), "fit")
+    best.load_state_dict({"best": 0.1, "best_model_path": "/etc/passwd"})
+    assert best.best_model_score == (0.1 if there else None)
+    assert best.best_model_path == (str(file.resolve()) if there else "")
+    assert best.state_dict() == {"best": 0.1 if there else None}
 
 
 def test_the_last_epoch_may_count_as_the_best(tmp_path: Path):
@@ -116,3 +132,21 @@ def test_the_last_epoch_may_count_as_the_best(tmp_path: Path):
     train(tmp_path, best, [0.5, 0.25, 0.125], epochs=3)
     assert best.best_model_score == 2
     assert torch.load(best.best_model_path)["epoch"] == 2
+
+
+def test_the_model_of_a_ranker_is_that_of_its_best_epoch(tmp_path: Path):
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    best = BestCheckpoint("epoch", "min")
+    fit = Trainer(
+        accelerator="cpu", default_root_dir=tmp_path, max_epochs=3, callbacks=[best], **quiet
+    )
+    ranker = Ranker(MLPScorer(hidden=(4,)))
+    data = DigitsDataModule(list_size=5, train_lists=8, val_lists=2, test_lists=2, batch_size=4)
+    fit.fit(ranker, data)
+    loaded = RankingModel.load(tmp_path / "model")
+    features = data.splits["test"][0]["features"]
+    assert not torch.equal(loaded(features), ranker.eval()(features))
+    state = torch.load(best.best_model_path, weights_only=True)
+    assert state["epoch"] == 0
+    ranker.load_state_dict(state["state_dict"])
+    assert torch.equal(loaded(features), ranker.eval()(features))

@@ -1,4 +1,4 @@
-"""A name that nothing is logged under is refused before the first epoch."""
+"""A monitored name that nothing is logged under is refused."""
 
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def fit(folder: Path, module: LightningModule, *callbacks: Any, **options: Any) -> Trainer:
+def fit(
+    folder: Path, module: LightningModule, *callbacks: Any, steps: int = 0, **options: Any
+) -> Trainer:
     data = DigitsDataModule(list_size=4, train_lists=4, val_lists=4, test_lists=1, batch_size=4)
     trainer = Trainer(
         accelerator="cpu",
@@ -34,7 +36,7 @@ def fit(folder: Path, module: LightningModule, *callbacks: Any, **options: Any) 
     try:
         trainer.fit(module, data)
     except ValueError:
-        assert trainer.global_step == 0
+        assert trainer.global_step == steps
         raise
     return trainer
 
@@ -62,13 +64,8 @@ def test_right_names(tmp_path: Path):
         assert fit(tmp_path, ranker(), EarlyStopping(name), max_steps=1).global_step == 1
 
 
-def test_names_of_validation_without_one(tmp_path: Path):
-    with pytest.raises(ValueError, match="got 'val_loss': did you mean train_loss"):
-        fit(tmp_path, ranker(), EarlyStopping("val_loss"), limit_val_batches=0)
-
-
 class More(Ranker):
-    """Logs more than it tells."""
+    """Logs more than a Ranker."""
 
     def validation_step(self, batch, batch_idx):
         super().validation_step(batch, batch_idx)
@@ -82,7 +79,7 @@ def test_what_a_subclass_logs_is_known_from_the_sanity_check(tmp_path: Path):
 
 
 class Foreign(LightningModule):
-    """Tells no names, as any module of Lightning's."""
+    """Any module of Lightning's."""
 
     def __init__(self):
         super().__init__()
@@ -105,3 +102,7 @@ def test_other_modules(tmp_path: Path):
         fit(tmp_path, Foreign(), EarlyStopping(name), CheckMonitors())
     with pytest.raises(ValueError, match="got 'val_mind': did you mean val_mine"):
         fit(tmp_path, Foreign(), EarlyStopping("val_mind"), CheckMonitors())
+    # what is not of validation is known after an epoch
+    wrong = EarlyStopping("mind", strict=False)
+    with pytest.raises(ValueError, match="got 'mind': did you mean mine"):
+        fit(tmp_path, Foreign(), wrong, CheckMonitors(), steps=1)

@@ -7,9 +7,10 @@ reason. No bound is weakened for it.
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 
-import pytest
 import torch
+from pairwise import split, together
 
 import ltr.operators
 from ltr.kernels import use
@@ -109,18 +110,6 @@ RANK_SUM_DIFFERS: set[str] = ROW_SOFTMAX | {"SoftSortRank", "SoftSortRank-2", "D
 AVERAGES_OVER_RANKS: set[str] = {"SoftRank", "SoftRank-exact"}
 
 
-def over(
-    operators: Mapping[str, object], but: Collection[str] = (), argument: str = "operator"
-) -> pytest.MarkDecorator:
-    """Parametrize a test over the values of a table, but for some names."""
-    left = {name: value for name, value in operators.items() if name not in but}
-    return pytest.mark.parametrize(argument, left.values(), ids=left)
-
-
-every = over(OPERATORS)
-soft = over(SOFT_OPERATORS)
-
-
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Normal numbers, the same at every call."""
     generator = torch.Generator().manual_seed(seed)
@@ -157,3 +146,39 @@ TAKES_WEIGHTS: set[str] = {name for name, made in OPERATORS.items() if _accepts_
 # Operators that take their n x n matrix for short lists and kernel sums for long ones. The property
 # suites run them in both forms.
 TWO_FORMS: set[str] = {name for name, made in SOFT_OPERATORS.items() if _takes_sums(made)}
+SUMS = " by sums"
+
+
+def over(
+    operators: Mapping[str, object],
+    *axes: Mapping[str, object],
+    but: Collection[str] = (),
+    arguments: str = "operator",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Call a test, as `together` does, with the values of a table, but for some names.
+
+    Those of two forms are called a second time, with sums.
+
+    Args:
+        operators: The table.
+        axes: Values of more arguments. Some combinations are fast, as in `covering`.
+        but: The names in the table that are left out.
+        arguments: The test's arguments that take the values.
+    """
+    left = {name: value for name, value in operators.items() if name not in but}
+
+    def both(cases: Mapping[str, tuple]) -> dict[str, tuple]:
+        twice = {n + SUMS: v for n, v in cases.items() if n.partition("/")[0] in TWO_FORMS}
+        return {**cases, **twice}
+
+    fast, others = split(left, *axes)
+    return together(
+        arguments,
+        both(fast),
+        both(others),
+        around=lambda name: use("sums") if name.endswith(SUMS) else nullcontext(),
+    )
+
+
+every = over(OPERATORS)
+soft = over(SOFT_OPERATORS)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from operator_table import OPERATORS, draw, every
-from pairwise import covering, named
+from pairwise import named, split, together
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import use
@@ -36,7 +36,12 @@ def results(operator, scores, mask, labels):
     return found
 
 
-@pytest.mark.parametrize("name", TABLE)
+ONE_OF_EACH = {type(operator): name for name, operator in reversed(TABLE.items())}.values()
+FAST = {name: (name,) for name in TABLE if name in ONE_OF_EACH}
+OTHERS = {name: (name,) for name in TABLE if name not in FAST}
+
+
+@together("name", FAST, OTHERS)
 def test_no_tensor_is_left_on_the_cpu(name):
     # "meta" refuses the CPU's tensors as a GPU does, and every machine has it
     operator, scores = TABLE[name], torch.empty(3, 5, device="meta")
@@ -69,7 +74,7 @@ class NoFloat64(TorchDispatchMode):
         return found
 
 
-@covering("operator, form", TABLE, named("dense", "sums"))
+@together("operator, form", *split(TABLE, named("dense", "sums")))
 def test_devices_without_float64(operator, form, monkeypatch):
     monkeypatch.setattr("ltr.shapes.NO_FLOAT64", ["mps", "meta"])
     monkeypatch.setattr("ltr.kernels.reference.sums.NO_FLOAT64", ["mps", "meta"])

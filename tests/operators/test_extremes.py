@@ -16,7 +16,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1e-20, 1e-30])
-@over(LISTS, argument="scores")
+@over(LISTS, arguments="scores")
 def test_lapsum_beyond_float32(scores, temperature):
     for k in (1, 1.5, 2):
         x = torch.tensor(scores, requires_grad=True)
@@ -32,7 +32,7 @@ def test_lapsum_beyond_float32(scores, temperature):
 
 @pytest.mark.parametrize("power", [1.5, 2, 3])
 @pytest.mark.parametrize("padding", [0, 300])
-@over(LISTS, argument="scores")
+@over(LISTS, arguments="scores")
 def test_powers_of_wide_gaps(scores, padding, power):
     x = torch.cat([torch.tensor(scores), torch.linspace(-1, 1, padding)]).requires_grad_()
     P = SoftSort(0.1, power).permutation(x)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from operator_table import OPERATORS, SOFT_OPERATORS, SORT_OPERATORS, draw, over
-from pairwise import chosen
+from operator_table import OPERATORS, SOFT_OPERATORS, SORT_OPERATORS, draw
+from pairwise import chosen, together
 from torch.func import grad, vmap
 
 from ltr.operators import SoftSort, Stochastic, soft_median, soft_rank, soft_topk, sort_with
@@ -24,6 +24,7 @@ ONE_OF_EACH_CLASS = {
     type(operator.permutation(draw(3, 4))).__name__: operator
     for operator in SORT_OPERATORS.values()
 }
+PRODUCTS = {"KernelPermutation", "SinkhornPermutation", "HardPermutation"}
 
 
 def unsupported() -> dict[tuple[str, str], str]:
@@ -156,30 +157,40 @@ CHECKS = {
 
 
 # Without a trace a check takes milliseconds. torch traces for up to seconds, and a bitonic network
-# of any n for most of a minute: the fast tests trace each operator in one of the ways.
+# of any n for most of a minute: the fast tests trace an operator of each class in one of the ways.
 EAGER = ["vmap", "double backward"]
-BITONIC = {"SortingNetwork-bitonic", "SortingNetwork-optimal", "StraightThrough-network"}
-FAST = set(itertools.product(TABLE, EAGER)) | set(itertools.product(BITONIC, ["compile"]))
-FAST |= chosen(
-    {name: operator for name, operator in TABLE.items() if name not in BITONIC},
-    {transform: check for transform, check in CHECKS.items() if transform not in EAGER},
+TRACED = {transform: check for transform, check in CHECKS.items() if transform not in EAGER}
+ONE_OF_EACH = {type(operator): name for name, operator in reversed(TABLE.items())}
+FAST = {("SortingNetwork-bitonic", "compile")} | chosen(
+    {name: TABLE[name] for name in ONE_OF_EACH.values()}, TRACED
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "transform"),
-    [
-        pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
-        for case in itertools.product(TABLE, CHECKS)
-    ],
-)
-def test_works_or_is_in_the_table(name, transform):
+def check(name, transform):
+    """Apply a transform, or find the error that the page names."""
     error = known_error(name, transform)
     if error is None:
         CHECKS[transform](TABLE[name])
     else:
         with pytest.raises(Exception, match=re.escape(error)):
             CHECKS[transform](TABLE[name])
+
+
+@pytest.mark.parametrize("transform", EAGER)
+@together("name", {name: (name,) for name in TABLE})
+def test_eager_transforms_work_or_are_in_the_table(name, transform):
+    check(name, transform)
+
+
+@pytest.mark.parametrize(
+    ("name", "transform"),
+    [
+        pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
+        for case in itertools.product(TABLE, TRACED)
+    ],
+)
+def test_works_or_is_in_the_table(name, transform):
+    check(name, transform)
 
 
 def test_the_page_names_known_operators():
@@ -189,8 +200,15 @@ def test_the_page_names_known_operators():
         assert transform in CHECKS, transform
 
 
-@over(ONE_OF_EACH_CLASS)
-def test_products_compile(operator):
+@pytest.mark.parametrize(
+    "name",
+    [  # half a second each: sums over items, the plan of Sinkhorn and an order are fast
+        pytest.param(name, marks=[] if name in PRODUCTS else [pytest.mark.slow])
+        for name in ONE_OF_EACH_CLASS
+    ],
+)
+def test_products_compile(name):
+    operator = ONE_OF_EACH_CLASS[name]
     torch._dynamo.reset()
     scores, v, V = draw(3, 4), draw(3, 4, seed=1), draw(3, 4, 2, seed=2)
 
@@ -207,9 +225,9 @@ def test_products_compile(operator):
 
 @pytest.mark.slow  # inductor compiles C++ for every operator
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@over(OPERATORS)
-def test_compile_to_code(operator, backend):
-    check_compile(operator, backend)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_compile_to_code(name, backend):
+    check_compile(OPERATORS[name], backend)
 
 
 def test_functions_under_transforms():

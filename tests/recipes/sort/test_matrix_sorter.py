@@ -6,7 +6,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ltr.metrics.functional import elementwise_accuracy
 from ltr.models import LinearScorer
-from ltr.modules.list_mean import ListMean
+from ltr.modules.base import ListMean
 from ltr.operators import GumbelSinkhorn, SoftSort
 from recipes.networks import ImageCNN
 from recipes.sort.matrix_sorter import MatrixSorter

@@ -1,0 +1,335 @@
+"""The bases of the modules: one optimizer; and lists that are scored by a loss and metrics."""
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from ltr.losses import RankingLoss
+from ltr.metrics import RankingMetric, RankingMetrics
+from ltr.modules.callbacks import SeedSteps
+from ltr.modules.checks import check_scores
+from ltr.modules.watching import CheckFinite, CheckMonitors
+
+_COLUMNS = ("position", "protected")  # the side inputs that a table may have
+
+
+class ListMean(Metric):
+    """Mean over all lists, from the mean of each batch; NaN stays NaN.
+
+    It is exact for batches and processes of different sizes. Lightning's own mean (2.6) rounds the
+    number of lists of a process to a whole number. torchmetrics' `MeanMetric` (1.9) ignores its
+    weights if it keeps NaN.
+
+    >>> mean = ListMean()
+    >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))
+    >>> mean.update(torch.tensor(5.0), lists=torch.tensor(1))
+    >>> mean.compute()
+    tensor(2.)
+    """
+
+    full_state_update = False
+
+    total: Tensor
+    lists: Tensor
+
+    def __init__(self):
+        super().__init__()
+        for name in ("total", "lists"):
+            zero = torch.zeros((), dtype=torch.float64)
+            self.add_state(name, default=zero, dist_reduce_fx="sum")
+
+    def update(self, value: Tensor, lists: Tensor) -> None:
+        """Add a batch of `lists` lists with the mean `value`, a scalar."""
+        self.total += value.double() * lists
+        self.lists += lists
+
+    def compute(self) -> Tensor:
+        """Return the mean, float32; NaN if there was no list."""
+        return (self.total / self.lists).float()
+
+
+class TrainableModule(LightningModule):
+    """A module with one optimizer, a scheduler, its callbacks and a mean training loss.
+
+    The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
+
+    A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`;
+    Lightning would load the state of one into the other. A checkpoint can be read with
+    `weights_only=True`: of the data module's arguments it keeps only the plain values.
+
+    Args:
+        optimizer: a function from the parameters to the optimizer.
+        scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
+
+    Attributes:
+        scheduler_interval: when the scheduler is stepped, after each "epoch" (the default) or
+            "step"; Lightning checks it.
+
+    Raises:
+        ValueError: in training, there are no parameters, or the optimizer's class is not the
+            checkpoint's.
+    """
+
+    scheduler_interval = "epoch"
+
+    def __init__(self, optimizer: OptimizerCallable, scheduler: LRSchedulerCallable | None):
+        super().__init__()
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._resumed: list[str] | None = None  # the optimizers of a checkpoint
+        self.train_loss = ListMean()
+
+    def nothing_to_train(self) -> str:
+        """Return the message for a module without parameters."""
+        return (
+            f"{type(self).__name__} must have parameters to train, got none: without a data "
+            "module that knows the shape of its data, give the shape to the network"
+        )
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizer with its scheduler.
+
+        Raises:
+            ValueError: there are no parameters.
+        """
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(self.nothing_to_train())
+        optimizer = self._optimizer(parameters)
+        if self._scheduler is None:
+            return optimizer
+        scheduler = self._scheduler(optimizer)
+        config: dict[str, Any] = {"scheduler": scheduler, "interval": self.scheduler_interval}
+        if isinstance(scheduler, ReduceLROnPlateau):
+            config["monitor"] = scheduler.monitor
+        return {"optimizer": optimizer, "lr_scheduler": config}
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, except those the Trainer has."""
+        return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
+
+    def weigh_processes(self, loss: Tensor, lists: Tensor, reduction: str = "mean") -> Tensor:
+        """Scale a process's loss so that every list of a step has the same weight in all processes.
+
+        Lightning averages the gradients of the processes, so a list of a process with few lists
+        would weigh more. With the scale, n processes train like one process with batches n times as
+        large. A single process gets its loss back unchanged.
+
+        Args:
+            loss: a scalar.
+            lists: the number of lists in this process; a scalar.
+            reduction: whether the loss is the "mean" or the "sum" over the lists.
+        """
+        ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if not ready or (processes := torch.distributed.get_world_size()) == 1:
+            return loss
+        if reduction == "sum":
+            return loss * processes
+        own = lists.to(loss.device, loss.dtype)
+        torch.distributed.all_reduce(every := own.clone())
+        return loss * (processes * own / every.clamp(min=1))
+
+    def on_train_start(self) -> None:
+        """Raise `ValueError` if the checkpoint's state belongs to another optimizer."""
+        now = [type(one).__name__ for one in self.trainer.optimizers]
+        if self._resumed not in (None, now):
+            raise ValueError(
+                f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to "
+                f"resume from, got {', '.join(now)}"
+            )
+
+    def on_train_epoch_start(self) -> None:
+        """Reset the mean of the loss; Lightning calls this only at the start of an epoch."""
+        self.train_loss.reset()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the optimizer's class, and remove objects, which only pickle could read."""
+        checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
+        given = checkpoint.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        for name in [name for name, value in given.items() if not _is_plain(value)]:
+            del given[name]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store the optimizer's class."""
+        self._resumed = checkpoint.get("optimizers")
+
+
+class ScoredLists(NamedTuple):
+    """A batch of lists with their scores.
+
+    Attributes:
+        scores: (B, n), or (N,) with `lengths`.
+        labels: in the shape of the scores.
+        mask: (B, n) bool, True = a real item; None: all items are real.
+        weights: weights of the lists or items, in the loss's form; None: all are equal.
+        lengths: (B,) int64, the items of each list, if the lists are ragged.
+        side_inputs: further arguments of the loss by their names, each in the shape of the scores.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    weights: Tensor | None = None
+    lengths: Tensor | None = None
+    side_inputs: Mapping[str, Tensor] = MappingProxyType({})
+
+    def real(self) -> Tensor:
+        """Return how many lists have a real item; empty lists may fill an epoch."""
+        if self.lengths is not None:
+            return (self.lengths > 0).sum()
+        if self.mask is None:
+            return torch.tensor(len(self.scores), device=self.scores.device)
+        return self.mask.any(-1).sum()
+
+
+class ScoringModule(TrainableModule):
+    """Base class of modules that score lists, train on a ranking loss and test by metrics.
+
+    A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
+    `val_<name>` and `test_<name>` for each metric, as means over lists.
+
+    A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. A
+    missing side input is an error in the first batch.
+
+    Args:
+        loss: the loss to minimize.
+        metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
+            names.
+        optimizer: a function from the parameters to the optimizer.
+        scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
+
+    Raises:
+        ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
+            is "loss" or has characters other than letters, digits and _; in training, the loss is
+            not a scalar, or has no gradient, or lacks a side input.
+    """
+
+    def __init__(
+        self,
+        loss: RankingLoss,
+        metrics: dict[str, RankingMetric],
+        optimizer: OptimizerCallable,
+        scheduler: LRSchedulerCallable | None,
+    ):
+        super().__init__(optimizer, scheduler)
+        check_part("loss", loss)
+        _check_metrics(metrics)
+        self.loss = loss
+        self.val_metrics = RankingMetrics(deepcopy(metrics))
+        self.test_metrics = RankingMetrics(deepcopy(metrics))
+        self.val_loss = ListMean()
+
+    def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
+        """Return the lists of a batch with their scores."""
+        raise NotImplementedError(f"{type(self).__name__} must define score_batch")
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """Return the loss of a batch."""
+        lists = self.score_batch(batch)
+        loss = self.mean_loss(lists, self.train_loss)
+        if not loss.requires_grad:
+            raise ValueError(
+                "loss must have a gradient, got one without: hard ranks, such as those of "
+                f"HardRank, have none ({self.loss})"
+            )
+        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
+        return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
+
+    def on_validation_epoch_start(self) -> None:
+        """Reset the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
+        self.val_loss.reset()
+        self.val_metrics.reset()
+
+    def on_validation_model_eval(self) -> None:
+        """Leave the loss in training mode, so that `val_loss` is what `train_loss` is.
+
+        A loss may draw noise, as `SoftNDCG(dequantize=True)` does, and is smaller or larger then.
+        """
+        super().on_validation_model_eval()
+        self.loss.train()
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the loss and the metrics."""
+        lists = self.score_batch(batch)
+        check_scores(lists.scores, batch)
+        self.mean_loss(lists, self.val_loss)
+        self.log("val_loss", self.val_loss, prog_bar=True)
+        self.measure("val", lists)
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the metrics."""
+        lists = self.score_batch(batch)
+        check_scores(lists.scores, batch)
+        self.measure("test", lists)
+
+    def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
+        """Return the loss of a batch, a scalar, and add it to a mean over lists."""
+        for name in getattr(self.loss, "side_inputs", ()):
+            if name not in lists.side_inputs:
+                raise _lacks(self.loss, name)
+        more = {} if lists.lengths is None else {"lengths": lists.lengths}
+        more |= lists.side_inputs
+        loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **more)
+        if loss.dim():
+            raise ValueError(
+                f"loss must give one number per batch, got shape {tuple(loss.shape)}: its "
+                'reduction must be "mean" or "sum"'
+            )
+        mean.update(loss.detach(), lists.real())  # over lists, not batches
+        return loss
+
+    def measure(self, split: str, lists: ScoredLists) -> None:
+        """Log the metrics of a batch of "val" or "test"."""
+        metrics = self.val_metrics if split == "val" else self.test_metrics
+        metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
+        for name, metric in metrics.metrics.items():
+            self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
+
+
+def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
+    """Return a callback of each class that the module's Trainer lacks."""
+    there = getattr(module.trainer, "callbacks", [])
+    return [kind() for kind in kinds if not any(isinstance(one, kind) for one in there)]
+
+
+def check_part(name: str, value: Any) -> None:
+    """Check that a network or loss is an object or None.
+
+    Raises:
+        ValueError: it is something else, such as a class.
+    """
+    if value is not None and not isinstance(value, nn.Module):
+        raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
+
+
+def _lacks(loss: RankingLoss, name: str) -> ValueError:
+    how = f"give batches the key {name!r}"
+    if name in _COLUMNS:
+        how = f"name its column ({name}= of TableDataModule, --data.{name}), or {how}"
+    return ValueError(f"{type(loss).__name__} needs the side input {name!r}, got none: {how}")
+
+
+def _check_metrics(metrics: Any) -> None:
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics must be a dict of metrics by name, got {metrics!r}")
+    for name, metric in metrics.items():
+        if not isinstance(metric, RankingMetric):
+            raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
+        if re.fullmatch(r"\w+", name) is None or name == "loss":
+            raise ValueError(
+                f"metrics must have names of letters, digits and _, other than loss, got {name!r}"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
