@@ -34,7 +34,7 @@ def load(name: str) -> SimpleNamespace:
 
 
 def test_digits(tmp_path, capsys):
-    options = ["--out", str(tmp_path), "--epochs", "4", "--lists", "400"]
+    options = ["--out", str(tmp_path), "--epochs", "3", "--lists", "200"]
     table = load("digits").main(options)
     assert list(table.index) == ["before training", "SoftNDCG", "pointwise MSE"]
     ndcg = table["test_ndcg_10"]

@@ -4,7 +4,7 @@ LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from ltr.datasets.column_steps import Number
 from ltr.datasets.letor import read_letor_files
@@ -193,36 +192,10 @@ def letor_schema(data: ListDataset) -> Schema:
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return the columns of qids and, if they exist, of document ids, by `data.rows`."""
+    lists = np.repeat(np.arange(len(data)), data.lengths)
+    columns = {qid: pa.array([*data.qids], pa.string()).take(pa.array(lists))}
+    if data.doc_id is not None:
+        columns["doc_id"] = pa.array(data.doc_id, pa.string())
     rows = data.rows
-    back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
-    return _keys(qid, [*data.qids], data.lengths, data.doc_id).take(pa.array(back))
-
-
-def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
-    """Return a batch of lists on disk, with the columns for its predictions.
-
-    Args:
-        batch: ragged, with `rows`; see `ListDataset.numbered`.
-        qid: the name of the column of the qids.
-
-    Returns:
-        The batch with `keys`, `rows` and `chunk`, as `RowStream` gives them; here `chunk` is
-        the row in the lists on disk, int64 (N,).
-
-    >>> batch = {"qid": ["a"], "lengths": torch.tensor([2]), "rows": torch.tensor([7, 8])}
-    >>> found = with_keys(batch, "q")
-    >>> found["keys"].to_pydict(), found["rows"], found["chunk"]
-    ({'q': ['a', 'a']}, tensor([0, 1]), array([7, 8]))
-    """
-    keys = _keys(qid, batch["qid"], batch["lengths"].numpy(), batch.get("doc_id"))
-    rows = torch.arange(len(batch["rows"]))
-    return {**batch, "keys": keys, "rows": rows, "chunk": batch["rows"].numpy()}
-
-
-def _keys(qid: str, qids: Sequence[str], lengths: np.ndarray, doc_id: Any) -> pa.Table:
-    """Return the qid and, if it exists, the id of each document of lists."""
-    lists = np.repeat(np.arange(len(lengths)), lengths)
-    columns = {qid: pa.array(qids, pa.string()).take(pa.array(lists))}
-    if doc_id is not None:
-        columns["doc_id"] = pa.array(doc_id, pa.string())
-    return pa.table(columns)
+    back = np.arange(len(lists)) if rows is None else np.argsort(rows)
+    return pa.table(columns).take(pa.array(back))

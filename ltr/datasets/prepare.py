@@ -229,33 +229,6 @@ def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> 
             raise RowError(int(row), name, "must not be missing")
 
 
-def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
-    """Return a table with a column `score`, float32.
-
-    Args:
-        keys: the columns of the qid and, if there is one, of the document ids.
-        rows: (n,), the row of each score, each row of the table once.
-        scores: (n,).
-
-    Raises:
-        ValueError: a row has no score or several, or a column is already called "score".
-
-    >>> add_scores(pa.table({"q": ["a", "b"]}), np.array([1, 0]), np.array([0.5, 2.0])).to_pylist()
-    [{'q': 'a', 'score': 2.0}, {'q': 'b', 'score': 0.5}]
-    """
-    counts = np.bincount(rows, minlength=keys.num_rows)
-    if len(counts) != keys.num_rows or (counts != 1).any():
-        raise ValueError(
-            f"each of the {keys.num_rows} rows must have one score, got {len(rows)} scores for "
-            f"{int((counts > 0).sum())} rows"
-        )
-    if "score" in keys.column_names:
-        raise ValueError("qid and doc_id must not be called 'score', the name of the scores")
-    ordered = np.empty(len(rows), dtype=np.float32)
-    ordered[rows] = scores
-    return keys.append_column("score", pa.array(ordered))
-
-
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
     """Return the list of each row, int64 (rows,), and the lists' qids in order of appearance.
 

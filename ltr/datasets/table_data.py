@@ -2,31 +2,24 @@
 
 import warnings
 from dataclasses import replace
-from functools import partial
 from numbers import Real
 from os import PathLike
 from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
-from torch.utils.data import DataLoader
 
 from ltr.arrays import check_columns
 from ltr.datasets.list_tables import (
     holds_lists,
-    keys_of,
     load_lists,
-    with_keys,
     with_schema,
 )
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import VALIDATION, ListDataModule
-from ltr.datasets.prepare import add_scores, prepare, read_table
+from ltr.datasets.prepare import prepare, read_table
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_columns, naming
 from ltr.datasets.table_notices import warn_caller
-from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice
@@ -80,9 +73,6 @@ class TableDataModule(ListDataModule):
 
     Attributes:
         schema: the schema of the table that `fit` read, or of the model; None before.
-        stream: whether batches of `predict` have their own qids and document ids. Lists on disk
-            have them, and so do rows of files if the model scores each row alone (`RowStream`).
-            False at first; `PredictionWriter` sets it for CSV and Parquet.
 
     Raises:
         ValueError: at construction for an argument out of range; later for a table that
@@ -151,9 +141,7 @@ class TableDataModule(ListDataModule):
         self.missing: Literal["keep", "error"] = missing
         self.max_levels = max_levels
         self.sort_by_qid = sort_by_qid
-        self.stream = False
         self.schema: Schema | None = None
-        self._keys: pa.Table | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Read the tables to train and validate on; others are read when a loader needs them.
@@ -206,55 +194,6 @@ class TableDataModule(ListDataModule):
                 raise ValueError(f"{key} must be {known!r}, as in training, got {given!r}")
         self.schema = schema
 
-    def scored(self, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
-        """Return the predictions as a table, in the row order of the input.
-
-        Args:
-            rows: (n,), the row of each document in the table to score.
-            scores: (n,).
-
-        Returns:
-            The columns of the qid and, if there is one, of the document ids as they are in the
-            input, and `score`.
-
-        Raises:
-            ValueError: the rows do not match those of the table, once each.
-        """
-        return add_scores(self._all_keys(), rows, scores)
-
-    def keys(self, rows: np.ndarray) -> pa.Table:
-        """Return the qid and, if it exists, the document id of rows of the table to score.
-
-        Raises:
-            ValueError: the table is missing.
-        """
-        return self._all_keys().take(pa.array(rows))
-
-    def _all_keys(self) -> pa.Table:
-        if "predict" not in self.splits:
-            raise ValueError("a table to score must be given, got none")
-        if self._keys is None:  # of lists
-            self._keys = keys_of(self.splits["predict"], self._schema_of("predict").qid)
-        return self._keys
-
-    def predict_dataloader(self) -> DataLoader[Any]:
-        """Batches of the table to score: lists, or rows if `stream` is set and possible."""
-        limit = None if self.trainer is None else self.trainer.limit_predict_batches
-        # 1 is a limit of one batch: such a file would look whole
-        if not self.stream or self.trainer is None or limit != 1.0 or isinstance(limit, int):
-            return super().predict_dataloader()
-        schema = self._schema_of("predict")
-        source = self.sources["predict"]
-        is_file = isinstance(source, str | PathLike)
-        if is_file and not holds_lists(source) and scores_rows(self.trainer.lightning_module):
-            rows = RowStream(source, schema, self.missing, **self.replicas())
-            self._tell_unused("predict", rows.unused)
-            return DataLoader(rows, batch_size=None)
-        options = self._loader_options("predict")
-        if options["dataset"].source is not None:  # its lists come in the order of its rows
-            options["collate_fn"] = partial(with_keys, qid=schema.qid)
-        return DataLoader(**options)
-
     def _source(self, split: str) -> Any:
         if split == "val" and self.validation is not None:
             return self.sources["train"]
@@ -300,12 +239,8 @@ class TableDataModule(ListDataModule):
         schema = self._schema_of(split)
         if holds_lists(source):
             with naming(source):
-                data = load_lists(
-                    source,
-                    sort_by_qid=self.sort_by_qid,
-                    missing=self.missing,
-                    keep_order=split == "predict",
-                )
+                options = {"sort_by_qid": self.sort_by_qid, "missing": self.missing}
+                data = load_lists(source, **options, keep_order=split == "predict")
                 self.splits[split] = data = with_schema(data, schema, rank_zero_info)
             if split != "val":
                 rank_zero_info(f"{split}: {data.summary()}")
@@ -314,9 +249,6 @@ class TableDataModule(ListDataModule):
         with naming(source):
             data = read_table(table, schema, missing=self.missing, **needs)
         self.splits[split] = data
-        if split == "predict":
-            columns = [name for name in (schema.qid, schema.doc_id) if name is not None]
-            self._keys = table.select(list(dict.fromkeys(columns)))
         if split != "val":
             self._tell_unused(split, unused)
             rank_zero_info(f"{split}: {data.summary()}")

@@ -137,16 +137,3 @@ class RowStream(IterableDataset[dict[str, Any]]):
         if self._table.delimiter is None:
             table = table.cast(self.types)
         return read_table(table, self.schema, missing=self.missing, needs_label=False), table
-
-
-def scores_rows(model: Any) -> bool:
-    """Return whether a model's score of a row depends only on that row.
-
-    >>> from ltr.models import AttentionScorer, LinearScorer
-    >>> from ltr.modules import Ranker
-    >>> scores_rows(Ranker(LinearScorer())), scores_rows(Ranker(AttentionScorer()))
-    (True, False)
-    """
-    scorer, transform = getattr(model, "scorer", None), getattr(model, "transform", None)
-    alone = getattr(scorer, "per_document", False)
-    return alone and not getattr(transform, "within_list", False)

@@ -152,7 +152,7 @@ def test_a_closed_stdout_leaves_a_file_whole(tmp_path):
     assert (tmp_path / "mine.yaml").read_text() == find_recipes()["digits"].config.read_text()
 
 
-@pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
+@pytest.mark.parametrize("command", ["fit", "validate", "test"])
 def test_the_help_is_short_and_true(ltr, command):
     """Every option that it shows exists, the data's come first, and nothing is imported for it."""
     shown = short_help(command)
@@ -165,7 +165,7 @@ def test_the_help_is_short_and_true(ltr, command):
 
 
 def test_the_options_of_the_help_exist(ltr):
-    found = ltr("predict", "--config", "table", "--data.path", "t.csv", "--print_config").out
+    found = ltr("fit", "--config", "table", "--data.path", "t.csv", "--print_config").out
     known = {name.replace("init_args.", "") for name in flat(yaml.safe_load(found))}
     known |= {"config", "ray-workers", "print_config", "help-all"}
     options = {option.split()[0][2:] for group in OPTIONS.values() for option in group}

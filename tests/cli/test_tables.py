@@ -1,15 +1,12 @@
-"""The recipe `table`, from a table to scores of another one."""
+"""The recipe `table`: from a table to a model, and to scores of another table."""
 
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from ltr.datasets import ListDataset, TableDataModule, convert, open_lists
-from ltr.modules.prediction_files import PredictionFile
+from ltr.datasets import TableDataModule
 from ltr.serving import OnnxRanker
 
 
@@ -51,13 +48,13 @@ def test_a_loss_gets_its_side_inputs_by_their_columns(ltr, tmp_path, write_table
     assert "Traceback" not in answer.err
     answer = ltr(*command, "--data.position", "shown", "--data.protected", "kind")
     assert answer.code == 0, answer.err
-    answer = ltr("test", "--ckpt_path", "best", "--data.path", "train.parquet")
+    test = ("test", "--config", "table/smoke", "--ckpt_path", "best")
+    answer = ltr(*test, "--data.path", "train.parquet")
     assert answer.code == 0, answer.err
 
 
 def predict(ltr, path, output, *more):
-    command = ("predict", "--config", "table/smoke", "--ckpt_path", "best")
-    return ltr(*command, "--data.path", path, "--output", output, *more)
+    return ltr("predict", "runs/table-smoke", path, "--output", output, *more)
 
 
 def test_scores_of_each_row_in_the_tables_order(fitted):
@@ -66,108 +63,22 @@ def test_scores_of_each_row_in_the_tables_order(fitted):
     answer = predict(fitted, "new.parquet", "scores.parquet")
     assert answer.code == 0, answer.err
     assert "wrote scores.parquet: 60 rows" in answer.out
-    assert answer.out.count("columns that the model does not use: sku") == 1
     scores = pd.read_parquet("scores.parquet")
-    assert list(scores.columns) == ["query", "score"]
+    assert list(scores.columns) == ["query", "score", "rank"]
     assert scores["query"].tolist() == new["query"].tolist()
     assert scores["score"].dtype == np.float32
     # another order of rows and columns, another format: the same scores
     order = np.random.default_rng(0).permutation(60)
     new.iloc[order][new.columns[::-1]].to_csv("shuffled.csv", index=False)
-    answer = predict(fitted, "shuffled.csv", "again.csv", "--data.doc_id", "sku")
+    answer = predict(fitted, "shuffled.csv", "again.csv", "--doc-id", "sku")
     assert answer.code == 0, answer.err
     again = pd.read_csv("again.csv")
-    assert list(again.columns) == ["query", "sku", "score"]
+    assert list(again.columns) == ["query", "sku", "score", "rank"]
     assert again["sku"].tolist() == new["sku"].iloc[order].tolist()
     np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5, atol=1e-6)
 
 
-def test_rows_are_scored_as_they_are_read(fitted, monkeypatch):
-    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
-    for output in ("rows.parquet", "lists.csv"):
-        if output == "lists.csv":
-            monkeypatch.setattr("ltr.datasets.table_data.scores_rows", lambda model: False)
-        answer = predict(fitted, "new.csv", output, "--data.doc_id", "sku")
-        assert answer.code == 0, answer.err
-        assert f"wrote {output}: 60 rows" in answer.out
-        assert (" lists, " in answer.out) == (output == "lists.csv")
-    rows, lists = pd.read_parquet("rows.parquet"), pd.read_csv("lists.csv")
-    rows = rows.astype({"score": "float64"})
-    pd.testing.assert_frame_equal(rows, lists, rtol=1e-5, atol=1e-6)
-    assert rows["sku"].tolist() == pd.read_csv("new.csv")["sku"].tolist()
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet", "run"])
-def test_lists_on_disk_are_written_as_they_are_scored(fitted, ending, monkeypatch):
-    uses = {"qid": "query", "label": "grade", "doc_id": "sku", "features": ["price", "stock"]}
-    convert("train.parquet", "new.lists", **uses, categories=["shop"])
-    stored = open_lists("new.lists")
-    longest, documents, waiting, read, written = 2 * stored.lengths.max(), 300, 16, [], []
-    read_lists, write = ListDataset.read, PredictionFile.write
-
-    def counted(self, chosen, only=None):
-        found = read_lists(self, chosen, only)
-        if only is None:
-            read.append(found.offsets[-1])
-        return found
-
-    def bounded(self, table):
-        write(self, table)
-        written.append(table.num_rows)
-        assert sum(map(len, self._waiting)) < waiting
-
-    monkeypatch.setattr("ltr.modules.prediction_files.GROUP", waiting)
-    options = ("--data.batch_size", 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(ListDataset, "read", counted)
-        patch.setattr(PredictionFile, "write", bounded)
-        answer = predict(fitted, "new.lists", f"p.{ending}", *options)
-    assert answer.code == 0, answer.err
-    assert f"wrote p.{ending}: {documents} rows" in answer.out
-    # whatever is in memory at a time is of one batch
-    for sizes in (read, written):
-        assert sum(sizes) == documents
-        assert max(sizes) <= longest
-    if ending == "run":
-        names = [line.split()[2] for line in Path("p.run").read_text().splitlines()]
-        assert sorted(names) == sorted(stored.doc_id.to_pylist())
-        return
-    load = pd.read_csv if ending == "csv" else pd.read_parquet
-    found = load(f"p.{ending}")
-    assert found["doc_id"].tolist() == stored.doc_id.to_pylist()
-    assert found["query"].tolist() == np.repeat(list(stored.qids), stored.lengths).tolist()
-    if ending == "parquet":
-        return
-    # a limit that is none: the names and scores of all rows, put together at the end
-    limit = ("--trainer.limit_predict_batches", 1000)
-    assert predict(fitted, "new.lists", "whole.csv", *options, *limit).code == 0
-    pd.testing.assert_frame_equal(found, pd.read_csv("whole.csv"))
-
-
-@pytest.mark.parametrize("source", ["new.csv", "new.lists"])
-def test_a_limit_makes_no_file_that_looks_whole(fitted, source):
-    uses = {"qid": "query", "label": "grade", "features": ["price", "stock"]}
-    convert("new.csv", "new.lists", **uses, categories=["shop"])
-    options = ("--data.batch_size", 2, "--trainer.limit_predict_batches", 1)
-    answer = predict(fitted, source, "p.csv", *options)
-    assert answer.code == 2
-    assert "each of the 60 rows must have one score, got" in answer.err
-    assert not [*Path().glob("*p.csv*")]
-
-
-def test_a_bad_row_in_the_middle_leaves_no_file(fitted, monkeypatch):
-    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
-    bad = pd.read_csv("new.csv")
-    bad["query"] = bad["query"].where(bad.index != 50)
-    bad.to_csv("bad.csv", index=False)
-    answer = predict(fitted, "bad.csv", "scores.csv")
-    assert answer.code == 2
-    assert "bad.csv: row 50, column 'query': a qid must not be missing" in answer.err
-    assert not [*Path().glob("*scores.csv*")]
-
-
-def test_a_model_that_looks_at_lists_gets_whole_lists(fitted, monkeypatch):
-    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
+def test_a_model_that_looks_at_lists_gets_whole_lists(fitted):
     answer = fitted(
         *("fit", "--config", "table/smoke", "--data.path", "train.parquet"),
         *("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"),
@@ -183,29 +94,6 @@ def test_a_model_that_looks_at_lists_gets_whole_lists(fitted, monkeypatch):
         assert answer.code == 0, answer.err
     scores, shuffled = (pd.read_csv(f"{name}-scores.csv") for name in ("new", "shuffled"))
     np.testing.assert_allclose(shuffled["score"], scores["score"].iloc[order], rtol=1e-4, atol=1e-5)
-
-
-def test_a_checkpoint_alone_is_enough(fitted):
-    file = "runs/table-smoke/1/checkpoints/best.ckpt"
-    assert predict(fitted, "new.csv", "one.csv").code == 0
-    answer = fitted(
-        *("predict", "--ckpt_path", file, "--data.path", "new.csv", "--output", "two.csv")
-    )
-    assert answer.code == 0, answer.err
-    # in batches of another size, so the last digits may differ
-    pd.testing.assert_frame_equal(pd.read_csv("two.csv"), pd.read_csv("one.csv"), rtol=1e-4)
-    # or the best of the newest run, whatever its name
-    older = Path("runs/other/7/checkpoints")
-    older.mkdir(parents=True)
-    shutil.copy(file, older / "best.ckpt")
-    os.utime(older / "best.ckpt", (0, 0))
-    answer = fitted("test", "--ckpt_path", "best", "--data.path", "new.csv")
-    assert answer.code == 0, answer.err
-    assert f"best: {file}" in answer.out
-    assert "test_ndcg_10" in answer.out
-    answer = fitted("predict", "--ckpt_path", "new.csv", "--output", "two.csv")
-    assert answer.code == 2
-    assert answer.err.count("\n") == 1
 
 
 def test_a_resumed_fit_needs_the_same_levels(fitted):
@@ -226,13 +114,6 @@ def test_a_resumed_fit_needs_the_same_levels(fitted):
                 in answer.err
             )
             assert "train a new model" in answer.err
-
-
-def test_best_without_any_run(ltr):
-    answer = ltr("predict", "--ckpt_path", "best", "--data.path", "new.csv", "--output", "x.csv")
-    assert answer.code == 2
-    assert answer.err.count("\n") == 1
-    assert "no checkpoint 'best'" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -291,7 +172,7 @@ def test_letor_text_needs_no_names(ltr, tmp_path):
     answer = predict(ltr, "new.txt", "scores.csv")
     assert answer.code == 0, answer.err
     scores = pd.read_csv("scores.csv")
-    assert list(scores.columns) == ["qid", "doc_id", "score"]
+    assert list(scores.columns) == ["qid", "doc_id", "label", "score", "rank"]
     assert scores["doc_id"].tolist() == [f"D{i}" for i in range(12)]
     assert predict(ltr, "new.txt", "scores.run").code == 0
     (tmp_path / "new.txt").write_text("\n".join([*rows[:12], "1 qid:x 2:one"]))
@@ -316,10 +197,10 @@ def test_lists_on_disk_in_the_place_of_a_table(ltr, tmp_path, write_table):
         answer = predict(ltr, name, f"{name}.csv")
         assert answer.code == 0, answer.err
     one, two = (
-        pd.read_csv(f"train.{kind}.csv").sort_values(["query", "score"], kind="stable")
-        for kind in ("lists", "parquet")
+        pd.read_csv(f"train.{kind}.csv").sort_values([qid, "score"], kind="stable")
+        for kind, qid in (("lists", "qid"), ("parquet", "query"))
     )
-    assert one["query"].tolist() == two["query"].tolist()
+    assert one["qid"].tolist() == two["query"].tolist()
     np.testing.assert_allclose(one["score"], two["score"], rtol=1e-5, atol=1e-6)
     for wrong, message in (
         (("--qid", "q"), "train.parquet: qid must name a column of the table, got 'q'"),
@@ -352,8 +233,9 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
     assert predict(ltr, "weighted.parquet", "one.csv").code == 0
     assert predict(ltr, "plain.parquet", "two.csv").code == 0
     assert Path("one.csv").read_text() == Path("two.csv").read_text()
-    best = next(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
-    assert ltr("export", best, "--out", "out.pt2", "--test", "plain.parquet").code == 0
+    assert (
+        ltr("export", "runs/table-smoke", "--out", "out.pt2", "--test", "plain.parquet").code == 0
+    )
     assert "On 50 test lists" in Path("out.md").read_text()
     answer = ltr(*fit, *names[:-2], "--data.val_path", "plain.parquet")
     assert answer.code == 2
@@ -374,8 +256,7 @@ def test_a_table_with_categories_alone(ltr):
     for source in ("train.parquet", "train.lists"):
         assert predict(ltr, source, f"{source}.csv").code == 0
         assert len(pd.read_csv(f"{source}.csv")) == 240
-    best = max(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
-    answer = ltr("export", best, "--out", "out", "--test", "train.parquet")
+    answer = ltr("export", "runs/table-smoke", "--out", "out", "--test", "train.parquet")
     assert answer.code == 0, answer.err
     scores = pd.read_csv("train.lists.csv")["score"]
     exported = OnnxRanker("out/model.onnx").score(frame)

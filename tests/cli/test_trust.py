@@ -1,82 +1,39 @@
-"""No command runs code of a checkpoint's."""
+"""A model's folder names its classes; only those of trusted packages are imported."""
 
-import os
-import pickle
+import json
 from pathlib import Path
-from typing import Any
 
-import pytest
-import torch
+import numpy as np
+import pandas as pd
+
+from ltr.config.folder import with_digest
+from ltr.models import LinearScorer, RankingModel
 
 OWN = """\
-from ltr.datasets import FeatureTransform
+open("hit", "w").close()
 from ltr.models import LinearScorer
-
-class Halve(FeatureTransform):
-    def transform(self, features, mask):
-        return features / 2
 
 class OwnScorer(LinearScorer):
     pass
 """
 
 
-class Bomb:
-    """Runs a command where it is unpickled."""
-
-    def __reduce__(self):
-        return os.system, ("touch hit",)
-
-
-COMMANDS: dict[str, list[str]] = {
-    "fit": ["--trainer.max_epochs", "2"],
-    "validate": [],
-    "test": [],
-    "predict": ["--output", "x.csv"],
-}
-
-ATTACKS: dict[str, dict[str, Any]] = {
-    "a pickled object": {"objects": {"scorer": Bomb()}},
-    "a pickled transform": {"transform": pickle.dumps(Bomb())},
-    "a transform by name": {
-        "transform": {"class_path": "os.system", "init_args": {"command": "touch hit"}}
-    },
-    "a package of the folder": {"transform": {"class_path": "untrusted.Halve"}},
-}
-
-
-@pytest.fixture
-def trained(ltr, fit_once):
-    """A run of one epoch, and a module that leaves a file when it is imported."""
-    fit_once("--config", "tiny.yaml", "--trainer.max_epochs", 1)
-    Path("untrusted.py").write_text("open('hit', 'w').close()\n" + OWN)
-    return ltr
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_malicious_checkpoint_is_refused(trained, attack: str):
-    [file] = Path("runs/tiny").rglob("last.ckpt")
-    content = torch.load(file, weights_only=True)
-    torch.save({**content, **ATTACKS[attack]}, "bad.ckpt")
-    # every command reads a checkpoint in one way: one attack tries them all
-    commands = COMMANDS if attack == "a pickled object" else {"fit": COMMANDS["fit"]}
-    for command, options in commands.items():
-        answer = trained(command, "--config", "tiny.yaml", "--ckpt_path", "bad.ckpt", *options)
-        assert answer.code == 2, answer.out
-        assert answer.err.count("\n") == 1
-        assert not Path("hit").exists()
-
-
-def test_trust_names_the_packages_of_a_checkpoint(ltr):
+def test_a_folder_imports_only_packages_that_are_trusted(ltr):
     Path("own_loss.py").write_text(OWN)
-    config = ["--config", "tiny.yaml", "--trainer.max_epochs", 1]
-    assert ltr("fit", *config, "--data.transform", "own_loss.Halve").code == 0
-    # with the same data the class is named in the configuration already
-    again = ["--data.transform", "own_loss.Halve", "--ckpt_path", "best"]
-    assert ltr("test", *config, *again).code == 0
-    answer = ltr("test", *config, "--ckpt_path", "best")
-    assert answer.code == 2
-    assert "own_loss.Halve is in the package own_loss, which is not named in trust" in answer.err
-    assert ltr("test", *config, "--ckpt_path", "best", "--trust", "own_loss").code == 0
-    assert ltr("test", *config, "--ckpt_path", "best", "--trust", "own_los").code == 2
-    assert "trust must be a list of packages" in ltr("test", *config, "--trust", "a b").err
+    RankingModel(LinearScorer(2)).save("model")
+    config = Path("model/config.json")
+    content = json.loads(config.read_text())
+    content["scorer"]["class_path"] = "own_loss.OwnScorer"
+    config.write_text(json.dumps(with_digest(content)))
+    Path("t.txt").write_text("1 qid:7 1:0.5 2:2\n0 qid:7 2:1\n")
+    for trust in ((), ("--trust", "own_los")):
+        answer = ltr("predict", "model", "t.txt", "--output", "p.csv", *trust)
+        assert answer.code == 2
+        assert answer.err.count("\n") == 1
+        assert "own_loss.OwnScorer is in the package own_loss" in answer.err
+        assert not Path("hit").exists()
+    answer = ltr("predict", "model", "t.txt", "--output", "p.csv", "--trust", "own_loss")
+    assert answer.code == 0, answer.err
+    assert np.isfinite(pd.read_csv("p.csv")["score"]).all()
+    answer = ltr("predict", "model", "t.txt", "--output", "p.csv", "--trust", "a b")
+    assert "trust must be a list of packages" in answer.err

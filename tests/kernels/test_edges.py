@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairwise import covering, named
+from pairwise import each, named, split, together
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -52,7 +52,7 @@ ENGINE = {
     "LaplaceRank": LaplaceRank,
     "NeuralSort": NeuralSort,
 }
-operators = pytest.mark.parametrize("make", ENGINE.values(), ids=ENGINE)
+operators = each("make", ENGINE)
 
 
 @pytest.fixture(params=IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
@@ -64,10 +64,18 @@ def implementation(request):
 both = pytest.mark.usefixtures("implementation")
 
 
-def by_both(arguments: str, *axes: Mapping[str, object]) -> pytest.MarkDecorator:
-    """`covering` of both implementations and further axes."""
-    arguments, every = f"implementation, {arguments}", (IMPLEMENTATIONS, *axes)
-    return covering(arguments, *every, indirect=["implementation"])
+def by_both(arguments: str, *axes: Mapping[str, object]) -> Callable[..., Callable[..., None]]:
+    """Call a test, as `together` does, with values of some axes and by either implementation."""
+    fast, others = (
+        {name: values[1:] for name, values in cases.items()}
+        for cases in split(IMPLEMENTATIONS, *axes)
+    )
+    return together(
+        arguments,
+        fast,
+        others,
+        around=lambda name: computed_by(IMPLEMENTATIONS[name.partition("/")[0]]),
+    )
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -106,7 +114,6 @@ def dense_ranks(make, scores: torch.Tensor, tau: float) -> torch.Tensor:
     return torch.softmax(logits, -1).mT @ positions
 
 
-@both
 @by_both(
     "make, tau, kind", ENGINE, named(1e-6, 0.1, 1e6), named("random", "tied", "equal", "far apart")
 )
@@ -158,7 +165,6 @@ def one_by_one(operator, scores, lengths):
     return torch.cat([operator(part) for part in scores.split(lengths)])
 
 
-@both
 @by_both("make, lengths, bad", ENGINE, LENGTHS, named(*NOT_FINITE))
 def test_non_finite_numbers_make_only_their_list_nan(make, lengths, bad):
     operator, scores = make(0.1), draw(sum(lengths))
@@ -181,7 +187,6 @@ def test_non_finite_numbers_make_only_their_list_nan(make, lengths, bad):
     assert slope(operator, rows)[[0, 2]].isfinite().all()
 
 
-@both
 @by_both("make, lengths, tau", ENGINE, LENGTHS, named(1e-30, 0.1, 1e6))
 def test_lists_far_from_each_other_do_not_meet(make, lengths, tau):
     # the gap between a list's last item and the next one's first is of any size and sign
@@ -216,18 +221,24 @@ def test_masks_of_very_different_length_and_all_masked(make):
     assert gradient.isfinite().all()
 
 
-@both
-@by_both("make, dtype", ENGINE, named(torch.float16, torch.bfloat16))
-def test_long_lists_in_half_precision(make, dtype):
+HALVES = {
+    f"{name}, {dtype}": (implementation, dtype)
+    for name, implementation in IMPLEMENTATIONS.items()
+    for dtype in (torch.float16, torch.bfloat16)
+}
+
+
+@together("make, half", *split(ENGINE, HALVES))
+def test_long_lists_in_half_precision(make, half):
     # float16 has steps of 2 beyond 2048, bfloat16 of 16: ranks are in float32
-    n = 2200
+    n, (implementation, dtype) = 2200, half
     scores = draw(n).to(dtype)
-    ranks = make(0.2)(scores)
-    assert ranks.dtype == torch.float32
-    torch.testing.assert_close(ranks, make(0.2)(scores.float()), rtol=0, atol=0)
-    expected = dense_ranks(make, scores, 0.2)
-    torch.testing.assert_close(ranks.double(), expected, rtol=1e-5, atol=1e-4)
-    gradient = slope(lambda x: make(0.2)(x) / n**2, scores)  # within float16's range
+    with computed_by(implementation):
+        ranks = make(0.2)(scores)
+        assert ranks.dtype == torch.float32
+        torch.testing.assert_close(ranks, make(0.2)(scores.float()), rtol=0, atol=0)
+        gradient = slope(lambda x: make(0.2)(x) / n**2, scores)  # within float16's range
+    torch.testing.assert_close(ranks.double(), dense_ranks(make, scores, 0.2), rtol=1e-5, atol=1e-4)
     assert gradient.dtype == dtype
     assert gradient.isfinite().all()
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from pairwise import named, split, together
 
 from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
@@ -71,9 +72,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [1, 2, 9, 70])
+@together("n, kind, weighted", *split(named(1, 2, 9, 70), named(*KINDS), named(False, True)))
 def test_pairs_against_all_pairs(n, kind, weighted):
     scores, labels, mask, weights = draw(40, n)
     mask[0] = False

@@ -8,7 +8,7 @@ import torch
 from dense import dense_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairwise import covering, named
+from pairwise import covering, named, split, together
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 from torch.library import opcheck
@@ -72,7 +72,10 @@ def scale_of(y: torch.Tensor) -> float:
 
 
 # lengths around the blocks and chunks in use, with ties
-@covering("implementation, kernel, n", IMPLEMENTATIONS, KERNELS, named(1, 2, 3, 17, 300, 1500))
+@together(
+    "implementation, kernel, n",
+    *split(IMPLEMENTATIONS, KERNELS, named(1, 2, 3, 17, 300, 900)),
+)
 def test_the_dense_definition(implementation, kernel, n):
     scores, v = draw(n).round(decimals=2), draw(n, seed=1)
     lists = sort_lists(scores)
@@ -113,9 +116,10 @@ def test_points_in_order_and_broken_layouts(implementation):
     torch.testing.assert_close(found, expected)
 
 
-@both
-@pytest.mark.parametrize("temperature", [1e-6, 1e-4, 1.0, 1e6])
-@kernels
+@together(
+    "implementation, kernel, temperature",
+    *split(IMPLEMENTATIONS, KERNELS, named(1e-6, 1e-4, 1.0, 1e6)),
+)
 def test_any_temperature(implementation, kernel, temperature):
     scores, v = draw(80).round(decimals=1), draw(80, seed=1)  # gaps of 0 and of 1e4 temperatures
     lists = sort_lists(scores)

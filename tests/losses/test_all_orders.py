@@ -19,12 +19,12 @@ Each kind of loss has properties in hard orders (hard ranks, and scores that are
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import pytest
 import torch
 from loss_table import LOSSES
+from pairwise import together
 from torch import Tensor
 
 import ltr.losses
@@ -229,7 +229,14 @@ WEIGHTS = [
     [7.0, 0.2, 0.3, 2.0],
 ]
 WITH_0 = [0.0, 1.0, 2.0, 0.0]
-cases = pytest.mark.parametrize("name", CASES)
+
+
+def for_each(names: Iterable[str]) -> Callable[..., Callable[..., None]]:
+    """Call a test with each name, all in one test."""
+    return together("name", {name: (name,) for name in names})
+
+
+cases = for_each(CASES)
 
 
 def each(loss: RankingLoss, scores: Tensor, labels: Tensor, weights: Tensor, **extra) -> Tensor:
@@ -273,7 +280,7 @@ def test_the_order_of_the_items_does_not_matter(name):
     torch.testing.assert_close(found, found[:, :1].expand_as(found), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.ideal or case.least])
+@for_each(name for name, case in CASES.items() if case.ideal or case.least)
 def test_an_order_by_the_key_is_the_best(name):
     loss, ideal, least, _, strict = CASES[name]
     for scores, y, w in lists():
@@ -285,7 +292,7 @@ def test_an_order_by_the_key_is_the_best(name):
             assert (found[~right] > best + 1e-10).all()
 
 
-@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.fitted])
+@for_each(name for name, case in CASES.items() if case.fitted)
 def test_certain_scores_cost_nothing(name):
     case = CASES[name]
     for _, y, w in lists():

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 from loss_table import LOSSES
+from pairwise import each
 
 from ltr.losses import PointwiseMSE, RankingLoss, SoftNDCG
 from ltr.operators import soft_rank
 
-every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+every = each("make", LOSSES)
 LENGTHS = torch.tensor([3, 0, 5, 1, 4])
 
 
@@ -108,7 +109,7 @@ def padded() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return scores, labels, labels != -1
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@each("name", {name: name for name in LOSSES})
 def test_a_label_of_minus_1_is_an_error_unless_it_is_a_target(name):
     scores, labels, mask = padded()
     loss = LOSSES[name]()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pairwise import each, named, split, together
 
 from ltr.gains import log2_discount
 from ltr.kernels.choice import computed_by
@@ -35,7 +36,7 @@ WEIGHTS = {
     "NDCG@5, any": DeltaNDCG(5, "any"),
     "NDCG@5, both": DeltaNDCG(5, "both"),
 }
-weighings = pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+weighings = each("weights", WEIGHTS)
 
 
 def draw(*shape, grades=5, dtype=torch.float64, seed=0):
@@ -52,10 +53,10 @@ def no_blocks(monkeypatch):
     monkeypatch.setattr(pair_sums, "_tile_sums", None)
 
 
-@weighings
-@pytest.mark.parametrize("by_item", [False, True])
-@pytest.mark.parametrize("temperature", [1.0, 0.05])
-@pytest.mark.parametrize("n", [1, 2, 40])
+@together(
+    "weights, n, temperature, by_item",
+    *split(WEIGHTS, named(1, 2, 40), named(1.0, 0.05), named(False, True)),
+)
 def test_all_pairs(weights, n, temperature, by_item, no_blocks):
     scores, labels, mask, items = draw(4, 3, n)
     mask[0, 0] = False

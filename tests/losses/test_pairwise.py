@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from pairwise import named, split, together
 from sklearn.metrics import log_loss
 
 from ltr.losses import (
@@ -64,9 +65,14 @@ def test_by_loops_over_the_pairs(kind, weighted):
         assert mean[k].item() == pytest.approx(total / weight, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", COSTS)
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 150])
-@pytest.mark.parametrize("tile", [1, 500, 10**9])
+@together(
+    "kind, n, tile",
+    *split(
+        {kind.__name__: kind for kind in COSTS},
+        named(1, 2, 63, 64, 65, 150),
+        named(1, 500, 10**9),
+    ),
+)
 def test_tiles_agree_with_the_plain_definition(kind, n, tile, monkeypatch):
     monkeypatch.setattr("ltr.operators.tiles.TILE", tile)
     scores, labels = draw(3, n)

@@ -8,6 +8,7 @@ import itertools
 import pytest
 import torch
 from loss_table import LOSSES
+from pairwise import each
 
 from ltr.losses import (
     ExposureParity,
@@ -63,7 +64,7 @@ SUMS = {
 # need positions too
 OF_CLICKS = {n: make for n, make in (LOSSES | SUMS).items() if not make().every_item}
 del OF_CLICKS["Unbiased"]
-of_clicks = pytest.mark.parametrize("name", OF_CLICKS)
+of_clicks = each("name", {name: name for name in OF_CLICKS})
 SCORES = torch.tensor([0.3, 0.1, 0.9], dtype=torch.float64)
 SHOWN = torch.tensor([3, 1, 2])
 EXAMINED = PositionBias(examination=[0.9, 0.5, 0.2])

@@ -11,6 +11,7 @@ import torch
 import torch.multiprocessing as mp
 from jsonargparse import ArgumentError, ArgumentParser
 from metric_table import CLASSES, FUNCTIONS
+from pairwise import together
 
 import ltr.metrics
 from ltr.metrics import (
@@ -60,7 +61,7 @@ METRICS = {
     name: (partial(cls, **options), partial(FUNCTIONS[cls], **options))
     for name, (cls, options) in CASES.items()
 }
-every = pytest.mark.parametrize(("make", "function"), METRICS.values(), ids=METRICS)
+every = together("make, function", METRICS)
 every_class = pytest.mark.parametrize("cls", CLASSES)
 
 

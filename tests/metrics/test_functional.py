@@ -10,6 +10,7 @@ import pytrec_eval
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import each
 from scipy.stats import kendalltau
 from sklearn.metrics import ndcg_score
 
@@ -28,7 +29,7 @@ METRICS = {name: getattr(F, name) for name in F.__all__}
 CORRELATIONS = ("kendall_tau", "spearman", "opa")  # one item has no value
 # no 1 for the best order: they depend on how many items there are, or are lower for the better
 OPEN = ("arp", "dcg", "err", "f1", "precision", "rbp")
-every = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+every = each("metric", METRICS)
 CUT = [ndcg, mrr, average_precision]
 
 
@@ -316,7 +317,7 @@ def test_batch_shapes_and_reductions(metric):
     assert metric(scores[0], labels[0]).shape == ()
 
 
-@pytest.mark.parametrize("metric", [METRICS[name] for name in METRICS if name not in OPEN])
+@each("metric", {name: METRICS[name] for name in METRICS if name not in OPEN})
 def test_infinite_and_extreme_scores_are_ranked(metric):
     labels = torch.tensor([3.0, 2.0, 1.0, 0.0])
     for scores in [[torch.inf, 1e30, -1e30, -torch.inf], [3e-45, 0.0, -3e-45, -1e-38]]:
@@ -352,7 +353,7 @@ def test_all_masked_lists_are_left_out(metric):
     assert metric(scores[[1]], labels[[1]], mask=mask[[1]]).isnan()
 
 
-@pytest.mark.parametrize("metric", [METRICS[n] for n in METRICS if n not in OPEN])
+@each("metric", {name: METRICS[name] for name in METRICS if name not in OPEN})
 def test_lists_without_a_value(metric):
     if "empty" not in signature(metric).parameters:
         return  # each list has a value

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_table import WEIGHTED
+from pairwise import each
 
 from ltr.datasets.collate import pad_documents, real_places
 from ltr.metrics import (
@@ -22,7 +23,7 @@ from ltr.metrics import functional as F
 
 FUNCTIONS = [getattr(F, name) for name in F.__all__]
 OPTIONS = {"top_k_accuracy": {"top_k": 2}, "err": {"max_label": 4}}
-every = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+every = each("function", {function.__name__: function for function in FUNCTIONS})
 
 
 def draw(lengths, seed=0, dtype=torch.float64, ties=False):

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 import torch
 from metric_table import WEIGHTED
+from pairwise import together
 
 from ltr.metrics import functional as F
 
@@ -26,7 +27,7 @@ TIED = {
     "graded rbp": (F.rbp, {"gain": "exp2", "max_label": 3}),
     "rbp@2 of 0.5": (F.rbp, {"top_k": 2, "p": 0.5}),
 }
-every = pytest.mark.parametrize(("metric", "options"), TIED.values(), ids=TIED)
+every = together("metric, options", TIED)
 
 
 @cache

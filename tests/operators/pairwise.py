@@ -1,6 +1,5 @@
 """A few combinations of many values, which every folder of tests shares."""
 
-import functools
 import inspect
 import itertools
 import random
@@ -96,13 +95,19 @@ def together(
 
         taken = inspect.signature(test).parameters.values()
         own = inspect.Parameter("cases", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        functools.update_wrapper(run, test)  # its name and marks
-        del run.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+        run.__name__, run.__qualname__, run.__doc__ = test.__name__, test.__qualname__, test.__doc__
+        run.__module__ = test.__module__
         signature = inspect.Signature([*(one for one in taken if one.name not in given), own])
         run.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        run.pytestmark = list(getattr(test, "pytestmark", ()))  # pyright: ignore[reportFunctionMemberAccess]
         return pytest.mark.parametrize("cases", groups)(run)
 
     return decorate
+
+
+def each(argument: str, table: Mapping[str, object]) -> Callable[..., Callable[..., None]]:
+    """Call a test with each value of a table, all in one test, as `together` does."""
+    return together(argument, {name: (value,) for name, value in table.items()})
 
 
 def named(*values: object) -> dict[str, object]:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
-from pairwise import covering, named
+from pairwise import each, named, split, together
 from torch.func import jacrev, jvp, vmap
 
 from ltr.kernels import use
@@ -13,7 +13,7 @@ from ltr.kernels.choice import ENTRIES, LENGTHS, computed_by, prefers_dense
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 
-both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
+both = each("name", {name: name for name in sorted(TWO_FORMS)})
 TIES = torch.tensor([0.3, -1.0, 0.3, 2.0, 0.5, 0.3, 2.0]).double()
 LISTS = {"distinct": draw(3, 40), "ties": TIES, "one": draw(2, 1), "wide": 50 * draw(2, 20)}
 
@@ -25,7 +25,9 @@ def in_both_forms(compute):
         return dense, compute()
 
 
-@covering("name, case, masked", named(*sorted(TWO_FORMS)), named(*LISTS), named(False, True))
+@together(
+    "name, case, masked", *split(named(*sorted(TWO_FORMS)), named(*LISTS), named(False, True))
+)
 def test_ranks_and_derivatives_agree(name, case, masked):
     operator, x = OPERATORS[name], LISTS[case].clone().requires_grad_()
     mask = draw(*x.shape, seed=3) < 0.8 if masked else None
@@ -117,7 +119,7 @@ def test_a_pin_ends_with_an_error():
     assert not prefers_dense("logistic", (100_000,))
 
 
-@pytest.mark.parametrize("name", sorted(TWO_FORMS))
+@both
 @pytest.mark.parametrize("lists", [(), (1,), (3,), (10, 30)], ids=str)
 def test_the_choice_is_by_the_shape_alone(name, lists, monkeypatch):
     many = math.prod(lists) > 3

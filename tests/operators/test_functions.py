@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from operator_table import draw
+from pairwise import named, split, together
 
 from ltr.operators import (
     HardRank,
@@ -28,15 +29,12 @@ HARD = {
     "nearly hard": SoftSort(1e-6),
     "straight-through": StraightThrough(SoftSort(0.5)),
 }
-hard = pytest.mark.parametrize("operator", HARD.values(), ids=HARD)
 directions = pytest.mark.parametrize("descending", [True, False])
-dims = pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+DIMS = [0, 1, 2, -1, -2, -3]
 CLOSE = {"rtol": 0, "atol": 1e-12}
 
 
-@hard
-@directions
-@dims
+@together("operator, descending, dim", *split(HARD, named(True, False), named(*DIMS)))
 def test_hard_twins(operator, descending, dim):
     x = draw(3, 4, 5)
     order = x.argsort(dim, descending=descending)
@@ -63,10 +61,10 @@ def test_hard_twins(operator, descending, dim):
     np.testing.assert_allclose(soft_median(x, operator, dim=dim), np.median(x, dim), atol=1e-12)
 
 
-@hard
-@directions
-@dims
-@pytest.mark.parametrize("trailing", [(), (2,), (2, 3)])
+@together(
+    "operator, descending, dim, trailing",
+    *split(HARD, named(True, False), named(*DIMS), named((), (2,), (2, 3))),
+)
 def test_sort_with_is_indexing(operator, descending, dim, trailing):
     x = draw(3, 4, 5)
     values = draw(3, 4, 5, *trailing, seed=1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from operator_table import draw
+from pairwise import named, split, together
 from scipy.stats import laplace
 
 from ltr.operators import LaplaceRank
@@ -29,9 +30,10 @@ def test_the_formula():
     np.testing.assert_allclose(ranks, expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 9, 31, 64, 100])
-@pytest.mark.parametrize("temperature", [1e-3, 0.5, 40.0])
-@pytest.mark.parametrize("masked", [False, True])
+@together(
+    "n, temperature, masked",
+    *split(named(1, 2, 3, 4, 5, 8, 9, 31, 64, 100), named(1e-3, 0.5, 40.0), named(False, True)),
+)
 def test_scans_are_the_pairwise_sum(n, temperature, masked):
     scores = 1000 + draw(3, n, seed=n)
     mask = draw(3, n, seed=1) > -0.5 if masked else None

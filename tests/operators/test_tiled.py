@@ -3,7 +3,7 @@
 import pytest
 import torch
 from operator_table import draw
-from pairwise import covering, named
+from pairwise import named, split, together
 
 from ltr.kernels import use
 from ltr.operators import (
@@ -69,7 +69,7 @@ CASES = {
 }
 
 
-@covering("case, power, k", dict(zip(CASES, CASES, strict=True)), named(*POWERS), named(None, 2))
+@together("case, power, k", *split(named(*CASES), named(*POWERS), named(None, 2)))
 def test_products_and_their_derivatives_are_those_of_the_matrix(case, power, k):
     scores, mask, temperature = CASES[case]
     n = scores.shape[-1]

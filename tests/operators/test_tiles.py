@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
+from pairwise import each, named, split, together
 from torch.func import grad, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -13,7 +14,7 @@ from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 from ltr.operators import tiles as over
 from ltr.operators.tiles import by_lists
 
-both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
+both = each("name", {name: name for name in sorted(TWO_FORMS)})
 N, LISTS = 6, 5
 
 
@@ -42,9 +43,10 @@ def assert_same(found):
         torch.testing.assert_close(one, tiles, rtol=1e-12, atol=1e-12)
 
 
-@both
-@pytest.mark.parametrize("masked", [False, True], ids=["full", "masked"])
-@pytest.mark.parametrize("shape", [(LISTS, N), (2, 3, N), (LISTS, 1)], ids=str)
+@together(
+    "name, masked, shape",
+    *split(named(*sorted(TWO_FORMS)), named(False, True), named((LISTS, N), (2, 3, N), (LISTS, 1))),
+)
 def test_ranks_and_derivatives(name, masked, shape, small_tiles):
     operator, x, weights = OPERATORS[name], draw(*shape).requires_grad_(), draw(*shape, seed=1)
     mask = draw(*shape, seed=2) < 0.5 if masked else None  # some lists may have no item

@@ -90,7 +90,13 @@ def check(out: Path, name: str) -> None:
                 assert got == pytest.approx(value, rel=0.05, abs=0.1), (run["name"], metric)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name",
+    [  # seconds each; the sweeps share their code, and fast tests train what each recipe trains
+        pytest.param(n, marks=[] if n in ("knn", "speed", "topk") else [pytest.mark.slow])
+        for n in RECIPES
+    ],
+)
 def test_a_program_runs_at_the_smallest_size(sweep, name):
     only, options = PARTS[name]
     answer = sweep(f"{name}.run", "--overlay", "smoke", "--out", "out", "--only", only, *options)
@@ -167,8 +173,16 @@ def test_a_smallest_run_that_is_stopped_is_resumed_to_the_same_weights(ltr, monk
             assert torch.equal(value, two["state_dict"][key]), (file, key)
 
 
+CONFIGS = [f"{path.parent.name}/{path.stem}" for path in sorted(ROOT.glob("*/*.yaml"))]
+
+
 @pytest.mark.parametrize(
-    "name", [f"{path.parent.name}/{path.stem}" for path in ROOT.glob("*/*.yaml")]
+    "name",
+    [  # a parser of a fifth of a second each; the files of one recipe are fast, and each is read
+        # by `test_configurations.py`
+        pytest.param(name, marks=[] if name.startswith("knn/") else [pytest.mark.slow])
+        for name in CONFIGS
+    ],
 )
 def test_print_config_can_be_read_back(ltr, name):
     first = ltr("fit", "--config", name.removesuffix("/config"), "--print_config")

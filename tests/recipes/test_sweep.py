@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,26 @@ def tiny(workplace, monkeypatch, capsys):
     return run
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Where a finished sweep is kept, once one is."""
+    return tmp_path_factory.mktemp("kept") / "out"
+
+
+TWO = ["--out", "out", "--only", "before", "--only", "NDCG"]  # MSE is trained below
+
+
+@pytest.fixture
+def swept(tiny, kept) -> None:
+    """Make the folder `out` of the sweep `TWO`: by a copy, if it was made before."""
+    if not kept.exists():
+        code, _, err = tiny(*TWO)
+        assert code == 0, err
+        shutil.copytree("out", kept)
+    elif not Path("out").exists():
+        shutil.copytree(kept, "out")
+
+
 def read(path: str) -> dict[str, Any]:
     return json.loads(Path(path).read_text())
 
@@ -84,10 +105,10 @@ def metrics_of(out: str) -> dict[str, dict[str, float] | None]:
     return {run["name"]: run.get("metrics") for run in read(f"{out}/results.json")["runs"]}
 
 
-def test_a_whole_sweep(tiny):
-    only = ["--only", "before", "--only", "NDCG"]  # MSE is trained below
-    code, said, err = tiny("--out", "out", *only, figure=lambda results: Figure())
+def test_a_whole_sweep(tiny, kept):
+    code, said, err = tiny(*TWO, figure=lambda results: Figure())
     assert code == 0, err
+    shutil.copytree("out", kept, dirs_exist_ok=True)
     results = read("out/results.json")
     names = [f"{name}-seed-{seed}" for name in ("before", "ndcg", "mse") for seed in (1, 2)]
     assert [run["name"] for run in results["runs"]] == names
@@ -115,7 +136,8 @@ def test_a_whole_sweep(tiny):
     assert len({json.dumps(value) for value in found}) == 4
 
 
-def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, monkeypatch):
+def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, swept, monkeypatch):
+    Path("out").rename("whole")
     only = ["--only", "before-seed-1", "--only", "NDCG"]
     monkeypatch.setenv("STOP_AT", "ndcg-seed-2:7")
     code, _, err = tiny("--out", "out", *only)
@@ -136,15 +158,13 @@ def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, monkeypatch):
     resumed = read("out/runs/ndcg-seed-2/result.json")
     assert resumed["resumed"]
     assert resumed["steps"] == 10
-    assert tiny("--out", "whole", "--only", "ndcg-seed-2")[0] == 0
     found, whole = (metrics_of(out)["ndcg-seed-2"] for out in ("out", "whole"))
     assert found == whole is not None
     curves = [read(f"{out}/runs/ndcg-seed-2/result.json")["curves"] for out in ("out", "whole")]
     assert curves[0] == curves[1]
 
 
-def test_killed_between_training_and_test(tiny):
-    assert tiny("--out", "out", "--only", "ndcg-seed-1")[0] == 0
+def test_killed_between_training_and_test(tiny, swept):
     before = read("out/runs/ndcg-seed-1/result.json")
     Path("out/runs/ndcg-seed-1/result.json").unlink()
     checkpoint = Path("out/runs/ndcg-seed-1/checkpoints/last.ckpt")
@@ -168,9 +188,8 @@ def test_only_some_runs_and_other_seeds(tiny):
     assert "run 1 of 1: before-seed-3" in said
 
 
-def test_results_of_other_settings_are_not_mixed(tiny):
+def test_results_of_other_settings_are_not_mixed(tiny, swept):
     quick = ["--out", "out", "--only", "before", "--seeds", 1]
-    assert tiny(*quick)[0] == 0
     config = Path("own/config.yaml").read_text()
     for more, change, named in [
         (["--model.scorer.hidden", "[5]"], "2", "model.scorer.hidden"),
@@ -219,9 +238,8 @@ class Harm:
         return (Path.touch, (Path("code-was-run"),))
 
 
-def test_damaged_results_are_one_line(tiny):
+def test_damaged_results_are_one_line(tiny, swept):
     quick = ["--out", "out", "--only", "before", "--seeds", 1]
-    assert tiny(*quick)[0] == 0
     harm = pickle.dumps(Harm())
     for name in ("result.json", "settings.json"):
         path = Path("out/runs/before-seed-1") / name
