@@ -24,7 +24,7 @@ from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import RankingEstimator, looks_at_list, values_of_lists
+from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -169,14 +169,10 @@ class Blend(RankingEstimator):
         return self.weights_ @ self._scaled(X, qid)
 
     @property
-    def schema(self) -> Schema | None:
-        """How the columns of a table are used; None if X was an array."""
-        return self.schema_
-
-    @property
-    def looks_at_list(self) -> bool:
-        """Whether a score depends on the other documents of the list."""
-        return looks_at_list(self)
+    def model_(self) -> BlendModel:
+        """What scores tables by the names of their columns, also files, and lists."""
+        check_is_fitted(self)
+        return BlendModel(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,8 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.datasets import ListDataset, Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
+from ltr.models.ranking_model import predict_table
 
 
 class RankingEstimator(BaseEstimator):
@@ -113,25 +116,57 @@ class RankingEstimator(BaseEstimator):
         return tags
 
 
-def looks_at_list(blend: Any) -> bool:
-    """Return whether a score of a Blend depends on the other documents of its list."""
-    networks = (one for one in blend.rankers_ if hasattr(one, "model_"))
-    return any(one.model_.looks_at_list for one in networks)
+class BlendModel:
+    """Scores tables and lists by a fitted `Blend`, as a `RankingModel` does by its scorer.
 
-
-def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
-    """Return the scores (documents,) of a Blend for one list, float64.
+    Numbers are read as float32. `Blend.predict` does not round them.
 
     Args:
         blend: fitted.
-        features: (documents, d), as its schema orders them.
-        codes: (documents, c), see `from_codes`; None without categories.
+
+    Attributes:
+        blend: the argument.
+        schema: how the columns of a table are used; None if the blend was trained on an array, or
+            on a table without a schema.
+        num_features: the number of features of a document.
+        looks_at_list: whether a score depends on the other documents of the list.
     """
-    X: Any = features
-    if (schema := blend.schema_) is not None:
-        codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
-        X = from_codes(schema, blend.levels_, features, codes)
-    return blend.predict(X, group=[len(features)] if looks_at_list(blend) else None)
+
+    def __init__(self, blend: Any) -> None:
+        self.blend = blend
+        self.schema: Schema | None = blend.schema_
+        self.num_features: int | None = blend.n_features_in_
+        if self.schema is not None:
+            self.num_features = self.schema.num_features
+        networks = (one.model_ for one in blend.rankers_ if hasattr(one, "model_"))
+        self.looks_at_list = any(one.looks_at_list for one in networks)
+
+    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+        """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`."""
+        return predict_table(self, table, qid)
+
+    def score(self, lists: ListDataset) -> np.ndarray:
+        """Return the scores of lists, float32 (documents,), in their order."""
+        found = [np.empty(0, np.float32)]
+        for block in lists.blocks():
+            ends = block.offsets[1:] if self.looks_at_list else block.offsets[-1:]
+            for start, end in pairwise([0, *ends.tolist()]):
+                codes = None if block.categories is None else block.categories[start:end]
+                found.append(self.score_codes(block.features[start:end], codes))
+        return np.concatenate(found, dtype=np.float32)
+
+    def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+        """Return the scores (documents,) of one list, float64.
+
+        Args:
+            features: (documents, d), as the schema orders them.
+            codes: (documents, c), see `from_codes`; None without categories.
+        """
+        X: Any = features
+        if self.schema is not None:
+            codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
+            X = from_codes(self.schema, self.blend.levels_, features, codes)
+        return self.blend.predict(X, group=[len(features)] if self.looks_at_list else None)
 
 
 def values_of_lists(
