@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 from measure import RESULTS, environment, write
 
 HERE = Path(__file__).resolve().parent.parent
-FILES = ("load csv", "load parquet", "stream csv", "stream parquet", "convert csv", "wide csv")
+FILES = ("load csv", "load parquet", "convert csv", "convert parquet", "wide csv")
 FRAMES = ("estimator frame", "estimator mixed", "module frame", "module mixed")
 CASES = FILES + FRAMES
 
@@ -107,7 +107,6 @@ def resident(key: str) -> float:
 def measure(case: str, folder: Path) -> dict[str, float]:
     """Return the seconds and megabytes of a case in this process."""
     from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
-    from ltr.datasets.table_stream import RowStream
 
     kind, _, ending = case.partition(" ")
     file = folder / f"rows.{ending}"
@@ -121,12 +120,9 @@ def measure(case: str, folder: Path) -> dict[str, float]:
         table = load_table(file, {"query", "id"})
         Schema.infer(table, qid="query", label="grade", doc_id="id").fit_levels(table)
         read_table(table, schema)
-    elif kind == "stream":
-        for _ in RowStream(file, schema):
-            pass
     else:
         with tempfile.TemporaryDirectory(dir=folder) as out:
-            convert(file, Path(out, "store"), qid="query", label="grade", doc_id="id")
+            convert(file, Path(out, "lists"), qid="query", label="grade", doc_id="id")
     seconds = time.process_time() - start
     return {
         "seconds": seconds,

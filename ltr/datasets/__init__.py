@@ -10,8 +10,7 @@ from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.column_steps import Category
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
-from ltr.datasets.list_files import open_lists
-from ltr.datasets.list_writer import write_lists
+from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile

@@ -21,8 +21,7 @@ from ltr.arrays import check_columns
 from ltr.datasets.column_steps import counted_from, width_of
 from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch
-from ltr.datasets.list_files import is_list_folder, open_lists
-from ltr.datasets.list_writer import new_folder, write_files
+from ltr.datasets.list_files import is_list_folder, new_folder, open_lists, write_files
 from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
 from ltr.datasets.prepare import read_table, scan_table
 from ltr.datasets.schema import Schema

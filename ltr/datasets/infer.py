@@ -32,7 +32,7 @@ from ltr.datasets.column_steps import (
     zone_of,
 )
 from ltr.names import close_matches, shown_names
-from ltr.serving import Zone
+from ltr.serving import CATEGORY_KINDS, Zone
 
 ROWS = 1 << 14
 """The most rows of a chunk."""
@@ -42,6 +42,12 @@ FEW = 20
 
 MOST_LEVELS = 1 << 20
 """Of a category with more levels, those that are rare so far are forgotten while it is counted."""
+
+_EXACT = 1 << 24
+"""float32 holds all whole numbers up to this one. Larger ones are rounded to 24 bits."""
+
+_ENOUGH = 256
+"""A column with more different values than this in float32 is not lost."""
 
 _UNIQUE = 0.8  # text with more different values than this fraction of the rows is names
 _FIRST = 64  # rows, which tell most
@@ -103,31 +109,21 @@ def infer_columns(
     """
     columns = table.schema
     given = check_roles(columns, roles)
-    dates = _find_dates(table, roles)
-    steps = _assign(columns, dates, roles, given)
-    plain = {name for name, step in steps.items() if isinstance(step, Number)}
-    numbers = RoundedNumbers(columns, plain)
-    for part in table.chunks([*numbers.open], ROWS) if numbers.open else ():
-        numbers.add(part)  # the first rows clear most columns
-        break
-    coarse = numbers.coarse
-    numbers = RoundedNumbers(columns, numbers.open)
+    used = {*given} | index_columns(columns)
+    free = [name for name in columns.names if name not in used]
+    named = roles.get("features")
+    steps = _assign(columns, free, find_dates(table, free if named is None else named), roles)
+    plain = [name for name, step in steps.items() if isinstance(step, Number)]
+    first = [WholeNumbers(name) for name in plain if _is_wide(columns.field(name).type)]
+    scan(table, first, once=True)  # the first rows clear most columns
+    numbers = [WholeNumbers(one.name) for one in first if one.open]
     categories = [name for name, step in steps.items() if isinstance(step, Category)]
-    counts = {name: Counter[str]() for name in categories}
-    of_trained = {name: Counter[str]() for name in categories}
-    names = [*counts, *numbers.open]
-    rows = 0
-    for part in table.chunks(names, ROWS) if names else ():
-        numbers.add(part)
-        kept = None if trained is None else pa.array(trained[rows : rows + part.num_rows])
-        rows += part.num_rows
-        for name in counts:
-            column = part.column(name)
-            _count(counts, name, column)
-            if kept is not None:
-                _count(of_trained, name, column.filter(kept))
-    numbers.check()
-    coarse = {**numbers.coarse, **coarse}
+    levels = [Levels(name, trained) for name in categories]
+    rows = scan(table, [*levels, *numbers])
+    for one in numbers:
+        one.check()
+    coarse = {one.name: one.coarse for one in (*numbers, *first) if one.coarse is not None}
+    counts = {one.name: one.counts for one in levels}
     left: dict[str, int] = {}
     if roles.get("categories") is None:
         texts = [name for name in counts if _is_text(columns.field(name).type)]
@@ -139,7 +135,249 @@ def infer_columns(
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
             + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
         )
-    return Inferred(steps, counts, counts if trained is None else of_trained, left, coarse, rows)
+    return Inferred(steps, counts, {one.name: one.trained for one in levels}, left, coarse, rows)
+
+
+class Finder(Protocol):
+    """Learns what a column holds from its chunks.
+
+    Attributes:
+        name: of the column.
+        open: whether more rows may change the answer.
+    """
+
+    name: str
+    open: bool
+
+    def add(self, column: pa.ChunkedArray, row: int) -> None:
+        """Look at the next values, of which the first one is in this row of the table."""
+        ...
+
+
+def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, *, once: bool = False) -> int:
+    """Show the rows of a table to finders, from the first row on, until none is open.
+
+    Args:
+        table: the table.
+        finders: of its columns.
+        rows: the most rows of a chunk.
+        once: whether to stop after the first chunk.
+
+    Returns:
+        How many rows were read.
+    """
+    seen = 0
+    names = list(dict.fromkeys(one.name for one in finders if one.open))
+    for part in table.chunks(names, rows) if names else ():
+        for one in finders:
+            if one.open:
+                one.add(part.column(one.name), seen)
+        seen += part.num_rows
+        if once or not any(one.open for one in finders):
+            break
+    return seen
+
+
+def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, Date]:
+    """Return the step of each column of dates, by the column's type or by its text.
+
+    The whole table is read only for columns whose first rows may be dates.
+
+    Args:
+        table: the table.
+        names: of the columns to look at. Default: all.
+
+    Raises:
+        RowError: a date is out of range, or some values of a column of text have an offset, and
+            others have none.
+
+    >>> from ltr.datasets.frames import Frame
+    >>> table = pa.table({"day": ["2024-12-31", None], "x": [1, 2], "shop": ["a", "2024-12-31"]})
+    >>> find_dates(Frame.of(table))
+    {'day': Date(zone='naive', hour=False)}
+    """
+    fields = [field for field in table.schema if names is None or field.name in names]
+    fields = [one for one in fields if kind_of(one.type) == "date" or _is_text(one.type)]
+    finders = [DateColumn(one.name, one.type) for one in fields]
+    scan(table, finders, _FIRST, once=True)
+    may_be = {one.name for one in finders if one.open or one.typed}
+    finders = [DateColumn(one.name, one.type) for one in fields if one.name in may_be]
+    scan(table, finders)
+    return {one.name: step for one in finders if (step := one.step()) is not None}
+
+
+class DateColumn:
+    """Finds whether a column holds dates.
+
+    A column of text holds dates if each of its values is an ISO 8601 date, YYYY-MM-DD, with or
+    without a time, which may have an offset. Blanks around a value are ignored.
+
+    Args:
+        name: of the column.
+        dtype: its type, of dates or text.
+
+    Attributes:
+        typed: whether the type says that these are dates.
+    """
+
+    def __init__(self, name: str, dtype: pa.DataType) -> None:
+        self.name = name
+        self.open = True
+        self.typed = kind_of(dtype) == "date"
+        self._zone: Zone = zone_of(dtype)
+        self._hour = False
+        self._first: dict[Zone, tuple[int, str]] = {}  # the first text of each kind, and its row
+
+    def add(self, column: pa.ChunkedArray, row: int) -> None:
+        """Look at the next values.
+
+        Raises:
+            RowError: a date is out of range.
+        """
+        column = without_codes(column)
+        times = column if self.typed else self._times(column.cast(pa.string()), row)
+        with counted_from(row):
+            if times is not None and (days_and_hours(times, self.name)[:, 1] > 0).any():
+                self._hour = True
+                self.open = not self.typed
+
+    def step(self) -> Date | None:
+        """Return what the column becomes; None if it does not hold dates.
+
+        Raises:
+            RowError: some values of a column of text have an offset, and others have none.
+        """
+        if len(self._first) > 1:
+            (first, other), (row, text) = self._first.values()
+            problem = f"dates must all have a time zone, or none, got {text!r} and {other!r}"
+            raise RowError(row, self.name, problem, first)
+        if self.typed:
+            return Date(self._zone, self._hour)
+        return next((Date(zone, self._hour) for zone in self._first), None)
+
+    def _times(self, column: pa.ChunkedArray, row: int) -> pa.ChunkedArray | None:
+        """Return the times of a column of text; None if it has no value or is no date."""
+        texts = pc.utf8_trim_whitespace(column)
+        if texts.null_count == len(texts):
+            return None
+        found = None
+        for part in (texts.slice(0, _FIRST), texts):
+            found = parse_dates(part, "naive", "utc")
+            if found is None:
+                self.open = False
+                self._first.clear()
+                return None
+        zones: tuple[Zone, ...] = ("naive", "utc")
+        for zone in zones:
+            at = pc.index(are_dates(texts, zone), pa.scalar(True)).as_py()
+            if at >= 0:
+                self._first.setdefault(zone, (row + at, texts[at].as_py()))
+        return found
+
+
+class WholeNumbers:
+    """Finds whether a column of whole numbers is lost in float32, the type of features.
+
+    It is lost if rounding to float32 leaves at most half of its different values, and at most 256
+    of them. Identifiers such as `10**18 + i` are lost: all of them become one number. Timestamps of
+    a year in nanoseconds are not: they keep a resolution of 137 seconds. A column with a fraction
+    is never lost. Rows before the first chunk with a number beyond 2^24 are not counted.
+
+    Args:
+        name: of the column.
+
+    Attributes:
+        coarse: if rounding leaves at most half of the different values of some rows, the number of
+            values before and after it; else None.
+
+    >>> numbers = WholeNumbers("id")
+    >>> numbers.add(pa.chunked_array([[10**18, 10**18 + 1]]), 0)
+    >>> numbers.coarse
+    (2, 1)
+    >>> numbers.check()
+    Traceback (most recent call last):
+    ValueError: column 'id': ...
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.open = True
+        self.coarse: tuple[int, int] | None = None
+        self._seen: Any = None  # up to 512 different values, once there is a large one
+        self._rounded = np.empty(0, np.float32)  # up to 257 of them in float32
+
+    def add(self, column: pa.ChunkedArray, row: int) -> None:
+        """Look at the next values."""
+        column = without_codes(column).drop_null()
+        if self._seen is None and not _is_large(column):
+            self.open = pa.types.is_integer(column.type) or not (_as_floats(column) % 1).any()
+            return
+        values = pc.unique(column)
+        floats = _as_floats(values)
+        finite = np.isfinite(floats)
+        if (floats[finite] % 1).any():
+            self.open, self._seen = False, None
+            return
+        with np.errstate(over="ignore"):  # infinity is refused when the features are read
+            singles = np.unique(floats[finite].astype(np.float32))
+        if self.coarse is None and 2 * len(singles) <= finite.sum():
+            self.coarse = int(finite.sum()), len(singles)
+        rounded = np.union1d(self._rounded, singles)
+        known = [] if self._seen is None else [self._seen]
+        every = pc.unique(pa.chunked_array([*known, values.filter(pa.array(finite))]))
+        self._rounded, self._seen = rounded[: _ENOUGH + 1], every[: 2 * _ENOUGH]
+        if len(rounded) > _ENOUGH:
+            self.open, self._seen = False, None
+
+    def check(self) -> None:
+        """Raise a `ValueError` if the column is lost; the message names it."""
+        values = self._seen
+        if values is None or not 0 < 2 * len(self._rounded) <= len(values):
+            return
+        with np.errstate(over="ignore"):
+            floats = _as_floats(values).astype(np.float32)
+        same, counts = np.unique(floats, return_counts=True)
+        one, two = np.flatnonzero(floats == same[counts.argmax()])[:2].tolist()
+        raise ValueError(
+            f"column {self.name!r}: {values[one].as_py()} and {values[two].as_py()} are one "
+            "number in float32, the type of features, and so are most others: make them "
+            "text, subtract a constant, or leave the column out"
+        )
+
+
+def refuse_lost_numbers(table: Rows) -> None:
+    """Raise a `ValueError` if a column of whole numbers is lost in float32; see `WholeNumbers`."""
+    numbers = [WholeNumbers(field.name) for field in table.schema if _is_wide(field.type)]
+    scan(table, numbers)
+    for one in numbers:
+        one.check()
+
+
+class Levels:
+    """Counts the values of a category.
+
+    Args:
+        name: of the column.
+        chosen: bool (rows,), the rows that are trained on. Default: all.
+
+    Attributes:
+        counts: how often each value occurs.
+        trained: the same in the rows that are trained on.
+    """
+
+    def __init__(self, name: str, chosen: np.ndarray | None = None) -> None:
+        self.name = name
+        self.open = True
+        self.counts = Counter[str]()
+        self.trained = self.counts if chosen is None else Counter[str]()
+        self._chosen = chosen
+
+    def add(self, column: pa.ChunkedArray, row: int) -> None:
+        """Count the next values."""
+        _count(self.counts, column)
+        if self._chosen is not None:
+            kept = pa.array(self._chosen[row : row + len(column)])
+            _count(self.trained, column.filter(kept))
 
 
 def are_names(distinct: int, rows: int) -> bool:
@@ -166,38 +404,19 @@ def check_roles(columns: pa.Schema, roles: Mapping[str, Any]) -> dict[str, str]:
     return given
 
 
-def _find_dates(table: Rows, roles: Mapping[str, Any]) -> dict[str, tuple[Zone, int]]:
-    """Return the result of `DateFinder` for each column of dates.
-
-    The whole table is read only for columns whose first rows may be dates.
-    """
-    columns = table.schema
-    used = {name for _, name in check_columns(roles)} | index_columns(columns)
-    wanted = roles.get("features")
-    names = [name for name in columns.names if name not in used] if wanted is None else [*wanted]
-    finder = DateFinder(columns, {*columns.names})
-    for rows in (_FIRST, ROWS):
-        finder = DateFinder(columns, {*columns.names} - {*names})
-        some = [name for name in names if name in finder.open]
-        for part in table.chunks(some, rows) if some else ():
-            finder.add(part)
-            if rows == _FIRST or not finder.open:
-                break
-        names = [x for x in names if x in finder.open or kind_of(columns.field(x).type) == "date"]
-    return finder.found()
-
-
 def _assign(
-    columns: pa.Schema,
-    dates: Mapping[str, tuple[Zone, int]],
-    roles: Mapping[str, Any],
-    given: Collection[str],
+    columns: pa.Schema, free: Sequence[str], dates: Mapping[str, Date], roles: Mapping[str, Any]
 ) -> dict[str, Step]:
-    """Return what columns become by their types."""
+    """Return what columns become by their types.
+
+    Args:
+        columns: of the table, with their types.
+        free: the columns that no role names.
+        dates: the steps of the columns of dates.
+        roles: see `infer_columns`.
+    """
     types = {one.name: one.type for one in columns}
     kinds = {name: kind_of(dtype) for name, dtype in types.items()} | dict.fromkeys(dates, "date")
-    indexes = index_columns(columns)
-    free = [name for name in types if name not in given and name not in indexes]
     features, categories = roles.get("features"), roles.get("categories")
     if features is None:
         wanted = ("number", "embedding", "missing", "date")
@@ -206,48 +425,36 @@ def _assign(
             features = [x for x in features if x in dates or not _is_categorical(types[x])]
     if categories is None:
         # a categorical column is a category, even if its values are numbers
-        named = {*features}
-        categories = [
-            one
-            for one in free
-            if one not in named
-            and (kinds[one] in ("string", "boolean") or _is_categorical(types[one]))
-        ]
+        rest = [name for name in free if name not in {*features}]
+        text = ("string", "boolean")
+        categories = [x for x in rest if kinds[x] in text or _is_categorical(types[x])]
+    steps: dict[str, Step] = {}
     for name in features:
         if kinds[name] not in ("number", "boolean", "embedding", "missing", "date"):
             raise ValueError(
                 "a feature must be numbers, fixed-size lists of them or dates, got column "
                 f"{name!r} of type {types[name]} (name it in categories, or leave it out)"
             )
+        width = width_of(types[name])
+        steps[name] = dates.get(name) or (Number() if width == 1 else Vector(width))
     for name in categories:
-        if kinds[name] not in ("string", "number", "boolean", "missing"):
+        kind: Any = "string" if kinds[name] == "missing" else kinds[name]
+        if kind not in CATEGORY_KINDS:
             raise ValueError(
                 "a category must be text, numbers or booleans, got column "
                 f"{name!r} of type {types[name]}"
             )
-    return {
-        **{name: _number_step(types[name], dates.get(name)) for name in features},
-        **{
-            name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
-            for name in categories
-        },
-    }
+        steps[name] = Category(kind)
+    return steps
 
 
-def _number_step(dtype: pa.DataType, date: tuple[Zone, int] | None) -> Step:
-    """Return what a column of features becomes."""
-    if date is not None:
-        zone, width = date
-        return Date(zone, width > 1)
-    width = width_of(dtype)
-    return Number() if width == 1 else Vector(width)
-
-
-def _count(counts: dict[str, Counter[str]], name: str, column: pa.ChunkedArray) -> None:
-    """Count the next values of a category."""
-    counts[name].update(count_levels(column))
-    if len(counts[name]) > MOST_LEVELS:
-        counts[name] = Counter(dict(counts[name].most_common(MOST_LEVELS // 2)))
+def _count(counts: Counter[str], column: pa.ChunkedArray) -> None:
+    """Count the next values of a category; forget rare ones if there are too many."""
+    counts.update(count_levels(column))
+    if len(counts) > MOST_LEVELS:
+        common = counts.most_common(MOST_LEVELS // 2)
+        counts.clear()
+        counts.update(dict(common))
 
 
 def _is_categorical(dtype: pa.DataType) -> bool:
@@ -291,101 +498,6 @@ mean 'query'?)"
     )
 
 
-_EXACT = 1 << 24
-"""float32 holds all whole numbers up to this one. Larger ones are rounded to 24 bits."""
-
-_ENOUGH = 256
-"""A column with more different values than this in float32 is not lost."""
-
-
-class RoundedNumbers:
-    """Finds columns of whole numbers that are lost in float32, in the chunks of a table.
-
-    A column is lost if rounding to float32 leaves at most half of its different values, and at most
-    256 of them. Identifiers such as `10**18 + i` are lost: all of them become one number.
-    Timestamps of a year in nanoseconds are not: they keep a resolution of 137 seconds.
-
-    A column with a fraction is never lost. Rows before the first chunk with a number beyond 2^24
-    are not counted.
-
-    Args:
-        columns: of the table, with their types.
-        names: of the columns to look at. Default: all.
-
-    Attributes:
-        open: the columns that may be lost and cannot be decided without more rows.
-        suspects: the columns that may be lost, with up to 512 of their different values.
-        coarse: the columns of which rounding leaves at most half of the different values of some
-            rows, with the number of values before and after it.
-
-    >>> table = pa.table({"price": [10**9, 2 * 10**9], "id": [10**18, 10**18 + 1]})
-    >>> numbers = RoundedNumbers(table.schema)
-    >>> numbers.add(table)
-    >>> [*numbers.suspects]
-    ['price', 'id']
-    >>> numbers.check()
-    Traceback (most recent call last):
-    ValueError: column 'id': ...
-    """
-
-    def __init__(self, columns: pa.Schema, names: Collection[str] | None = None) -> None:
-        wanted = columns.names if names is None else names
-        self.open = [x for x in columns.names if x in wanted and _is_wide(columns.field(x).type)]
-        self._rounded: dict[str, np.ndarray] = {}
-        self.suspects: dict[str, Any] = {}
-        self.coarse: dict[str, tuple[int, int]] = {}
-
-    def add(self, table: pa.Table) -> None:
-        """Look at the next rows."""
-        self.open = [name for name in self.open if self._may_be_lost(name, table.column(name))]
-
-    def check(self) -> None:
-        """Raise an error if a column is lost.
-
-        Raises:
-            ValueError: one is; the message names it.
-        """
-        for name, values in self.suspects.items():
-            if 0 < 2 * len(self._rounded[name]) <= len(values):
-                with np.errstate(over="ignore"):
-                    floats = _as_floats(values).astype(np.float32)
-                same, counts = np.unique(floats, return_counts=True)
-                one, two = np.flatnonzero(floats == same[counts.argmax()])[:2].tolist()
-                raise ValueError(
-                    f"column {name!r}: {values[one].as_py()} and {values[two].as_py()} are one "
-                    "number in float32, the type of features, and so are most others: make them "
-                    "text, subtract a constant, or leave the column out"
-                )
-
-    def _may_be_lost(self, name: str, column: pa.ChunkedArray) -> bool:
-        """Add the next values of a column; return whether to look at further ones."""
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if name not in self.suspects and not _is_large(column):
-            return (
-                pa.types.is_integer(column.type) or not (_as_floats(column.drop_null()) % 1).any()
-            )
-        values = pc.unique(column.drop_null())
-        floats = _as_floats(values)
-        finite = np.isfinite(floats)
-        whole = not (floats[finite] % 1).any()
-        if whole:
-            known = self._rounded.get(name, np.empty(0, np.float32))
-            with np.errstate(over="ignore"):  # infinity is refused when the features are read
-                singles = np.unique(floats[finite].astype(np.float32))
-            if 2 * len(singles) <= finite.sum():
-                self.coarse.setdefault(name, (int(finite.sum()), len(singles)))
-            rounded = np.union1d(known, singles)
-            self._rounded[name] = rounded[: _ENOUGH + 1]
-            seen = [self.suspects[name]] if name in self.suspects else []
-            every = pc.unique(pa.chunked_array([*seen, values.filter(pa.array(finite))]))
-            self.suspects[name] = every[: 2 * _ENOUGH]
-            if len(rounded) <= _ENOUGH:
-                return True
-        self.suspects.pop(name, None)
-        return False
-
-
 def _is_wide(dtype: pa.DataType) -> bool:
     """Return whether float32 may have to round whole numbers of a type."""
     if pa.types.is_dictionary(dtype):
@@ -401,88 +513,3 @@ def _is_large(column: pa.ChunkedArray) -> bool:
 
 def _as_floats(values: Any) -> np.ndarray:
     return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-
-
-class DateFinder:
-    """Finds the columns of dates in the chunks of a table, by their types or by their text.
-
-    A column of text holds dates if each of its values is an ISO 8601 date, YYYY-MM-DD, with or
-    without a time, which may have an offset. Blanks around a value are ignored.
-
-    Args:
-        columns: of the table, with their types.
-        skip: columns to ignore.
-
-    Attributes:
-        open: the columns that cannot be decided without more rows.
-
-    >>> table = pa.table({"day": ["2024-12-31", None], "x": [1, 2], "shop": ["a", "2024-12-31"]})
-    >>> finder = DateFinder(table.schema)
-    >>> finder.add(table)
-    >>> finder.found(), finder.open
-    ({'day': ('naive', 1)}, {'day'})
-    """
-
-    def __init__(self, columns: pa.Schema, skip: Collection[str] = ()) -> None:
-        wanted = [field for field in columns if field.name not in skip]
-        self._zones: dict[str, Zone] = {
-            one.name: zone_of(one.type) for one in wanted if kind_of(one.type) == "date"
-        }
-        self.open = {*self._zones, *(one.name for one in wanted if _is_text(one.type))}
-        self._with_time: set[str] = set()
-        self._first: dict[str, tuple[Zone, int, str]] = {}
-        self._mixed: dict[str, RowError] = {}
-        self._rows = 0
-
-    def add(self, table: Any) -> None:
-        """Read the next rows.
-
-        Raises:
-            RowError: a date is out of range.
-        """
-        with counted_from(self._rows):
-            for name in [one for one in table.column_names if one in self.open]:
-                column = without_codes(table.column(name))
-                times = column if name in self._zones else self._times(name, column)
-                if times is not None and (days_and_hours(times, name)[:, 1] > 0).any():
-                    self._with_time.add(name)
-                    self.open -= {name} & {*self._zones}
-        self._rows += table.num_rows
-
-    def found(self) -> dict[str, tuple[Zone, int]]:
-        """Return each date column's zone and number of features: 2 with a time of day, else 1.
-
-        Raises:
-            RowError: some values of a column of text have an offset, and others have none.
-        """
-        for error in self._mixed.values():
-            raise error
-        zones: dict[str, Zone] = {**self._zones}
-        for name, (zone, _, _) in self._first.items():
-            zones[name] = zone
-        return {name: (zone, 1 + (name in self._with_time)) for name, zone in zones.items()}
-
-    def _times(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-        """Return the times of a column of text; None if it has no value or is already decided."""
-        texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
-        if texts.null_count == len(texts):
-            return None
-        found = None
-        for part in (texts.slice(0, _FIRST), texts):
-            found = parse_dates(part, "naive", "utc")
-            if found is None:
-                self.open.discard(name)
-                self._first.pop(name, None)
-                self._mixed.pop(name, None)
-                return None
-        zones: tuple[Zone, ...] = ("naive", "utc")
-        for zone in zones:
-            row = pc.index(are_dates(texts, zone), pa.scalar(True)).as_py()
-            if row < 0:
-                continue
-            here = zone, self._rows + row, texts[row].as_py()
-            known, first, other = self._first.setdefault(name, here)
-            if known != zone:
-                problem = f"dates must all have a time zone, or none, got {here[2]!r} and {other!r}"
-                self._mixed.setdefault(name, RowError(here[1], name, problem, first))
-        return found

@@ -24,6 +24,7 @@ from ltr.datasets.table_files import (
     load_frame,
     naming,
     of_file,
+    text_types,
 )
 from ltr.datasets.table_notices import notice, warn_caller
 from ltr.shapes import check_choice
@@ -423,7 +424,7 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     files = TableFiles(path)
     with naming(path):
         if files.delimiter is not None:
-            files = TableFiles(path, files.find_types(_texts(roles)))
+            files = TableFiles(path, text_types(files, _texts(roles)))
         schema, told = _describe(files, roles, max_levels)
         warn_caller(told)
         return schema

@@ -91,7 +91,7 @@ class Schema:
             ValueError: a column is missing, is named twice, or has the wrong type for its use; some
                 dates of a column have a time zone and others have none; a date is not from
                 0001-01-01 to 9999-12-31; a feature has whole numbers that are lost in float32 (see
-                `RoundedNumbers`); or there is neither a feature nor a category.
+                `WholeNumbers`); or there is neither a feature nor a category.
         """
         keys: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
         keys |= {"position": position, "protected": protected, "doc_id": doc_id}

@@ -5,7 +5,6 @@ file as text, so that one rule types a column by all of its values and an error 
 DuckDB, which groups rows beyond memory, would be a second reader with rules of its own.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
@@ -21,7 +20,7 @@ from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, TextFile, open_text
 from ltr.datasets.column_steps import RowError, kind_of, shown
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
-from ltr.datasets.infer import ROWS
+from ltr.datasets.infer import ROWS, Rows, scan
 from ltr.datasets.schema import Schema
 
 _PARQUET = (".parquet", ".pq")
@@ -72,13 +71,12 @@ def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
     files = TableFiles(source)
-    table = files.read(files.schema.names)
-    if table.num_rows and files.delimiter is not None:
-        with naming(source):
-            types = TextTypes(table.column_names, text)
-            types.add(table)
-            table = typed(table, pa.schema(types.found()))
-    return _with_rows(Frame.of(table), source)
+    frame = _with_rows(Frame.of(files.read(files.schema.names)), source)
+    if files.delimiter is None:
+        return frame
+    with naming(source):
+        types = text_types(frame, text)
+    return Frame.of(typed(frame.to_arrow(), pa.schema(types)))
 
 
 def load_columns(
@@ -197,15 +195,6 @@ class TableFiles:
                             watch(before + position)
                             yield typed(table.slice(start, rows), schema)
             before += file.stat().st_size
-
-    def find_types(self, text: Collection[str]) -> dict[str, pa.DataType]:
-        """Return the types of the columns of CSV files, after one pass; see `load_table`."""
-        types = TextTypes(self.schema.names, text)
-        for table in self.chunks(self.schema.names, ROWS):
-            types.add(table)
-        if not types.rows:
-            raise ValueError("the table must have at least one row, got none")
-        return types.found()
 
     def locate(self, row: int) -> tuple[Path, int]:
         """Return the file of a row of the table, and the number of the row in that file."""
@@ -440,8 +429,8 @@ _NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf
 _HEAD = 64
 
 
-class TextTypes:
-    """Finds the types of columns of text from chunks of a table.
+class TextColumn:
+    """Finds the type of a column of text from its chunks.
 
     A column has numbers or booleans if all of its values are of that type, otherwise text. Numbers
     are int64 if all of them are whole and fit. It has the type null if it has no value. Blanks
@@ -449,66 +438,71 @@ class TextTypes:
     is an error.
 
     Args:
-        names: of all columns.
-        text: columns that are text whatever their values are.
+        name: of the column.
 
-    Attributes:
-        rows: how many there were.
-
-    >>> types = TextTypes(["q", "x"], {"q"})
-    >>> types.add(pa.table({"q": ["007", "08"], "x": ["1", None]}))
-    >>> types.add(pa.table({"q": ["9"], "x": [" 2.5"]}))
-    >>> types.found()
-    {'q': DataType(string), 'x': DataType(double)}
+    >>> column = TextColumn("x")
+    >>> column.add(pa.chunked_array([["1", None]]), 0)
+    >>> column.add(pa.chunked_array([[" 2.5"]]), 2)
+    >>> column.found()
+    DataType(double)
     """
 
-    def __init__(self, names: Collection[str], text: Collection[str] = ()) -> None:
-        self._names = names
-        self._possible = {name: [*_TYPES] for name in names if name not in text}
-        self._values, self._numbers = Counter[str](), Counter[str]()
-        self._first_text: dict[str, tuple[int, str]] = {}
-        self.rows = 0
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.open = True
+        self._possible = [*_TYPES]
+        self._values = self._numbers = 0
+        self._first: tuple[int, str] | None = None  # text that is no number, and its row
 
-    def add(self, table: pa.Table) -> None:
-        """Look at the next rows."""
-        for name, possible in self._possible.items():
-            column = table.column(name)
-            values = len(column) - column.null_count
-            if not values:
-                continue
-            possible[:] = [dtype for dtype in possible if parsed(column, dtype) is not None]
-            if pa.int64() in possible and pa.float64() not in possible:  # such as 0x10
-                possible.remove(pa.int64())
-            self._values[name] += values
-            if pa.float64() in possible:
-                self._numbers[name] += values
-                continue
-            self._numbers[name] += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
-            if name not in self._first_text and (row := first_text(column)) >= 0:
-                self._first_text[name] = self.rows + row, column[row].as_py()
-        self.rows += table.num_rows
+    def add(self, column: pa.ChunkedArray, row: int) -> None:
+        """Look at the next values."""
+        values = len(column) - column.null_count
+        if not values:
+            return
+        possible = [dtype for dtype in self._possible if parsed(column, dtype) is not None]
+        if pa.int64() in possible and pa.float64() not in possible:  # such as 0x10
+            possible.remove(pa.int64())
+        self._possible = possible
+        self._values += values
+        if pa.float64() in possible:
+            self._numbers += values
+            return
+        self._numbers += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
+        if self._first is None and (at := first_text(column)) >= 0:
+            self._first = row + at, column[at].as_py()
 
-    def found(self) -> dict[str, pa.DataType]:
-        """Return the type of each column.
+    def found(self) -> pa.DataType:
+        """Return the type.
 
         Raises:
             RowError: a column of text has numbers in more than half of its values.
         """
-        types: dict[str, pa.DataType] = dict.fromkeys(self._names, pa.string())
-        for name, possible in self._possible.items():
-            if not self._values[name]:
-                types[name] = pa.null()
-            elif possible:
-                types[name] = possible[0]
-            elif 2 * self._numbers[name] > self._values[name]:
-                row, value = self._first_text[name]
-                raise RowError(
-                    row,
-                    name,
-                    f"most values are numbers, got {shown(value)} (a column of text must be named "
-                    "in categories, doc_id or qid)",
-                )
-        return types
+        if not self._values:
+            return pa.null()
+        if self._possible:
+            return self._possible[0]
+        if 2 * self._numbers > self._values and self._first is not None:
+            row, value = self._first
+            raise RowError(
+                row,
+                self.name,
+                f"most values are numbers, got {shown(value)} (a column of text must be named in "
+                "categories, doc_id or qid)",
+            )
+        return pa.string()
+
+
+def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the type of each column of a table of text, after one pass; see `load_table`.
+
+    >>> table = pa.table({"q": ["007", "08"], "x": ["1", None]})
+    >>> text_types(Frame.of(table), {"q"})
+    {'q': DataType(string), 'x': DataType(int64)}
+    """
+    names = table.schema.names
+    columns = [TextColumn(name) for name in names if name not in text]
+    scan(table, columns)
+    return dict.fromkeys(names, pa.string()) | {one.name: one.found() for one in columns}
 
 
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -11,7 +11,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from ltr.datasets import Category, Schema, load_table
 from ltr.datasets.column_steps import Date, Number, as_dates, as_text, kind_of
-from ltr.datasets.infer import DateFinder
+from ltr.datasets.frames import Frame
+from ltr.datasets.infer import find_dates
 from ltr.estimators import tables as tables
 from ltr.serving import Zone
 
@@ -44,7 +45,7 @@ def form_of(ranker: Any) -> Form:
 
 
 def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
-    """Return the result of `DateFinder` for each column of dates of a table; nothing for an array.
+    """Return the zone and the width of each column of dates of a table; nothing for an array.
 
     >>> dates_of(pd.DataFrame({"day": ["2024-12-31", None], "price": [1, 2]}))
     {'day': ('naive', 1)}
@@ -57,10 +58,8 @@ def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
     found = {}
     for name in names:
         table = load_table(frame[[name]])
-        finder = DateFinder(table.schema)
-        finder.add(table)
-        for what in finder.found().values():
-            found[name] = what
+        for step in find_dates(Frame.of(table)).values():
+            found[name] = step.zone, step.width
     return found
 
 

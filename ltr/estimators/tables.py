@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.datasets import ListDataset, Schema, read_table
 from ltr.datasets.frames import Frame
-from ltr.datasets.infer import RoundedNumbers
+from ltr.datasets.infer import refuse_lost_numbers
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
 
@@ -81,10 +81,7 @@ def check_whole_numbers(X: Any) -> None:
         columns = {f"x{i}": pa.array(X[:, i]) for i in range(X.shape[1])}
     else:
         return
-    table = pa.table(columns)
-    numbers = RoundedNumbers(table.schema)
-    numbers.add(table)
-    numbers.check()
+    refuse_lost_numbers(Frame.of(pa.table(columns)))
 
 
 def _is_narrow(dtype: Any) -> bool:

@@ -12,7 +12,8 @@ import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, open_lists, read_table
 from ltr.datasets.column_steps import Date, Number, as_dates, read_dates
-from ltr.datasets.infer import DateFinder
+from ltr.datasets.frames import Frame
+from ltr.datasets.infer import DateColumn, scan
 from ltr.datasets.prepare import scan_table
 from ltr.datasets.table_files import load_table
 
@@ -323,10 +324,12 @@ def test_a_text_that_turns_up_late_makes_a_category(tmp_path: Path):
 
 def test_the_finder_stops_when_all_is_known():
     table = table_of([WHEN], shop=["a"], day=[WHEN.date()], text=["2024-02-29"])
-    finder = DateFinder(table.schema)
-    assert finder.open == {"at", "shop", "day", "text"}
-    finder.add(table)
-    assert finder.open == {"day", "text"}
+    columns = [
+        DateColumn(name, table.schema.field(name).type) for name in ("at", "shop", "day", "text")
+    ]
+    assert all(one.open for one in columns)
+    assert scan(Frame.of(table), columns) == 1
+    assert [one.name for one in columns if one.open] == ["day", "text"]
 
 
 def test_a_store_gives_a_model_its_dates(tmp_path: Path):

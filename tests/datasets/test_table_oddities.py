@@ -16,8 +16,10 @@ import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
 from ltr.datasets.column_steps import Number
-from ltr.datasets.table_files import BLOCKS, TableFiles, TextTypes
-from ltr.datasets.table_stream import RowStream
+from ltr.datasets.conversion import TableReader
+from ltr.datasets.frames import Frame
+from ltr.datasets.infer import scan
+from ltr.datasets.table_files import BLOCKS, TableFiles, TextColumn
 
 ROWS = 60
 
@@ -98,7 +100,7 @@ def test_qids_are_text_as_they_are_written(tmp_path: Path, names: list[str]):
     made.to_csv(path := tmp_path / "t.csv", index=False)
     schema = Schema("query", "grade", steps={"price": Number()})
     assert read_table(path, schema).qids == names
-    assert [qid for batch in RowStream(path, schema) for qid in batch["qid"]] == names
+    assert [qid for chunk in TableReader(path, schema).chunks() for qid in chunk.qids] == names
     assert list(convert(path, tmp_path / "s", qid="query", label="grade").qids) == names
 
 
@@ -174,10 +176,9 @@ def test_a_type_holds_for_the_whole_file_wherever_a_chunk_ends():
     want = {"number": "double", "flag": "bool", "text": "string", "day": "string"}
     want |= {"odd": "string", "none": "null"}
     for size in (1, 2, 5):
-        types = TextTypes(table.column_names)
-        for start in range(0, 5, size):
-            types.add(table.slice(start, size))
-        assert {name: str(dtype) for name, dtype in types.found().items()} == want
+        columns = [TextColumn(name) for name in table.column_names]
+        scan(Frame.of(table), columns, size)
+        assert {one.name: str(one.found()) for one in columns} == want
 
 
 def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
@@ -193,7 +194,7 @@ def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
         convert(path, tmp_path / "s", qid="query", label="grade")
     schema = Schema("query", "grade", steps={"price": Number()})
     message = r"t\.csv: row 399999, column 'price': a feature must be a number, got 'cheap'"
-    for call in (lambda: read_table(path, schema), lambda: [*RowStream(path, schema)]):
+    for call in (lambda: read_table(path, schema), lambda: [*TableReader(path, schema).chunks()]):
         with pytest.raises(ValueError, match=message):
             call()
 
@@ -254,7 +255,7 @@ def test_string_views_in_parquet(tmp_path: Path):
     data = fit(path)
     assert data.schema is not None
     assert data.schema.categories["shop"].levels == ("a", "b", "c")
-    assert next(iter(RowStream(path, data.schema)))["features"].shape == (ROWS, 1)
+    assert next(TableReader(path, data.schema).chunks()).features.shape == (ROWS, 1)
     assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
 
 
@@ -264,7 +265,7 @@ def test_a_large_cell_that_fits_can_be_predicted(tmp_path: Path):
     made.to_csv(path := tmp_path / "t.csv", index=False)
     schema = Schema("query", "grade", steps={"price": Number()})
     want = read_table(path, schema)
-    got = np.concatenate([batch["features"].numpy() for batch in RowStream(path, schema)])
+    got = np.concatenate([chunk.features for chunk in TableReader(path, schema).chunks()])
     np.testing.assert_array_equal(got, want.features)
     assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
 
@@ -537,7 +538,7 @@ def test_damaged_parquet_is_named(tmp_path: Path):
         lambda: load_table(path),
         lambda: fit(path),
         lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
-        lambda: [*RowStream(path, Schema("query", steps={"price": Number()}))],
+        lambda: [*TableReader(path, Schema("query", steps={"price": Number()})).chunks()],
     ):
         with pytest.raises(ValueError, match=r"t\.parquet: not a table: .*deserialize thrift"):
             call()

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from ltr.datasets import Join, ListDataset, PiecewiseLinearBins, Schema, Standardize, TableTransform
-from ltr.datasets.list_files import open_lists
-from ltr.datasets.list_writer import write_lists
+from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.prepare import read_table
 from ltr.datasets.transforms import fit_documents
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ltr.datasets import Schema, read_table, table_files
-from ltr.datasets.table_files import load_table
-from ltr.datasets.table_stream import RowStream
+from ltr.datasets.conversion import TableReader
 
 ROWS = 60
 
@@ -69,24 +68,26 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
     path, used = write(tmp_path, frame(), kind), schema()
     whole = read_table(path, used, needs_label=False)
     order = np.argsort(whole.rows)
-    stream = RowStream(path, used)
+    reader = TableReader(path, used)
     for _ in range(2):
-        features, categories, keys, queries, names = [], [], [], [], []
-        for batch in stream:
-            back = np.argsort(batch["rows"].numpy())
-            features.append(batch["features"].numpy()[back])
-            categories.append(batch["categories"].numpy()[back])
-            keys.append(batch["keys"])
-            queries += np.repeat(batch["qid"], batch["lengths"].numpy())[back].tolist()
-            names += np.array(batch["doc_id"])[back].tolist()
+        features, categories, queries, names, told = [], [], [], [], []
+        for chunk in reader.chunks(lambda *one, told=told: told.append(one)):
+            back = np.argsort(chunk.rows)
+            features.append(chunk.features[back])
+            categories.append(chunk.categories[back])
+            queries += np.repeat(chunk.qids, chunk.lengths)[back].tolist()
+            names += np.array(chunk.doc_id.to_pylist())[back].tolist()
         np.testing.assert_array_equal(np.concatenate(features), whole.features[order])
         np.testing.assert_array_equal(np.concatenate(categories), whole.categories[order])
-        expected = load_table(path, {"query", "sku", "shop"}).select(["query", "sku"])
-        assert pa.concat_tables(keys).equals(expected)
         assert queries == frame()["query"].astype(str).tolist()
         assert names == frame()["sku"].tolist()
-        assert stream.rows == ROWS
+        position, size, rows = told[-1]
+        assert 0 < position <= size
+        assert rows == ROWS
         assert max(map(len, features)) == 7
+    chunks = [*reader.keys()]
+    keys = [np.repeat(chunk.qids, chunk.lengths)[np.argsort(chunk.rows)] for chunk in chunks]
+    assert np.concatenate(keys).tolist() == queries
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "folder", "pattern"])
@@ -114,7 +115,7 @@ def test_errors_name_the_file_and_its_row(kind, column, row, value, message, tmp
     else:
         file = path
     for read in (
-        lambda: [*RowStream(path, schema())],
+        lambda: [*TableReader(path, schema()).chunks()],
         lambda: read_table(path, schema(), needs_label=False),
     ):
         with pytest.raises(ValueError, match=message) as caught:
@@ -126,33 +127,38 @@ def test_text_among_numbers_names_its_row(tmp_path):
     made = frame().astype({"price": object})
     made.loc[44, "price"] = "cheap"
     with pytest.raises(ValueError, match=r"t\.csv: row 44, column 'price'"):
-        [*RowStream(write(tmp_path, made, "csv"), schema())]
+        [*TableReader(write(tmp_path, made, "csv"), schema()).chunks()]
 
 
 def test_missing_values_that_are_refused(tmp_path):
     path = write(tmp_path, frame(), "parquet")
     first = int(np.flatnonzero(frame()["stock"].isna())[0])
     with pytest.raises(ValueError, match=f"row {first}, column 'stock': must not be missing"):
-        [*RowStream(path, schema(), missing="error")]
+        [*TableReader(path, schema(), missing="error").chunks()]
 
 
-def test_files_that_cannot_be_scored(tmp_path):
+def test_files_that_cannot_be_read(tmp_path):
     used = schema()
+
+    def read(path: Path) -> None:
+        for _ in TableReader(path, used).chunks():
+            pass
+
     with pytest.raises(ValueError, match="path must"):
-        RowStream(tmp_path / "none.csv", used)
+        read(tmp_path / "none.csv")
     path = write(tmp_path, frame().drop(columns="shop"), "csv")
     with pytest.raises(ValueError, match=r"t\.csv: the table must have the column 'shop'"):
-        RowStream(path, used)
+        read(path)
     path = write(tmp_path, frame()[:0], "csv")
     with pytest.raises(
         ValueError, match=r"the table must have at least one row, got none in .*t\.csv"
     ):
-        [*RowStream(path, used)]
+        read(path)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(ValueError, match=r"bad\.parquet: not a table"):
-        RowStream(tmp_path / "bad.parquet", used)
+        read(tmp_path / "bad.parquet")
     path = write(tmp_path, frame(), "folder")
     frame().drop(columns="sku").to_csv(path / "c.csv", index=False)
     with pytest.raises(ValueError, match=r"c\.csv: the files of a table must have the same col"):
-        RowStream(path, used)
-    assert RowStream(write(tmp_path, frame().assign(more=1), "csv"), used).unused == ["more"]
+        read(path)
+    read(write(tmp_path, frame().assign(more=1), "csv"))
