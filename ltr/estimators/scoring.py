@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.arrays import ranks_within
 from ltr.datasets import ListDataset, Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
@@ -33,7 +34,7 @@ class RankingEstimator(BaseEstimator):
         raise NotImplementedError
 
     def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
-        """Return the position of each row within its query, from 1, int64 (rows,).
+        """Return the position of each row within its query, from 1, int32 (rows,).
 
         Position 1 has the highest score. Rows with equal scores keep their order.
 
@@ -51,15 +52,11 @@ class RankingEstimator(BaseEstimator):
         >>> X, y, qid = np.array([[1.0], [2.0], [3.0], [2.0]]), [0, 1, 2, 1], [7, 8, 7, 7]
         >>> ranker = NeuralRanker(members=1, random_state=0, verbose=0).fit(X, y, qid=qid)
         >>> ranker.rank(X, qid=qid)
-        array([3, 1, 1, 2])
+        array([3, 1, 1, 2], dtype=int32)
         """
         check_is_fitted(self)
         groups, _ = tables.list_groups(tables.query_names(tables.row_count(X), qid, group))
-        order = np.lexsort((-self.predict(X, qid=qid, group=group), groups))
-        starts = np.concatenate([[0], np.bincount(groups).cumsum()])
-        ranks = np.empty(len(groups), dtype=np.int64)
-        ranks[order] = np.arange(len(groups)) - starts[groups[order]] + 1
-        return ranks
+        return ranks_within(self.predict(X, qid=qid, group=group), groups)
 
     def score(
         self,

@@ -192,7 +192,7 @@ def test_ranks_count_from_one_within_each_query_and_ties_keep_their_order():
     X, y, qid = lists(4)
     blend = fitted([Column(0)])  # the grade: many ties
     found = blend.rank(X, qid=qid)
-    assert found.dtype == np.int64
+    assert found.dtype == np.int32
     for query in np.unique(qid):
         rows = np.flatnonzero(qid == query)
         best_first = sorted(rows, key=lambda row: -y[row])
