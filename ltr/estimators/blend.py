@@ -31,11 +31,20 @@ from ltr.shapes import check_number
 if TYPE_CHECKING:
     from ltr.export import Exported
 
-_STEPS = 20  # of a weight on its way from 0 to 1
-_ROUNDS = 5  # of the search through all rankers, at most
-_ERRORS = 2  # standard errors, which a gain must exceed
-_SCALE_LISTS = 1000  # of the training lists, to fit the scales on
-_LEAVES = (15, 31, 63)  # of the default trees; the best on the validation lists stays
+_STEPS = 20
+"""The search tries each weight in this many equal steps from 0 to 1."""
+
+_ROUNDS = 5
+"""The search goes through all rankers at most this many times."""
+
+_ERRORS = 2
+"""A gain must exceed this many standard errors."""
+
+_SCALE_LISTS = 1000
+"""The scales are fitted on at most this many training lists."""
+
+_LEAVES = (15, 31, 63)
+"""The numbers of leaves that the default trees try."""
 
 
 class Blend(RankingEstimator):
@@ -152,7 +161,7 @@ class Blend(RankingEstimator):
             fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
         return self
 
-    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return a score for each row, float64 (rows,); within a query, higher ranks first.
 
         Args:
@@ -376,7 +385,7 @@ class Blend(RankingEstimator):
         if form == "text":
             given["cat_features"] = [*self.levels_]
         elif form == "categories" and self.levels_ and hasattr(ranker, "enable_categorical"):
-            ranker.set_params(enable_categorical=True)  # XGBoost's
+            ranker.set_params(enable_categorical=True)  # XGBoost needs it
         if weights is not None:
             if "sample_weight" not in takes:
                 raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
@@ -531,7 +540,7 @@ def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
     By default LightGBM stops as soon as one of NDCG@1 to NDCG@5 is at its best, XGBoost looks at
     NDCG@32, and CatBoost at the NDCG of whole lists or at its loss.
     """
-    if "eval_at" in takes:  # LightGBM's; a cutoff in its constructor has priority
+    if "eval_at" in takes:  # LightGBM; a cutoff in its constructor has priority
         return {"eval_at": (10,)}
     own = ranker.get_params()
     if own.get("eval_metric") is None:

@@ -24,12 +24,12 @@ class RankingEstimator(BaseEstimator):
 
     metric: str = "ndcg@10"
 
-    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
+    # scikit-learn's tools pass these on by default; `set_fit_request` changes it.
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
 
-    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return a score for each row, (rows,); a subclass defines it."""
         raise NotImplementedError
 
