@@ -95,3 +95,21 @@ def is_absent(name: Any) -> bool:
     """Return whether a name is absent: None, NaN or pandas' NA."""
     # NaN differs from itself; pandas has more values for what is not there
     return name is None or str(name) in ("<NA>", "NaT") or name != name
+
+
+def ranks_within(scores: np.ndarray, lists: np.ndarray) -> np.ndarray:
+    """Return ranks from 1 within each list, int32 (rows,); equal scores rank in row order.
+
+    Args:
+        scores: (rows,).
+        lists: (rows,), the number of each row's list.
+
+    >>> ranks_within(np.array([0.5, 2.0, 0.5, 9.0]), np.array([7, 7, 7, 1])).tolist()
+    [2, 1, 3, 1]
+    """
+    order = np.lexsort((-scores, lists))
+    new = np.r_[True, lists[order][1:] != lists[order][:-1]]
+    starts = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    ranks = np.empty(len(scores), np.int32)
+    ranks[order] = np.arange(len(order)) - starts + 1
+    return ranks

@@ -63,7 +63,7 @@ def run(command: str, args: list[str]) -> int:
         options |= {"per_document": given.per_document}
         written = export_model(model, given.out, **options)
     else:
-        written = _export_blend(model, given)
+        written = _export_blend(model.blend, given)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "

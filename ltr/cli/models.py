@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
-from ltr.cli.runs import numbered
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def find_model(value: str) -> Path:
     Raises:
         CommandError: there is no such model; the message names the nearest.
     """
+    from ltr.cli.runs import numbered
     from ltr.config.folder import CONFIG
 
     path = Path(value).expanduser()
@@ -70,7 +70,7 @@ def find_model(value: str) -> Path:
 
 
 def load_model(path: Path, trust: Sequence[str] = ()) -> Any:
-    """Return a `RankingModel`, a `Blend` or an `OnnxModel`, which have `predict`.
+    """Return a `RankingModel`, a `BlendModel` or an `OnnxModel`, which have `predict`.
 
     Raises:
         ValueError: it is damaged, or names a class that is not trusted.
@@ -82,7 +82,7 @@ def load_model(path: Path, trust: Sequence[str] = ()) -> Any:
     if "rankers" in read_folder(path)[0]:
         from ltr.estimators import Blend
 
-        return Blend.load(path, trust=trust)
+        return Blend.load(path, trust=trust).model_
     from ltr.models import RankingModel
 
     return RankingModel.load(path, trust=trust)
@@ -108,6 +108,7 @@ class OnnxModel:
         self.ranker = OnnxRanker(path, threads=torch.get_num_threads())
         steps = steps_of(self.ranker.about, STEPS)
         self.schema = Schema("", steps=steps) if steps else None
+        self.num_features: int = self.ranker.about["num_features"]
         self.looks_at_list: bool = self.ranker.about["looks_at_list"]
 
     def predict(self, table: Any, qid: Any = None) -> "np.ndarray":

@@ -116,6 +116,8 @@ def predict(
     import numpy as np
     import pyarrow as pa
 
+    from ltr.arrays import ranks_within
+
     path = find_model(given.model)
     model = load_model(path, given.trust)
     keys = _keys(given, model, needs_label=needs_label)
@@ -147,27 +149,6 @@ def predict(
                 tables = (pa.table(kept.get_batch(i)) for i in range(kept.num_record_batches))
                 _write(part, form, tables, every, ranks)
     return len(every)
-
-
-def ranks_within(scores: "np.ndarray", lists: "np.ndarray") -> "np.ndarray":
-    """Return ranks from 1 within each list, int32 (rows,); equal scores rank in row order.
-
-    Args:
-        scores: (rows,).
-        lists: (rows,), the number of each row's list.
-
-    >>> import numpy as np
-    >>> ranks_within(np.array([0.5, 2.0, 0.5, 9.0]), np.array([7, 7, 7, 1])).tolist()
-    [2, 1, 3, 1]
-    """
-    import numpy as np
-
-    order = np.lexsort((-scores, lists))
-    new = np.r_[True, lists[order][1:] != lists[order][:-1]]
-    starts = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    ranks = np.empty(len(scores), np.int32)
-    ranks[order] = np.arange(len(order)) - starts + 1
-    return ranks
 
 
 def descending(scores: "np.ndarray") -> "np.ndarray":
@@ -337,6 +318,8 @@ def _trec_lines(
     A document without a name is called by its position in the list, from 0.
     """
     import numpy as np
+
+    from ltr.arrays import ranks_within
 
     if lists is None or ranks is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")

@@ -24,18 +24,27 @@ from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import RankingEstimator, looks_at_list, values_of_lists
+from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
 if TYPE_CHECKING:
     from ltr.export import Exported
 
-_STEPS = 20  # of a weight on its way from 0 to 1
-_ROUNDS = 5  # of the search through all rankers, at most
-_ERRORS = 2  # standard errors, which a gain must exceed
-_SCALE_LISTS = 1000  # of the training lists, to fit the scales on
-_LEAVES = (15, 31, 63)  # of the default trees; the best on the validation lists stays
+_STEPS = 20
+"""The search tries each weight in this many equal steps from 0 to 1."""
+
+_ROUNDS = 5
+"""The search goes through all rankers at most this many times."""
+
+_ERRORS = 2
+"""A gain must exceed this many standard errors."""
+
+_SCALE_LISTS = 1000
+"""The scales are fitted on at most this many training lists."""
+
+_LEAVES = (15, 31, 63)
+"""The numbers of leaves that the default trees try."""
 
 
 class Blend(RankingEstimator):
@@ -152,7 +161,7 @@ class Blend(RankingEstimator):
             fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
         return self
 
-    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return a score for each row, float64 (rows,); within a query, higher ranks first.
 
         Args:
@@ -169,14 +178,10 @@ class Blend(RankingEstimator):
         return self.weights_ @ self._scaled(X, qid)
 
     @property
-    def schema(self) -> Schema | None:
-        """How the columns of a table are used; None if X was an array."""
-        return self.schema_
-
-    @property
-    def looks_at_list(self) -> bool:
-        """Whether a score depends on the other documents of the list."""
-        return looks_at_list(self)
+    def model_(self) -> BlendModel:
+        """What scores tables by the names of their columns, also files, and lists."""
+        check_is_fitted(self)
+        return BlendModel(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
@@ -380,7 +385,7 @@ class Blend(RankingEstimator):
         if form == "text":
             given["cat_features"] = [*self.levels_]
         elif form == "categories" and self.levels_ and hasattr(ranker, "enable_categorical"):
-            ranker.set_params(enable_categorical=True)  # XGBoost's
+            ranker.set_params(enable_categorical=True)  # XGBoost needs it
         if weights is not None:
             if "sample_weight" not in takes:
                 raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
@@ -535,7 +540,7 @@ def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
     By default LightGBM stops as soon as one of NDCG@1 to NDCG@5 is at its best, XGBoost looks at
     NDCG@32, and CatBoost at the NDCG of whole lists or at its loss.
     """
-    if "eval_at" in takes:  # LightGBM's; a cutoff in its constructor has priority
+    if "eval_at" in takes:  # LightGBM; a cutoff in its constructor has priority
         return {"eval_at": (10,)}
     own = ranker.get_params()
     if own.get("eval_metric") is None:

@@ -1,7 +1,6 @@
 """Export a fitted Blend as one ONNX file."""
 
 from collections.abc import Sequence
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -13,7 +12,6 @@ from ltr.datasets.column_steps import Number
 from ltr.estimators import tables as tables
 from ltr.estimators.blend_files import contents
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import score_codes
 from ltr.export import Exported, export_model
 from ltr.export.blend import ExportedBlend
 from ltr.export.card import evaluation_of
@@ -61,7 +59,7 @@ def export_blend(
         evaluation = evaluation_of(scores, grades, torch.from_numpy(np.bincount(groups)))
     saved = None if is_file(path) else contents(blend, names)
     factors = (blend.weights_ * blend.scales_).tolist()
-    predict = partial(score_codes, blend)
+    predict = blend.model_.score_codes
     module = ExportedBlend(members, factors, schema, columns, predict, per_document, single, saved)
     return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)
 

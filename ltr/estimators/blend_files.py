@@ -25,7 +25,8 @@ from ltr.names import one_line
 
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
 _DTYPES = {"str", "object", "string", "bool", "int64", "int32", "int16", "int8", "float64"}
-_HARMLESS = ["numpy.dtype"]  # which skops leaves to the caller; a dtype does nothing
+_HARMLESS = ["numpy.dtype"]
+"""A dtype runs nothing, but skops leaves it to the caller to trust it."""
 
 
 class _Format(NamedTuple):
@@ -182,7 +183,7 @@ def _factors(config: Path, name: str, about: Mapping[str, Any], count: int) -> n
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
-    with warnings.catch_warnings(action="ignore"):  # of what is an error here
+    with warnings.catch_warnings(action="ignore"):  # what it warns of is an error here
         found = content(ranker)
     for part, reason in found["unsaved"].items():
         raise ValueError(f"rankers must all have a safe format, got {name}: {part}: {reason}")

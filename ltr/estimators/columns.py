@@ -11,10 +11,17 @@ import torch
 from ltr.datasets import ListDataset, Schema
 from ltr.models import RankingModel
 
-_CLEAR = 2.0  # standard errors: a column that costs more is kept in any case
-_JOINT = 1.0  # standard errors, which the columns that are dropped may cost together
-_RUNS = 20  # numbers of columns that are tried together
-_SHUFFLES = 3  # of columns together, averaged: by one alone useless columns would stay by chance
+_CLEAR = 2.0
+"""A column that costs more standard errors than this is kept in any case."""
+
+_JOINT = 1.0
+"""Together, the dropped columns may cost this many standard errors."""
+
+_RUNS = 20
+"""This many numbers of columns are tried together."""
+
+_SHUFFLES = 3
+"""Columns are shuffled together this many times: one shuffle keeps useless columns by chance."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Method = Literal["trees", "shap"]
 
-_CHUNK = 1 << 14  # mixed rows that are scored at a time
+_CHUNK = 1 << 14
+"""This many mixed rows are scored at a time."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,7 +215,7 @@ def contributions(
     """
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
-    for one in getattr(ranker, "rankers_", [ranker]):  # a Blend's
+    for one in getattr(ranker, "rankers_", [ranker]):  # a Blend has several
         if getattr(getattr(one, "model_", one), "looks_at_list", False):
             raise ValueError(
                 "ranker must score each row by itself, got one whose transform or scorer looks at "
@@ -292,7 +293,7 @@ class _Mixed:
             ) from None
         usual = self.codes[self.some(samples)].astype(np.float64)
         orders = 2 * self.codes.shape[1] + 1
-        with own_random_numbers():  # shap seeds numpy's
+        with own_random_numbers():  # shap seeds the generator of numpy
             masker = Independent(usual, max_samples=len(usual))
             explainer = Permutation(self.scores, masker, seed=seed)
             found = explainer(

@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.utils.validation import validate_data
 
 from ltr.datasets import ListDataset, Schema
-from ltr.datasets.list_tables import letor_schema, load_lists, with_schema
+from ltr.datasets.list_tables import holds_lists, letor_schema, load_lists, with_schema
 from ltr.datasets.prepare import Prepared
 from ltr.datasets.splits import query_shares
 from ltr.estimators import tables as tables
@@ -86,6 +86,11 @@ def _prepared(name: str, X: Any, known: Schema | None) -> Prepared:
         if known is not None and (found := known.difference(X.schema)):
             raise ValueError(f"{name} must have the schema of the training, got {found}")
         return X
+    if isinstance(X, str | PathLike) and not holds_lists(X):
+        raise ValueError(
+            f"{name} must be lists on disk or LETOR text if it is a path, got {X}: read the table, "
+            "or make lists of it with `ltr convert`"
+        )
     lists = load_lists(X) if isinstance(X, str | PathLike) else X
     schema = None if lists.source is None else lists.source.schema
     if schema is None and lists.num_categories:

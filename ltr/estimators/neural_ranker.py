@@ -40,7 +40,8 @@ from ltr.models import Ensemble, RankingModel, Scorer
 if TYPE_CHECKING:
     from ltr.export import Exported
 
-_CHOICE_LISTS = 10_000  # that columns are chosen with, at most
+_CHOICE_LISTS = 10_000
+"""Columns are chosen with at most this many training lists."""
 
 Callback = Callable[[list[list[float]]], Any]
 
@@ -272,7 +273,7 @@ class NeuralRanker(RankingEstimator):
             fitted._train(X, given, evaluation, again, one_pass=True)
         return self
 
-    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return a score for each row, float32 (rows,); within a query, higher ranks first.
 
         Args:
@@ -530,7 +531,7 @@ class NeuralRanker(RankingEstimator):
             return all_kept(schema, "kept: one validation list is too few to choose by")
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
-        # without validation: a best epoch would have the luck of these lists, shuffled ones not
+        # Validation would choose an epoch that is lucky on these lists, but not on shuffled ones.
         lists = _evenly(lists, _CHOICE_LISTS)
         trained = train(
             for_choice(settings, len(lists)),

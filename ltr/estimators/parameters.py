@@ -26,8 +26,11 @@ Columns = Literal["all", "useful"]
 LARGE = 30_000
 """From how many training rows on a table is large: see `settings`."""
 
-_EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
-_LONG, _FAST_NUMBERS = 60_000, 15_000_000  # of `effort="fast"`: rows, and numbers in all epochs
+_EPOCHS, _STEPS = 3, 40
+"""By default, patience lasts at least this many epochs and this many steps."""
+
+_LONG, _FAST_NUMBERS = 60_000, 15_000_000
+"""With `effort="fast"`, a table is long from this many rows; all epochs read this many numbers."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Progress:
         text = self._text(value, last)
         if self._bar is not None:
             self._bar.update(self._task, description=text, refresh=True)
-        elif self.verbose == 1 and self._terminal:  # over the line before
+        elif self.verbose == 1 and self._terminal:  # it overwrites the previous line
             _write("\r\x1b[K" + text + "\n" * last)
         elif self.verbose > 1 or (self.verbose == 1 and last):
             _write(text + "\n")

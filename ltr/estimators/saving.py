@@ -47,7 +47,7 @@ def content(estimator: Any) -> dict[str, Any]:
     unsaved: dict[str, str] = {}
     arguments = configs(estimator.get_params(deep=False), unsaved)
     saved = {name: config for name, config in arguments.items() if name not in unsaved}
-    # as they are: a default that changes in a later version does not change them
+    # The parts are saved as they are, so that a later version may have other defaults.
     parts = {
         name: None if name in unsaved else to_config(getattr(estimator, f"{name}_"))
         for name in PARTS

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,8 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.arrays import ranks_within
+from ltr.datasets import ListDataset, Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
+from ltr.models.ranking_model import predict_table
 
 
 class RankingEstimator(BaseEstimator):
@@ -20,17 +24,17 @@ class RankingEstimator(BaseEstimator):
 
     metric: str = "ndcg@10"
 
-    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
+    # scikit-learn's tools pass these on by default; `set_fit_request` changes it.
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
 
-    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return a score for each row, (rows,); a subclass defines it."""
         raise NotImplementedError
 
     def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
-        """Return the position of each row within its query, from 1, int64 (rows,).
+        """Return the position of each row within its query, from 1, int32 (rows,).
 
         Position 1 has the highest score. Rows with equal scores keep their order.
 
@@ -48,15 +52,11 @@ class RankingEstimator(BaseEstimator):
         >>> X, y, qid = np.array([[1.0], [2.0], [3.0], [2.0]]), [0, 1, 2, 1], [7, 8, 7, 7]
         >>> ranker = NeuralRanker(members=1, random_state=0, verbose=0).fit(X, y, qid=qid)
         >>> ranker.rank(X, qid=qid)
-        array([3, 1, 1, 2])
+        array([3, 1, 1, 2], dtype=int32)
         """
         check_is_fitted(self)
         groups, _ = tables.list_groups(tables.query_names(tables.row_count(X), qid, group))
-        order = np.lexsort((-self.predict(X, qid=qid, group=group), groups))
-        starts = np.concatenate([[0], np.bincount(groups).cumsum()])
-        ranks = np.empty(len(groups), dtype=np.int64)
-        ranks[order] = np.arange(len(groups)) - starts[groups[order]] + 1
-        return ranks
+        return ranks_within(self.predict(X, qid=qid, group=group), groups)
 
     def score(
         self,
@@ -113,25 +113,57 @@ class RankingEstimator(BaseEstimator):
         return tags
 
 
-def looks_at_list(blend: Any) -> bool:
-    """Return whether a score of a Blend depends on the other documents of its list."""
-    networks = (one for one in blend.rankers_ if hasattr(one, "model_"))
-    return any(one.model_.looks_at_list for one in networks)
+class BlendModel:
+    """Scores tables and lists by a fitted `Blend`, as a `RankingModel` does by its scorer.
 
-
-def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
-    """Return the scores (documents,) of a Blend for one list, float64.
+    Numbers are read as float32. `Blend.predict` does not round them.
 
     Args:
         blend: fitted.
-        features: (documents, d), as its schema orders them.
-        codes: (documents, c), see `from_codes`; None without categories.
+
+    Attributes:
+        blend: the argument.
+        schema: how the columns of a table are used; None if the blend was trained on an array, or
+            on a table without a schema.
+        num_features: the number of features of a document.
+        looks_at_list: whether a score depends on the other documents of the list.
     """
-    X: Any = features
-    if (schema := blend.schema_) is not None:
-        codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
-        X = from_codes(schema, blend.levels_, features, codes)
-    return blend.predict(X, group=[len(features)] if looks_at_list(blend) else None)
+
+    def __init__(self, blend: Any) -> None:
+        self.blend = blend
+        self.schema: Schema | None = blend.schema_
+        self.num_features: int | None = blend.n_features_in_
+        if self.schema is not None:
+            self.num_features = self.schema.num_features
+        networks = (one.model_ for one in blend.rankers_ if hasattr(one, "model_"))
+        self.looks_at_list = any(one.looks_at_list for one in networks)
+
+    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+        """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`."""
+        return predict_table(self, table, qid)
+
+    def score(self, lists: ListDataset) -> np.ndarray:
+        """Return the scores of lists, float32 (documents,), in their order."""
+        found = [np.empty(0, np.float32)]
+        for block in lists.blocks():
+            ends = block.offsets[1:] if self.looks_at_list else block.offsets[-1:]
+            for start, end in pairwise([0, *ends.tolist()]):
+                codes = None if block.categories is None else block.categories[start:end]
+                found.append(self.score_codes(block.features[start:end], codes))
+        return np.concatenate(found, dtype=np.float32)
+
+    def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+        """Return the scores (documents,) of one list, float64.
+
+        Args:
+            features: (documents, d), as the schema orders them.
+            codes: (documents, c), see `from_codes`; None without categories.
+        """
+        X: Any = features
+        if self.schema is not None:
+            codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
+            X = from_codes(self.schema, self.blend.levels_, features, codes)
+        return self.blend.predict(X, group=[len(features)] if self.looks_at_list else None)
 
 
 def values_of_lists(

@@ -17,7 +17,9 @@ from ltr.datasets.infer import refuse_lost_numbers
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
 
-_LISTS = 1 << 14  # whose labels are read at a time
+_LISTS = 1 << 14
+"""The labels of this many lists are read at a time."""
+
 _ROUTING = (
     ": scikit-learn's searches, folds and pipelines pass qid on after "
     "sklearn.set_config(enable_metadata_routing=True)"

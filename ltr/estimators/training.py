@@ -31,8 +31,11 @@ from ltr.modules.steps import own_random_numbers, seed_batch, side_inputs
 Batch = dict[str, Any]
 History = list[list[float]]
 
-_WARM_UP = 0.1  # of the steps of a cycle, in which the learning rate rises
-_SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members on
+_WARM_UP = 0.1
+"""The learning rate rises in this fraction of the steps of a cycle."""
+
+_SCALE_LISTS = 1000
+"""The scales of the members are fitted on at most this many training lists."""
 
 # Random numbers come from the generators of the process. A fit that seeds them in one thread would
 # change those of another, so the fits wait for each other. A callback may fit another ranker.
@@ -185,7 +188,7 @@ class Training:
                 values = self._validate(validation, epoch, largest)
                 self._choose(values, epoch + 1, self.settings.patience)
             self.history.append(values)
-            # all are called; a copy, since one may change what it is given
+            # Each callback is called, with a copy, since it may change what it gets.
             asked = [call([[*row] for row in self.history]) for call in callbacks]
             stop = not self.active or any(asked) or epoch + 1 == epochs
             best = [one.value for one in self.best for _ in one.members]
@@ -219,7 +222,7 @@ class Training:
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
-        options |= {"num_replicas": 1, "rank": 0}  # also within a process of several
+        options |= {"num_replicas": 1, "rank": 0}  # even if this process is one of several
         if self.scorer.per_document or len(lists) > EXACT:
             return ListSampler(lists, **options)
         return BucketSampler(lists.lengths, self.settings.batch_size, **options)

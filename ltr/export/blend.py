@@ -109,7 +109,7 @@ class ExportedBlend:
                 )
             steps[name] = category
         schema = Schema("qid", steps=steps)
-        model = getattr(ranker, "booster_", ranker)  # LightGBM's warns of no arrays
+        model = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns of arrays
 
         def predict(features: np.ndarray, codes: np.ndarray) -> np.ndarray:
             X: Any = features

@@ -15,7 +15,6 @@ from ltr.metrics.compare import Interval, mean_interval
 from ltr.models import RankingModel
 
 _METRICS = {"NDCG@1": (F.ndcg, 1), "NDCG@5": (F.ndcg, 5), "NDCG@10": (F.ndcg, 10)}
-_CHUNK = 1 << 14  # documents that are scored at a time, where lists do not matter
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ _XGBOOST = {"reg:squarederror", "reg:absoluteerror", "reg:quantileerror", "reg:p
 _XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
 
 _ZERO = float(np.float32(1e-35))  # LightGBM takes a number up to this one for 0
-_INFINITE = 1e300  # LightGBM writes inf so: a split that separates missing values from all others
+_INFINITE = 1e300
+"""LightGBM writes an infinite split so, which separates missing values from all others."""
 _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
 
 
@@ -141,7 +142,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
         column, left, right = node["split_feature"], free, free + 1
         free += 2
         waiting += [(node["left_child"], left), (node["right_child"], right)]
-        if node["decision_type"] == "==":  # any of these categories is left; missing is right
+        if node["decision_type"] == "==":  # these categories go left, missing values right
             found.whole.add(column)
             categories = [float(one) for one in node["threshold"].split("||")]
             free = _add_any(found, tree, number, column, categories, (left, right, 0), free)
@@ -149,7 +150,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
         kind, split = node["missing_type"], node["threshold"]
         if kind == "Zero":
             raise ValueError("a ranker must not treat zeros as missing, got zero_as_missing=True")
-        # without missing values in training, LightGBM takes a missing one for 0
+        # If none was missing in training, LightGBM takes a missing value for 0.
         goes_left = node["default_left"] if kind == "NaN" else split >= 0
         if abs(split) <= _ZERO:
             split = _ZERO if split >= 0 else math.nextafter(-_ZERO, -math.inf)
@@ -235,7 +236,7 @@ def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
             found.leaves.append((tree, node, split))
             continue
         waiting += [left, right]
-        if node in own:  # any of these categories is right
+        if node in own:  # these categories go right
             found.whole.add(column)
             branches = (right, left, int(not default))
             free = _add_any(found, tree, node, column, own[node], branches, free)

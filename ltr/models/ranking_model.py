@@ -37,11 +37,16 @@ from ltr.names import shown_names
 
 
 class Predictor(Protocol):
-    """What scores the rows of tables: a `RankingModel`, a `Blend`, a model in an ONNX file."""
+    """What scores the rows of tables: a `RankingModel`, the model of a `Blend` or an ONNX file."""
 
     @property
     def schema(self) -> Schema | None:
         """How the columns of a table are used; None if the model has no names of columns."""
+        ...
+
+    @property
+    def num_features(self) -> int | None:
+        """The number of features of a document; None if the model does not know it yet."""
         ...
 
     @property
@@ -199,29 +204,7 @@ class RankingModel(nn.Module):
             ValueError: a column is missing or has another type than in training; a number is
                 infinite in float32; or `qid` is missing but needed.
         """
-        if isinstance(table, str | PathLike):
-            found = [scores for _, scores in score_file(self, table, qid, device=device)]
-            return np.concatenate(found)
-        frame, schema = self._read(table)
-        names = _names(self, frame, qid)
-        size = rows_at_once(schema)
-        if names is None:  # the rows of one list, whatever it is
-            names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
-        else:
-            size = max(1, frame.num_rows)
-        own = "qid"
-        while own in schema.steps:
-            own += "_"
-        schema = Schema(own, steps=schema.steps)
-        schema.check_names(frame.column_names, {own})
-        found, start = [np.empty(0, np.float32)], 0
-        for part in frame.chunks([*schema.steps], size):
-            part = Frame.of(part).joined({own: names.slice(start, size)})
-            with counted_from(start):
-                lists = read_table(part, schema, needs_label=False)
-            found.append(_in_rows(self.score(lists, device=device), lists))
-            start += size
-        return np.concatenate(found)
+        return predict_table(self, table, qid, device=device)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
@@ -314,27 +297,61 @@ class RankingModel(nn.Module):
         load_weights(folder, weights, there)
         return model.eval()
 
-    def _read(self, table: Any) -> tuple[Frame, Schema]:
-        """Return the columns of a table, or of an array as x0, x1 and so on, and their schema."""
-        if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
-            if self.schema is None:
-                raise ValueError(
-                    "table must be an array (rows, d): the model was not trained on a table, got "
-                    f"{type(table).__name__}"
-                )
-            return Frame.of(table), self.schema
-        values = as_numbers("table", table)
-        if values.ndim != 2:
-            raise ValueError(f"table must be (rows, d), got shape {values.shape}")
-        names = [f"x{i}" for i in range(values.shape[1])]
-        frame = Frame(dict(zip(names, values.T, strict=True)))
-        if self.schema is not None:
-            return frame, self.schema
-        if self.num_features != len(names):
+
+def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.ndarray:
+    """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`.
+
+    Args:
+        model: what scores the rows.
+        table: see `RankingModel.predict`.
+        qid: see `RankingModel.predict`.
+        options: of `model.score`.
+    """
+    if isinstance(table, str | PathLike):
+        return np.concatenate([scores for _, scores in score_file(model, table, qid, **options)])
+    frame, schema = _read(model, table)
+    names = _names(model, frame, qid)
+    size = rows_at_once(schema)
+    if names is None:  # the rows of one list, whatever it is
+        names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
+    else:
+        size = max(1, frame.num_rows)
+    own = "qid"
+    while own in schema.steps:
+        own += "_"
+    schema = Schema(own, steps=schema.steps)
+    schema.check_names(frame.column_names, {own})
+    found, start = [np.empty(0, np.float32)], 0
+    for part in frame.chunks([*schema.steps], size):
+        part = Frame.of(part).joined({own: names.slice(start, size)})
+        with counted_from(start):
+            lists = read_table(part, schema, needs_label=False)
+        found.append(_in_rows(model.score(lists, **options), lists))
+        start += size
+    return np.concatenate(found)
+
+
+def _read(model: Predictor, table: Any) -> tuple[Frame, Schema]:
+    """Return the columns of a table, or of an array as x0, x1 and so on, and their schema."""
+    if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
+        if model.schema is None:
             raise ValueError(
-                f"table must have the model's {self.num_features} columns, got {len(names)}"
+                "table must be an array (rows, d): the model was not trained on a table, got "
+                f"{type(table).__name__}"
             )
-        return frame, Schema("qid", steps=dict.fromkeys(names, Number()))
+        return Frame.of(table), model.schema
+    values = as_numbers("table", table)
+    if values.ndim != 2:
+        raise ValueError(f"table must be (rows, d), got shape {values.shape}")
+    names = [f"x{i}" for i in range(values.shape[1])]
+    frame = Frame(dict(zip(names, values.T, strict=True)))
+    if model.schema is not None:
+        return frame, model.schema
+    if model.num_features != len(names):
+        raise ValueError(
+            f"table must have the model's {model.num_features} columns, got {len(names)}"
+        )
+    return frame, Schema("qid", steps=dict.fromkeys(names, Number()))
 
 
 def score_file(
@@ -448,7 +465,7 @@ def _score_lists(
     lists = load_lists(path, keep_order=True)
     if model.schema is not None:
         lists = with_schema(lists, model.schema)
-    elif isinstance(model, RankingModel) and model.num_features is not None:
+    elif model.num_features is not None:
         lists = lists.widen(max(model.num_features, lists.num_features))
         if lists.num_features != model.num_features:
             raise ValueError(

@@ -16,10 +16,11 @@ import pytest
 import torch
 from lightgbm import LGBMRanker
 
+from ltr.arrays import ranks_within
 from ltr.cli import predict as module
 from ltr.cli.errors import CommandError
 from ltr.cli.models import find_model
-from ltr.cli.predict import descending, ranks_within
+from ltr.cli.predict import descending
 from ltr.datasets import convert
 from ltr.estimators import Blend, NeuralRanker
 from ltr.metrics import functional as F

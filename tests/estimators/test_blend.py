@@ -24,9 +24,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
-from ltr.datasets import query_folds
+from ltr.datasets import convert, query_folds
 from ltr.datasets.splits import query_shares
 from ltr.estimators import Blend, NeuralRanker
+from ltr.models import AttentionScorer
 
 
 class Column(BaseEstimator):
@@ -191,7 +192,7 @@ def test_ranks_count_from_one_within_each_query_and_ties_keep_their_order():
     X, y, qid = lists(4)
     blend = fitted([Column(0)])  # the grade: many ties
     found = blend.rank(X, qid=qid)
-    assert found.dtype == np.int64
+    assert found.dtype == np.int32
     for query in np.unique(qid):
         rows = np.flatnonzero(qid == query)
         best_first = sorted(rows, key=lambda row: -y[row])
@@ -506,6 +507,42 @@ def test_text_and_categories_need_no_conversion(library: str, convert):
         blend.predict(convert(X_new[some])), blend.predict(convert(X_new))[some], rtol=1e-6
     )
     assert str(ranker.get_params()) == str(before)  # the ranker that was given stays as it was
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "lists"])
+def test_the_model_of_a_blend_scores_files(ending: str, tmp_path):
+    X, y, qid = shops(400, 0)
+    X["size"] = pd.Categorical(np.random.default_rng(0).choice([1, 2, 5], len(X)))
+    network = made("ltr").set_params(scorer=AttentionScorer(hidden=(8,), heads=2), max_epochs=1)
+    blend = Blend([network, HistGradientBoostingRegressor(max_iter=5)], verbose=0)
+    blend.fit(X, pd.Series(y, name="grade"), qid=pd.Series(qid, name="query"))
+    blend.weights_ = np.array([0.5, 0.5])
+    model = blend.model_
+    assert model.looks_at_list
+    assert (model.schema.qid, model.schema.label) == ("query", "grade")
+    new, y_new, qid_new = shops(120, 1, "unseen")
+    new["size"] = pd.Categorical(np.random.default_rng(1).choice([1, 2, 7], len(new)))
+    expected = blend.predict(new, qid=qid_new)
+    whole = new.assign(query=qid_new, grade=y_new)
+    np.testing.assert_allclose(model.predict(whole), expected, rtol=1e-5, atol=1e-6)
+    path = tmp_path / f"new.{'parquet' if ending == 'lists' else ending}"
+    whole.to_csv(path, index=False) if ending == "csv" else whole.to_parquet(path)
+    if ending == "lists":
+        path, table = tmp_path / "lists", path
+        levels = ["shop", "kind", "new", "size"]
+        convert(table, path, qid="query", label="grade", categories=levels)
+        expected = expected[np.argsort(pd.factorize(qid_new)[0], kind="stable")]
+    np.testing.assert_allclose(model.predict(path), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_model_of_a_blend_of_arrays():
+    X, _, _ = lists(2)
+    blend = fitted([Ridge(), Column(2)])
+    np.testing.assert_allclose(blend.model_.predict(X), blend.predict(X), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="table must have the model's 3 columns, got 2"):
+        blend.model_.predict(X[:, :2])
+    with pytest.raises(ValueError, match="table must be an array"):
+        blend.model_.predict(pd.DataFrame(X))
 
 
 class Keeps(RegressorMixin, BaseEstimator):

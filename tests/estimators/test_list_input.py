@@ -147,6 +147,9 @@ def test_lists_bring_their_own(folder, given, message):
 def test_lists_that_cannot_be_trained_on(tmp_path):
     with pytest.raises(ValueError, match="lists"):
         quick().fit(tmp_path / "lists")
+    frame(8).to_csv(tmp_path / "table.csv")
+    with pytest.raises(ValueError, match=r"X must be lists on disk or LETOR text .*table\.csv"):
+        quick().fit(tmp_path / "table.csv")
     data = ListDataset(np.zeros((2, 1), np.float32), None, np.array([0, 2]), ["a"])
     with pytest.raises(ValueError, match="must have labels"):
         quick().fit(data)

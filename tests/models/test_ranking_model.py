@@ -13,7 +13,6 @@ from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.prepare import read_table
 from ltr.datasets.transforms import fit_documents
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
-from ltr.models import ranking_model as module
 from ltr.models.ranking_model import score_file
 
 
@@ -38,6 +37,12 @@ def frame(rng):
     table.loc[3, "price"] = np.nan
     table.loc[5, "shop"] = None
     return table
+
+
+def few_rows(monkeypatch) -> None:
+    """Read and score seven rows at a time, so that there are several chunks."""
+    for module in ("ltr.models.ranking_model", "ltr.datasets.table_files"):
+        monkeypatch.setattr(f"{module}.ROWS", 7)
 
 
 def fitted(frame, scorer):
@@ -67,7 +72,7 @@ def by_definition(model, lists):
 def test_every_table_gets_the_scores_of_the_definition(frame, scorer, tmp_path, monkeypatch):
     model, lists = fitted(frame, scorer)
     expected = by_definition(model, lists)
-    monkeypatch.setattr(module, "ROWS", 7)  # so that there are several chunks
+    few_rows(monkeypatch)
     shuffled = frame[["age", "shop", "query", "price"]]
     frame.to_csv(tmp_path / "t.csv", index=False)
     pq.write_table(pa.Table.from_pandas(frame), tmp_path / "t.parquet", row_group_size=9)
@@ -89,7 +94,7 @@ def test_every_table_gets_the_scores_of_the_definition(frame, scorer, tmp_path, 
 
 def test_rows_with_their_keys(frame, tmp_path, monkeypatch):
     model, lists = fitted(frame, MLPScorer(hidden=[8]))
-    monkeypatch.setattr(module, "ROWS", 7)
+    few_rows(monkeypatch)
     frame.to_csv(tmp_path / "t.csv", index=False)
     parts = [*score_file(model, tmp_path / "t.csv", keys=["query", "grade"], label="grade")]
     assert len(parts) == 6
@@ -144,7 +149,7 @@ def test_arrays_have_columns_by_number(rng):
 )
 def test_mistakes_name_file_row_and_column(frame, tmp_path, monkeypatch, change, message):
     model, _ = fitted(frame, MLPScorer(hidden=[8]))
-    monkeypatch.setattr(module, "ROWS", 7)
+    few_rows(monkeypatch)
     with pytest.raises(ValueError, match=message):
         model.predict(change(frame))
     change(frame).to_csv(tmp_path / "t.csv", index=False)
