@@ -5,15 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 from ltr.cli.runs import numbered
 from ltr.names import nearest
-from ltr.serving import OnnxRanker, steps_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ltr.datasets import ListDataset
 
 MODEL = "model"
@@ -104,18 +103,21 @@ class OnnxModel:
 
         from ltr.datasets import Schema
         from ltr.datasets.column_steps import STEPS
+        from ltr.serving import OnnxRanker, steps_of
 
         self.ranker = OnnxRanker(path, threads=torch.get_num_threads())
         steps = steps_of(self.ranker.about, STEPS)
         self.schema = Schema("", steps=steps) if steps else None
         self.looks_at_list: bool = self.ranker.about["looks_at_list"]
 
-    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+    def predict(self, table: Any, qid: Any = None) -> "np.ndarray":
         """Return the scores of a table's rows, float32 (rows,)."""
         return self.ranker.predict(table, qid)
 
-    def score(self, lists: "ListDataset") -> np.ndarray:
+    def score(self, lists: "ListDataset") -> "np.ndarray":
         """Return the scores of lists, float32 (documents,)."""
+        import numpy as np
+
         bounds = (
             [0, *lists.offsets[1:].tolist()] if self.looks_at_list else [0, len(lists.features)]
         )
