@@ -53,8 +53,10 @@ def train(data: DigitsDataModule, loss: RankingLoss, folder: Path, epochs: int) 
     """Train a network, and return it with the weights that were best on the validation lists."""
     best = ModelCheckpoint(folder, "best", "val_ndcg_10", mode="max", enable_version_counter=False)
     stop = EarlyStopping("val_ndcg_10", mode="max", patience=10)
-    trainer(epochs, [best, stop]).fit(make_ranker(loss), datamodule=data)
-    return Ranker.load_from_checkpoint(best.best_model_path)
+    ranker = make_ranker(loss)
+    trainer(epochs, [best, stop]).fit(ranker, datamodule=data)
+    ranker.load_state_dict(torch.load(best.best_model_path, weights_only=True)["state_dict"])
+    return ranker
 
 
 def trainer(epochs: int = 1, callbacks: Any = None) -> Trainer:

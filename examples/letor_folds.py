@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ltr.datasets import LetorDataModule, ListDataset, NoTransform
+from ltr.datasets import ListDataset, NoTransform, TableDataModule
 from ltr.estimators import NeuralRanker
 from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.functional import average_precision, ndcg
@@ -67,10 +67,9 @@ def main(argv: list[str] | None = None) -> pd.DataFrame:
         m: {name: [] for name in fits} for m in METRICS
     }
     for fold in given.folds:
-        data = LetorDataModule(given.root, fold, transform=NoTransform())
+        data = TableDataModule(given.root, fold=fold, transform=NoTransform())
         data.setup("fit")
-        data.setup("test")
-        train, val, test = (data.splits[split] for split in ("train", "val", "test"))
+        train, val, test = (data.dataset(split) for split in ("train", "val", "test"))
         for name, fit in fits.items():
             ranker = fit(train, val, given.seed, given.epochs)
             scores, labels = torch.tensor(ranker.predict(test.features)), torch.tensor(test.labels)

@@ -52,8 +52,8 @@ def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) ->
 
     >>> close_matches("softsrt", ["SigmoidRank", "SoftSort"])
     ['SoftSort']
-    >>> close_matches("Letor", ["DigitsDataModule", "LetorDataModule"])
-    ['LetorDataModule']
+    >>> close_matches("Table", ["DigitsDataModule", "TableDataModule"])
+    ['TableDataModule']
     """
     from difflib import SequenceMatcher  # imported here, since most names are right
 

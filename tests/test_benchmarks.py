@@ -14,8 +14,8 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 
-# Each benchmark is a process that imports what it measures, and is slow for that. The fast tests call
-# some of their functions, and check the committed results.
+# Each benchmark is a process that imports what it measures, for seconds. The fast tests call some
+# of their functions, and check the committed results.
 slow = pytest.mark.slow
 
 

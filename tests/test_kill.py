@@ -16,7 +16,7 @@ CONFIG = """\
 model:
   class_path: Ranker
   init_args: {scorer: {class_path: LinearScorer}, loss: {class_path: PointwiseMSE}}
-data: {class_path: LetorDataModule, init_args: {root: data, batch_size: 4}}
+data: {class_path: TableDataModule, init_args: {path: data, batch_size: 4}}
 trainer: {max_epochs: 1, accelerator: cpu, enable_model_summary: false}
 """
 

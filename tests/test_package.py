@@ -337,7 +337,7 @@ def test_oldest_versions_are_pyprojects_lower_bounds():
         ("losses", "Propensity_Weights", "inverse_propensity_weights"),
         ("operators", "Softsort", "SoftSort"),
         ("operators", "soft_Rank", "soft_rank"),
-        ("datasets", "LETORDataModule", "LetorDataModule"),
+        ("datasets", "TabelDataModule", "TableDataModule"),
         ("models", "MlpScorer", "MLPScorer"),
     ],
 )

@@ -1,15 +1,17 @@
-"""The `ltr` command: train, test and predict from one YAML file.
+"""The `ltr` command: train from one YAML file, score tables by the model's folder.
 
     ltr recipes                                list the recipes
     ltr fit --config digits                    train one of them
     ltr test --config digits --ckpt_path best  test the best weights
     ltr copy digits mine.yaml                  take a recipe's file, to change it
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
-    ltr export best --out model.onnx           write a model that onnxruntime runs
+    ltr test runs/table test.parquet           metrics of a model on a table
+    ltr predict runs/table new.parquet --output scores.parquet     score a table
+    ltr export runs/table --out model.onnx     write a model that onnxruntime runs
     ltr serve model/                           rank over HTTP with an exported model
     ltr convert train.parquet --out train.lists --qid query --label grade     beyond memory
 
-`fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
+`fit`, `validate` and `test` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
 configurations override earlier ones. Recipes come with ltr or are in the folder `recipes`: there,
 `sort` is `recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The
@@ -20,10 +22,10 @@ Name a class of your own with its module: `own.MyLoss` for `MyLoss` in `own.py` 
 folder. Code in this folder is imported only if a command refers to it: by such a class, by a
 configuration that does not come with ltr, or by `--trust`.
 
-Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `predict`, `test` and `export`
-take a checkpoint, `best` or `last` of the newest run, the folder of a run, a folder that
-`NeuralRanker.save`, `Blend.save` or an export wrote, or an ONNX file. `fit --ckpt_path last`
-resumes the newest run.
+Each `fit` writes to a folder of its own: `runs/NAME/1` and so on, with its best model in `model`.
+`predict`, `test` and `export` take a folder that `fit`, `NeuralRanker.save`, `Blend.save` or an
+export wrote, the folder of a run or of a recipe's runs, or an ONNX file. `fit --ckpt_path last`
+resumes the newest run, and `test --config NAME --ckpt_path best` tests it on the recipe's data.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does a failed
 training. An interrupted run exits with code 130, a terminated one with 143. `last.ckpt` is that of

@@ -129,5 +129,5 @@ def _described(one: PublishedSet) -> str:
                     break_on_hyphens=False,
                 )
             )
-    lines += ["", f"  ltr fit --config letor --data.root {one.name}"]
+    lines += ["", f"  ltr fit --config letor --data.path {one.name}"]
     return "\n".join(lines)

@@ -15,8 +15,8 @@ _USAGE = {
 _FIT, _TRAINED, _ALL = ("fit",), ("validate", "test"), tuple(ABOUT)
 CHECKPOINT = "a checkpoint, or `best` or `last` of the newest run; fit resumes from it"
 OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
-    "Data (of a table; LETOR folders have --data.root, `ltr fit --config letor`)": {
-        "--data.path TABLE": (_ALL, "CSV, Parquet, LETOR text, or a folder of `ltr convert`"),
+    "Data (of a table; `ltr fit --config letor` for LETOR text)": {
+        "--data.path TABLE": (_ALL, "CSV, Parquet, LETOR text or its folds, or lists on disk"),
         "--data.qid COLUMN": (_ALL, "the query of each row; a model trained on a table knows it"),
         "--data.label COLUMN": (_ALL, "the relevance of each row, >= 0"),
         "--data.validation 0.2": (_FIT, "fraction of the queries to hold out for validation"),

@@ -29,7 +29,6 @@ from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint, remov
 # so that their names are enough: jsonargparse finds classes that are imported
 from ltr.datasets import (
     DigitsDataModule,  # noqa: F401
-    LetorDataModule,  # noqa: F401
     ListDataModule,  # noqa: F401
     TableDataModule,  # noqa: F401
 )

@@ -5,15 +5,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
-from ltr.cli.runs import numbered
 from ltr.names import nearest
-from ltr.serving import OnnxRanker, steps_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ltr.datasets import ListDataset
 
 MODEL = "model"
@@ -45,6 +43,7 @@ def find_model(value: str) -> Path:
     Raises:
         CommandError: there is no such model; the message names the nearest.
     """
+    from ltr.cli.runs import numbered
     from ltr.config.folder import CONFIG
 
     path = Path(value).expanduser()
@@ -104,6 +103,7 @@ class OnnxModel:
 
         from ltr.datasets import Schema
         from ltr.datasets.column_steps import STEPS
+        from ltr.serving import OnnxRanker, steps_of
 
         self.ranker = OnnxRanker(path, threads=torch.get_num_threads())
         steps = steps_of(self.ranker.about, STEPS)
@@ -111,12 +111,14 @@ class OnnxModel:
         self.num_features: int = self.ranker.about["num_features"]
         self.looks_at_list: bool = self.ranker.about["looks_at_list"]
 
-    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+    def predict(self, table: Any, qid: Any = None) -> "np.ndarray":
         """Return the scores of a table's rows, float32 (rows,)."""
         return self.ranker.predict(table, qid)
 
-    def score(self, lists: "ListDataset") -> np.ndarray:
+    def score(self, lists: "ListDataset") -> "np.ndarray":
         """Return the scores of lists, float32 (documents,)."""
+        import numpy as np
+
         bounds = (
             [0, *lists.offsets[1:].tolist()] if self.looks_at_list else [0, len(lists.features)]
         )

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from ltr.cli.errors import CommandError
@@ -68,6 +67,8 @@ def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
             plain values, or has no more than weights and is to resume a training.
         OSError: the file cannot be opened.
     """
+    import torch
+
     with path.open("rb") as file:
         try:
             check_archive(file)

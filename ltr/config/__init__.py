@@ -7,7 +7,7 @@ instead of pickled objects. Reading one runs no code from the file, and imports 
 package allows.
 """
 
-from ltr.config.reading import BASES, check_trust, from_config, packages, read_arguments
+from ltr.config.reading import BASES, check_trust, from_config, read_arguments
 from ltr.config.signatures import parameters
 from ltr.config.writing import import_path, to_config
 
@@ -16,7 +16,6 @@ __all__ = [
     "check_trust",
     "from_config",
     "import_path",
-    "packages",
     "parameters",
     "read_arguments",
     "to_config",

@@ -77,24 +77,6 @@ def read_arguments(
     return _Reader(check_trust(trust)).read_arguments(cls, arguments, "", 0)
 
 
-def packages(config: Any) -> set[str]:
-    """Return the top-level packages of the classes and functions that a configuration names.
-
-    >>> from ltr.config import to_config
-    >>> sorted(packages(to_config([nn.ReLU(), nn.GELU])))
-    ['torch']
-    """
-    if isinstance(config, list):
-        return set().union(*map(packages, config))
-    if not isinstance(config, dict):
-        return set()
-    named = [config[mark] for mark in ("class_path", "class", "function") if mark in config]
-    return set().union(
-        (path.partition(".")[0] for path in named if isinstance(path, str)),
-        *map(packages, config.values()),
-    )
-
-
 def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
     """Return the packages' names, or raise `ValueError` if `trust` is not a list of dotted names.
 

@@ -34,13 +34,11 @@ from ltr.names import no_attribute
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
-    from ltr.datasets.letor_data import LetorDataModule
     from ltr.datasets.loaders import ListDataModule
     from ltr.datasets.table_data import TableDataModule
 
 _LAZY = {
     "DigitsDataModule": "ltr.datasets.digits",
-    "LetorDataModule": "ltr.datasets.letor_data",
     "ListDataModule": "ltr.datasets.loaders",
     "TableDataModule": "ltr.datasets.table_data",
 }
@@ -51,7 +49,6 @@ __all__ = [
     "DigitsDataModule",
     "FeatureTransform",
     "Join",
-    "LetorDataModule",
     "ListDataModule",
     "ListDataset",
     "ListSampler",

@@ -4,7 +4,7 @@ LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -18,7 +18,7 @@ from ltr.datasets.letor import read_letor_files
 from ltr.datasets.list_files import is_list_folder, open_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.splits import check_one_split
+from ltr.datasets.splits import check_one_split, find_splits
 from ltr.datasets.table_files import find_files, kind_of_file
 from ltr.names import shown_names
 
@@ -41,6 +41,22 @@ def is_letor(source: Any) -> bool:
     if not isinstance(source, str | PathLike):
         return False
     return kind_of_file(find_files(Path(source).expanduser())[0]) == "letor"
+
+
+def find_folds(path: Any, fold: int) -> dict[str, Path]:
+    """Return the files of "train", "val" and "test" of a folder of LETOR text that is divided.
+
+    Args:
+        path: the folder; any other source, also a folder of one split, has none.
+        fold: the fold or the set, if there are several; see `find_splits`.
+
+    Raises:
+        ValueError: there is no such fold, or two files could be the same split.
+    """
+    if is_list_folder(path) or not is_letor(path) or not (root := Path(path).expanduser()).is_dir():
+        return {}
+    found = find_splits(root, fold)
+    return found if len(found) > 1 or any(file.parent != root for file in found.values()) else {}
 
 
 def load_lists(
@@ -157,13 +173,18 @@ def with_schema(
     unused = [name for name in found.features if name not in schema.features]
     unused += [name for name in found.categories if name not in schema.categories]
     if unused and tell is not None:
-        more = f" and {len(unused) - 12} more" if len(unused) > 12 else ""
-        tell(f"columns that the model does not use: {', '.join(unused[:12])}{more}")
+        tell(f"columns that the model does not use: {first_names(unused)}")
     if positions != list(range(data.num_features)):
         data = data.take_features(np.array(positions, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
         return data
     return data.with_codes([_codes(found, schema, name) for name in schema.categories])
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first 12 of some names, and how many there are more."""
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", ".join(names[:12]) + more
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:

@@ -1,9 +1,8 @@
 """The base classes of the data modules: their loaders, and the splits and transform of lists."""
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sized
 from typing import Any, cast
 
-import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info
@@ -11,7 +10,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
-from ltr.datasets.splits import hold_out
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.shapes import check_at_least, check_whole
 
@@ -39,10 +37,6 @@ class SplitDataModule(LightningDataModule):
         seed: seed of the shuffling, >= 0. Default: 0; the program `ltr` sets it to
             `seed_everything`, and after training to the seed in the checkpoint.
 
-    Attributes:
-        share: None, or (part, parts): the loaders give only some of the lists, as if this were
-            process `part` (from 0) of `parts` processes. Other processes take the other lists.
-
     Raises:
         ValueError: an argument is out of range.
     """
@@ -52,7 +46,6 @@ class SplitDataModule(LightningDataModule):
         self.batch_size = check_whole("batch_size", batch_size)
         self.num_workers = check_at_least("num_workers", num_workers, 0)
         self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
-        self.share: tuple[int, int] | None = None
 
     def dataset(self, split: str) -> Dataset[Any]:
         """The data set of "train", "val", "test" or "predict"."""
@@ -65,9 +58,7 @@ class SplitDataModule(LightningDataModule):
         )
 
     def replicas(self) -> dict[str, Any]:
-        """The number of processes and this one's rank, as arguments of a sampler; see `share`."""
-        if self.share is not None:
-            return {"rank": self.share[0], "num_replicas": self.share[1]}
+        """The number of processes and this one's rank, as arguments of a sampler."""
         return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
 
     def collate(self, batch: Any) -> dict[str, Any]:
@@ -214,25 +205,6 @@ class ListDataModule(SplitDataModule):
         raise ValueError(
             f"{what} must not all be equal, got {labels[0]:g} in all {len(labels)} documents of "
             "the training lists: there is nothing to learn"
-        )
-
-    def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
-        """Return which queries to hold out for validation, bool (queries,), and print their number.
-
-        A hash of the qid and the seed decides, so a query always stays on its side.
-
-        Raises:
-            ValueError: no query would be held out, or none would remain.
-        """
-        held = hold_out(qids, validation, self.seed)
-        self.tell_held_out(int(held.sum()), len(held), validation)
-        return held
-
-    def tell_held_out(self, held: int, queries: int, validation: float) -> None:
-        """Print how many queries are held out."""
-        rank_zero_info(
-            f"val: {held} of the {queries} queries are held out for validation, by a "
-            f"hash of the qid (validation {validation}, seed {self.seed})"
         )
 
     def dataset(self, split: str) -> ListDataset:

@@ -12,7 +12,7 @@ from ltr.arrays import check_columns, pc
 from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
-from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
+from ltr.datasets.list_tables import first_names, holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import hold_out, labels_vary
@@ -49,6 +49,8 @@ def read_table(
     missing: Literal["keep", "error"] = "keep",
     needs_label: bool = True,
     needs_weight: bool = True,
+    sort_by_qid: bool = False,
+    tell: Callable[[str], Any] | None = None,
 ) -> ListDataset:
     """Read a table into lists; its schema says how each column is used.
 
@@ -60,13 +62,16 @@ def read_table(
     and count its rows.
 
     Args:
-        source: see `load_table`.
+        source: see `load_table`; or LETOR text or lists on disk, which have the columns of their
+            schema (see `schema_of`). Lists on disk stay there.
         schema: how the columns are used; see `Schema.infer`.
         missing: "keep" keeps missing features as NaN; "error" refuses them.
         needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
             lists then have no labels.
         needs_weight: whether the columns of weight, position and protected, which only training
             uses, must exist. Without `needs_label` they may be missing too.
+        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        tell: called with a line on the columns that the schema does not have, if there are any.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
@@ -81,10 +86,16 @@ def read_table(
     (['a', 'b'], [0.0, 2.0, 1.0], [0.5, 1.5, nan], [0, 2, 1])
     """
     check_choice("missing", missing, "keep", "error")
+    if holds_lists(source):
+        with naming(source):
+            lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing, keep_order=True)
+            return with_schema(lists, schema, tell)
     if needs_label and schema.label is None:
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
     optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
-    frame, _ = load_columns(source, schema, optional)
+    frame, unused = load_columns(source, schema, optional)
+    if unused and tell is not None:
+        tell(f"columns that the model does not use: {first_names(unused)}")
     with naming(source):
         check_types(frame, schema, optional)
         order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))

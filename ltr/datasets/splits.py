@@ -41,11 +41,11 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     >>> find_splits(Path("no/such/folder"), 1)
     Traceback (most recent call last):
     ...
-    ValueError: root must be a folder, got no/such/folder (no such folder)
+    ValueError: path must be a folder, got no/such/folder (no such folder)
     """
     if not root.is_dir():
         reason = "a file" if root.exists() else "no such folder"
-        raise ValueError(f"root must be a folder, got {root} ({reason})")
+        raise ValueError(f"path must be a folder, got {root} ({reason})")
     folds = {
         int(match.group(1)): folder
         for folder in root.iterdir()
@@ -53,9 +53,9 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     }
     sets = {int(match.group(1)) for path in root.iterdir() if (match := _SET.fullmatch(path.name))}
     if fold not in (folds or sets or (1,)):
-        known = f"one of {sorted(folds or sets)}" if folds or sets else "1 where root has no folds"
+        known = f"one of {sorted(folds or sets)}" if folds or sets else "1 if path has no folds"
         raise ValueError(
-            f"fold must be {known}, got {fold} (root {root} holds {list_folder(root)})"
+            f"fold must be {known}, got {fold} (path {root} holds {list_folder(root)})"
         )
     return _splits_in(folds[fold]) if folds else _splits_in(root, fold if sets else None)
 
@@ -86,7 +86,7 @@ def _splits_in(folder: Path, one_set: int | None = None) -> dict[str, Path]:
         name = _NAME.format("|".join(words))
         files = _matching(folder, name) or _matching(folder, prefix + name)
         if len(files) > 1:
-            raise ValueError(f"root must hold one {split} file, got {', '.join(files)} in {folder}")
+            raise ValueError(f"path must hold one {split} file, got {', '.join(files)} in {folder}")
         if files:
             found[split] = next(iter(files.values()))
     return found

@@ -9,16 +9,12 @@ from typing import Any, Literal
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
 from ltr.arrays import check_columns
-from ltr.datasets.list_tables import (
-    holds_lists,
-    load_lists,
-    with_schema,
-)
+from ltr.datasets.list_tables import find_folds
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import VALIDATION, ListDataModule
 from ltr.datasets.prepare import prepare, read_table
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import load_columns, naming
+from ltr.datasets.table_files import naming
 from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform
@@ -38,6 +34,11 @@ class TableDataModule(ListDataModule):
     the columns `qid`, `label` and the features, whose names are their numbers. You need not name
     them, and a feature that no line has is 0. Comments are document ids. A query whose rows are not
     together is an error unless `sort_by_qid` is given.
+
+    `path` may also be a folder of LETOR text with a train, a validation and a test file, under any
+    usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with folders
+    Fold1, Fold2, ... of such files. They are `path`, `val_path` and `test_path`, and `predict`
+    takes the test file.
 
     The folder of `ltr convert` is a table too, and need not fit into memory. It has the names and
     the levels of its conversion.
@@ -70,6 +71,7 @@ class TableDataModule(ListDataModule):
         num_workers: processes that make batches.
         seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
         sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        fold: which fold, if `path` has folds.
 
     Attributes:
         schema: the schema of the table that `fit` read, or of the model; None before.
@@ -78,6 +80,7 @@ class TableDataModule(ListDataModule):
         ValueError: at construction for an argument out of range; later for a table that
             `read_table` refuses.
 
+    >>> import pyarrow as pa
     >>> frame = pa.table({"q": [1, 1, 2, 2], "y": [0, 1, 1, 0], "x": [0.1, 0.5, 0.7, 0.2]})
     >>> data = TableDataModule(frame, qid="q", label="y", val_path=frame)
     >>> data.setup("fit")
@@ -107,6 +110,7 @@ class TableDataModule(ListDataModule):
         num_workers: int = 0,
         seed: int | None = None,
         sort_by_qid: bool = False,
+        fold: int = 1,
     ) -> None:
         super().__init__(
             batch_size=batch_size,
@@ -115,14 +119,9 @@ class TableDataModule(ListDataModule):
             seed=seed,
         )
         given = {"train": path, "val": val_path, "test": test_path, "predict": predict_path}
-        self.sources = {**given, "test": path, "predict": path}
-        self.sources |= {split: source for split, source in given.items() if source is not None}
-        self.own_test = test_path is not None
-        in_memory = [
-            _SPLITS[split]
-            for split, source in given.items()
-            if source is not None and not isinstance(source, str | PathLike)
-        ]
+        self.given = {split: source for split, source in given.items() if source is not None}
+        files = (str, PathLike)
+        in_memory = [_SPLITS[x] for x, one in self.given.items() if not isinstance(one, files)]
         with warnings.catch_warnings():  # Lightning warns of modules among the arguments
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(ignore=in_memory, logger=False)
@@ -137,10 +136,11 @@ class TableDataModule(ListDataModule):
         check_columns({**self.uses, "features": features, "categories": categories})
         self.features = features
         self.categories = categories
-        self.validation = VALIDATION if validation is None and val_path is None else validation
+        self.validation = validation
         self.missing: Literal["keep", "error"] = missing
         self.max_levels = max_levels
         self.sort_by_qid = sort_by_qid
+        self.fold = check_at_least("fold", fold, 1)
         self.schema: Schema | None = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -148,15 +148,14 @@ class TableDataModule(ListDataModule):
 
         Raises:
             ValueError: a table or a column is missing, the data are invalid, or all labels to
-                train on are equal.
+                train on are equal. After a `fit`, loaders ask for a table that is missing.
         """
         if stage in ("fit", None) and "train" not in self.splits:
             self._setup_fit()
-        for split in {"validate": ["val"], "test": ["test"], "predict": ["predict"]}.get(
-            stage or "", []
-        ):
-            if self._source(split) is None:
-                raise self.missing_split(split)
+        split = {"validate": "val", "test": "test", "predict": "predict"}.get(stage or "")
+        # a Trainer calls this for the data of its last `fit` too, even if it gets another loader
+        if split is not None and not self.splits and self._source(split) is None:
+            raise self.missing_split(split)
 
     def dataset(self, split: str) -> ListDataset:
         """Return the lists of a split, read when they are first requested.
@@ -165,7 +164,7 @@ class TableDataModule(ListDataModule):
             ValueError: there are none, or the data are invalid.
         """
         if split not in self.splits:
-            if split == "val" and self.validation is not None:
+            if split == "val" and "val" not in self._sources():
                 self._setup_fit()
             else:
                 self._load(split)
@@ -173,7 +172,13 @@ class TableDataModule(ListDataModule):
 
     def missing_split(self, split: str) -> ValueError:
         """Return an error that names the missing argument."""
-        name = _SPLITS[split]
+        name, path = _SPLITS[split], self.given.get("train")
+        if path is not None and find_folds(path, self.fold):
+            file = "test" if split == "predict" else split
+            return ValueError(
+                f"{name} must be given if path has no {file} file, got None (path {path}, fold "
+                f"{self.fold})"
+            )
         alone = "" if split == "train" else " (or path)"
         return ValueError(f"{name} must be given{alone}, a table with the {split} lists, got None")
 
@@ -194,21 +199,44 @@ class TableDataModule(ListDataModule):
                 raise ValueError(f"{key} must be {known!r}, as in training, got {given!r}")
         self.schema = schema
 
+    def _sources(self) -> dict[str, Any]:
+        """Return the tables, by the splits that they are given for."""
+        path = self.given.get("train")
+        if path is None:
+            return self.given
+        found: dict[str, Any] = find_folds(path, self.fold)
+        if "test" in found:
+            found["predict"] = found["test"]
+        elif not found:
+            # what was trained on tests nothing
+            uses = ("train", "predict") if "train" in self.splits else ("train", "test", "predict")
+            found = dict.fromkeys(uses, path)
+        return {**found, **{x: one for x, one in self.given.items() if x != "train"}}
+
     def _source(self, split: str) -> Any:
-        if split == "val" and self.validation is not None:
-            return self.sources["train"]
-        if split == "test" and "train" in self.splits and not self.own_test:
-            return None  # what was trained on tests nothing
-        return self.sources[split]
+        """Return the table that a split is read from, or None."""
+        sources = self._sources()
+        return (
+            sources.get("train") if split == "val" and "val" not in sources else sources.get(split)
+        )
 
     def _setup_fit(self) -> None:
-        source = self.sources["train"]
+        sources = self._sources()
+        source = sources.get("train")
         if source is None:
             raise self.missing_split("train")
+        validation = self.validation or 0
+        if "val" not in sources and not validation:
+            validation = VALIDATION
+        elif "val" in sources and validation:
+            raise ValueError(
+                "validation must be None if path has a validation file, got "
+                f"{validation} ({sources['val']})"
+            )
         found = prepare(
             source,
             {**self.uses, "features": self.features, "categories": self.categories},
-            validation=self.validation or 0,
+            validation=validation,
             seed=self.seed,
             max_levels=self.max_levels,
             missing=self.missing,
@@ -226,7 +254,10 @@ class TableDataModule(ListDataModule):
         else:
             self.splits["val"] = found.val
             queries = len(found.train) + len(found.val)
-            self.tell_held_out(len(found.val), queries, self.validation or 0)
+            rank_zero_info(
+                f"val: {len(found.val)} of the {queries} queries are held out for validation, by a "
+                f"hash of the qid (validation {validation}, seed {self.seed})"
+            )
         self.fit_transform(found.train)
         for split in ("train", "val"):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
@@ -235,22 +266,17 @@ class TableDataModule(ListDataModule):
         source = self._source(split)
         if source is None:
             raise self.missing_split(split)
-        needs = {"needs_label": split != "predict", "needs_weight": split == "val"}
-        schema = self._schema_of(split)
-        if holds_lists(source):
-            with naming(source):
-                options = {"sort_by_qid": self.sort_by_qid, "missing": self.missing}
-                data = load_lists(source, **options, keep_order=split == "predict")
-                self.splits[split] = data = with_schema(data, schema, rank_zero_info)
-            if split != "val":
-                rank_zero_info(f"{split}: {data.summary()}")
-            return
-        table, unused = load_columns(source, schema, schema.optional(**needs))
-        with naming(source):
-            data = read_table(table, schema, missing=self.missing, **needs)
+        data = read_table(
+            source,
+            self._schema_of(split),
+            missing=self.missing,
+            needs_label=split != "predict",
+            needs_weight=split == "val",
+            sort_by_qid=self.sort_by_qid,
+            tell=None if split == "val" else rank_zero_info,
+        )
         self.splits[split] = data
         if split != "val":
-            self._tell_unused(split, unused)
             rank_zero_info(f"{split}: {data.summary()}")
 
     def _schema_of(self, split: str) -> Schema:
@@ -265,7 +291,3 @@ class TableDataModule(ListDataModule):
             schema = replace(schema, position=None, protected=None)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)
-
-    def _tell_unused(self, split: str, unused: list[str]) -> None:
-        if unused:
-            rank_zero_info(f"{split}: columns that the model does not use: {', '.join(unused)}")

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 TINY = ("--config", "tiny.yaml")
-LETOR = (*TINY, "--data", "LetorDataModule", "--data.root")
+LETOR = (*TINY, "--data", "TableDataModule", "--data.path")
 
 COMMAND_LINE = {
     1: [
@@ -254,13 +254,13 @@ def test_data_that_are_not_there(ltr, tmp_path):
     assert "nowhere" in answer.err
 
 
-@pytest.mark.parametrize(("command", "split"), [("fit", "train"), ("test", "test")])
-def test_an_empty_folder(ltr, tmp_path, command, split):
+@pytest.mark.parametrize("command", ["fit", "test"])
+def test_an_empty_folder(ltr, tmp_path, command):
     (tmp_path / "empty").mkdir()
     answer = ltr(command, *LETOR, "empty")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert f"root must hold a {split} file" in answer.err
+    assert "a folder of a table must hold CSV, Parquet or LETOR files, got empty" in answer.err
 
 
 def test_a_malformed_line_of_data(ltr, tmp_path):

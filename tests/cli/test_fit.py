@@ -73,7 +73,7 @@ def test_defaults(ltr):
 @pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")  # no whole epoch
 @pytest.mark.parametrize("name", ["digits", "letor"])  # test_smoke.py trains the overlays
 def test_every_configuration_of_feature_lists_trains_2_steps(ltr, letor_root, name):
-    few = {"digits": ["--data.train_lists", 200], "letor": ["--data.root", letor_root]}
+    few = {"digits": ["--data.train_lists", 200], "letor": ["--data.path", letor_root]}
     answer = ltr(
         *("fit", "--config", name, *few[name], "--trainer.max_steps", 2),
         *("--early_stopping.patience", "null"),

@@ -77,7 +77,7 @@ def options(ltr, tmp_path):
         "    scorer: {class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.0}}\n"
         "trainer: {accelerator: cpu, precision: 64-true, enable_model_summary: false}\n"
     )
-    return ["--config", "own.yaml", "--data", "LetorDataModule", "--data.root", "letor"]
+    return ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "letor"]
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own

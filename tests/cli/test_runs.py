@@ -105,7 +105,7 @@ class Late(pl.Callback):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--data", "LetorDataModule", "--data.root", "no_such_folder"], "no_such_folder"),
+        (["--data", "TableDataModule", "--data.path", "no_such_folder"], "no_such_folder"),
         (["--trainer.callbacks", "late.Late", "--trainer.callbacks.hook", "setup"], "too late"),
         (["--ckpt_path", "none.ckpt"], "none.ckpt"),
     ],

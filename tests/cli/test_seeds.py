@@ -53,6 +53,6 @@ def test_data_without_folds_have_no_second_fold(ltr):
     folder.mkdir()
     for name in ("train", "vali", "test"):
         (folder / f"{name}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.25\n")
-    answer = ltr("fit", "--config", "letor", "--data.root", "data", "--data.fold", 2)
+    answer = ltr("fit", "--config", "letor", "--data.path", "data", "--data.fold", 2)
     assert answer.code == 2
-    assert answer.err.startswith("ltr fit: fold must be 1 where root has no folds, got 2")
+    assert answer.err.startswith("ltr fit: fold must be 1 if path has no folds, got 2")

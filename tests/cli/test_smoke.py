@@ -15,7 +15,7 @@ RECIPES = sorted(find_recipes())
 @pytest.fixture
 def options(letor_root: Path, table_options: list[object]) -> Callable[[str], list[object]]:
     """The options that a recipe needs, by its name."""
-    needed = {"letor": ["--data.root", letor_root], "table": table_options}
+    needed = {"letor": ["--data.path", letor_root], "table": table_options}
     return lambda name: needed.get(name, [])
 
 

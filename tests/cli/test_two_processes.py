@@ -108,7 +108,7 @@ def work(folder: Path, processes: int) -> None:
     out = folder / str(processes)
     out.mkdir(exist_ok=True)
     batch = 8 // processes
-    letor = ["--data", "LetorDataModule", "--data.root", folder / "letor"]
+    letor = ["--data", "TableDataModule", "--data.path", folder / "letor"]
     letor += ["--data.batch_size", batch]
     base = ["--config", folder / "config.yaml"]
     several = ["--trainer.devices", processes]

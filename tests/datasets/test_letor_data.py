@@ -5,16 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
 
 from ltr.datasets import (
-    LetorDataModule,
     MinMaxPerList,
     NoTransform,
+    Schema,
     Standardize,
+    TableDataModule,
     TableTransform,
     read_letor,
 )
+from ltr.datasets.column_steps import Number
 from ltr.datasets.splits import query_shares
 
 TRAIN = "2 qid:1 1:1 2:4\n0 qid:1 1:3\n0 qid:2 1:5 2:4\n0 qid:3 1:7 2:8\n1 qid:3 2:8\n"
@@ -41,48 +42,43 @@ def fill(folder: Path, names: tuple[str, ...] = NAMES["letor"]) -> Path:
 
 @pytest.mark.parametrize("names", NAMES)
 def test_publishers_names(tmp_path: Path, names: str):
-    data = LetorDataModule(fill(tmp_path, NAMES[names]))
+    data = TableDataModule(fill(tmp_path, NAMES[names]))
     data.prepare_data()
     data.setup("fit")
-    assert [data.splits[split].qids for split in ("train", "val", "test")] == [
+    assert [data.dataset(split).qids for split in ("train", "val", "test")] == [
         ["1", "2", "3"],
         ["4"],
         ["5"],
     ]
 
 
-def test_every_split_gets_the_largest_width(tmp_path: Path):
-    data = LetorDataModule(str(fill(tmp_path)))
+def test_every_split_gets_the_width_of_training(tmp_path: Path):
+    data = TableDataModule(str(fill(tmp_path)))
     data.setup("fit")
-    assert data.num_features == 3
-    assert {split.num_features for split in data.splits.values()} == {3}
+    assert data.num_features == 2
+    assert {data.dataset(split).num_features for split in ("train", "val", "test")} == {2}
     (batch,) = data.train_dataloader()
-    assert batch["features"].shape == (5, 3)
+    assert batch["features"].shape == (5, 2)
     assert batch["features"].max() == 8  # raw
     assert sorted(batch["lengths"].tolist()) == [1, 2, 2]
-    declared = LetorDataModule(tmp_path, num_features=7)
-    declared.setup("test")
-    assert declared.num_features == 7
-    narrow = LetorDataModule(tmp_path, num_features=2)
-    with pytest.raises(ValueError, match=r"test.txt, line 1: a feature index must be <= 2 .*'3:9'"):
-        narrow.setup("fit")
+    (batch,) = data.test_dataloader()
+    assert batch["features"].tolist() == [[1, 0]]  # without the third feature
 
 
 def test_the_transform_is_fitted_on_train_alone(tmp_path: Path):
-    data = LetorDataModule(fill(tmp_path))
-    data.setup("test")
+    data = TableDataModule(fill(tmp_path))
+    data.setup("fit")
     assert isinstance(data.feature_transform, TableTransform)
     numbers = data.feature_transform.features
     assert isinstance(numbers, Standardize)
-    rows = np.array([[1, 4, 0], [3, 0, 0], [5, 4, 0], [7, 8, 0], [0, 8, 0]])
+    rows = np.array([[1, 4], [3, 0], [5, 4], [7, 8], [0, 8]])
     np.testing.assert_allclose(numbers.mean, rows.mean(axis=0), rtol=1e-6)
-    assert numbers.scale[2] == 0
     mine = MinMaxPerList()
-    assert LetorDataModule(tmp_path, transform=mine).feature_transform is mine
+    assert TableDataModule(tmp_path, transform=mine).feature_transform is mine
 
 
 def test_setup_loads_once(tmp_path: Path):
-    data = LetorDataModule(fill(tmp_path))
+    data = TableDataModule(fill(tmp_path))
     data.setup("fit")
     median = data.feature_transform.median
     train = data.splits["train"]
@@ -94,9 +90,11 @@ def test_setup_loads_once(tmp_path: Path):
 
 def test_lists_are_counted_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO):
-        LetorDataModule(fill(tmp_path)).setup("fit")
+        data = TableDataModule(fill(tmp_path))
+        data.setup("fit")
+        data.dataset("test")
     assert (
-        "train: 3 lists, 5 documents, 3 features; the longest list has 2 documents, "
+        "train: 3 lists, 5 documents, 2 features; the longest list has 2 documents, "
         "1 have no relevant document, 1 have one document (all are kept)"
     ) in caplog.messages
     assert sum("test: 1 lists" in message for message in caplog.messages) == 1
@@ -107,13 +105,13 @@ def test_folds(tmp_path: Path):
     for fold in (1, 2, 10):
         fill(tmp_path / f"Fold{fold}")
     (tmp_path / "Fold2" / "test.txt").write_text("0 qid:22 1:1\n")
-    data = LetorDataModule(tmp_path, fold=2)
-    data.setup("test")
-    assert data.splits["test"].qids == ["22"]
-    with pytest.raises(ValueError, match=r"fold.*3 \(root .* holds Fo"):
-        LetorDataModule(tmp_path, fold=3).setup("fit")
+    data = TableDataModule(tmp_path, fold=2)
+    data.setup("fit")
+    assert data.dataset("test").qids == ["22"]
+    with pytest.raises(ValueError, match=r"fold.*3 \(path .* holds Fo"):
+        TableDataModule(tmp_path, fold=3).setup("fit")
     with pytest.raises(ValueError, match=r"fold.*2 .*vali\.txt"):
-        LetorDataModule(tmp_path / "Fold1", fold=2).setup("fit")
+        TableDataModule(tmp_path / "Fold1", fold=2).setup("fit")
 
 
 def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, caplog):
@@ -121,12 +119,10 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
     (tmp_path / "rank.train").write_text(text)
 
     def split(**options) -> tuple[list[str], list[str]]:
-        data = LetorDataModule(tmp_path, **options)
+        data = TableDataModule(tmp_path, **options)
         data.setup("fit")
         return list(data.splits["train"].qids), list(data.splits["val"].qids)
 
-    with pytest.raises(ValueError, match=r"root must hold a val file"):
-        split(validation=0)
     with caplog.at_level("INFO"):
         train, val = split(validation=0.2, seed=3)
     assert (
@@ -137,10 +133,8 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
     assert [*val] == [str(i) for i, x in enumerate(query_shares(range(40), 3)) if x < 0.2]
     assert split(validation=0.2, seed=1)[1] != val
     assert split(seed=3) == (train, val)
-    tested = LetorDataModule(tmp_path)
     (tmp_path / "test.txt").write_text(text)
-    tested.setup("test")
-    assert len(tested.splits["train"]) == 40
+    assert split(seed=3) == (train, val)
     (tmp_path / "test.txt").unlink()
     # a query stays on its side when there are more of them, and with a larger share
     text = "".join(f"{i % 2} qid:{i} 1:{i}\n" for i in range(60, 0, -1))
@@ -159,54 +153,42 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
 def test_setup_keeps_the_argument(tmp_path: Path):
     text = "".join(f"{i % 2} qid:{i} 1:{i}\n" for i in range(40))
     (tmp_path / "rank.train").write_text(text)
-    data = LetorDataModule(tmp_path)
+    data = TableDataModule(tmp_path)
     data.setup("fit")
     assert len(data.splits["val"]) > 0
     assert data.validation is None
 
 
-def test_nothing_is_held_out_to_test(tmp_path: Path):
-    for name in ("train", "test"):
-        (tmp_path / f"{name}.txt").write_text("1 qid:1 1:1\n")
-    data = LetorDataModule(tmp_path)
-    data.setup("test")
-    assert data.splits["train"].qids == data.splits["test"].qids == ["1"]
-
-
 def test_what_is_missing_is_named(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"root.*no/such \(no such folder\)"):
-        LetorDataModule("no/such").setup("fit")
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(ValueError, match=rf"root.*{file} \(a file\)"):
-        LetorDataModule(file).setup("fit")
-    message = rf"root must hold a train file .*, got {tmp_path}, fold 1, which holds file$"
-    with pytest.raises(ValueError, match=message):
-        LetorDataModule(tmp_path).setup("fit")
-    (tmp_path / "train.txt").write_text(TRAIN)
-    for stage, split in (("test", "test"), ("predict", "predict_path must be a file if root")):
-        with pytest.raises(ValueError, match=rf"{split}.* holds .*file, train\.txt"):
-            LetorDataModule(tmp_path).setup(stage)
+    with pytest.raises(ValueError, match=r"path must.*no/such \(no such file\)"):
+        TableDataModule("no/such").setup("fit")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=rf"must hold CSV, Parquet or LETOR.*got {tmp_path}$"):
+        TableDataModule(tmp_path).setup("fit")
+    for name in ("train.txt", "vali.txt"):
+        (tmp_path / name).write_text(TRAIN)
+    for stage in ("test", "predict"):
+        message = (
+            rf"{stage}_path must be given if path has no test file, got None \(path {tmp_path}"
+        )
+        with pytest.raises(ValueError, match=message):
+            TableDataModule(tmp_path).setup(stage)
     (tmp_path / "training.txt").write_text(TRAIN)
     with pytest.raises(ValueError, match=r"one train file, got train\.txt, training\.txt in"):
-        LetorDataModule(tmp_path).setup("fit")
-
-
-def test_what_is_missing_is_named_under_a_trainer(tmp_path: Path):
-    fit = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
-    with pytest.raises(ValueError, match=r"predict_path must"):
-        fit.predict(Collector(), LetorDataModule(tmp_path))
+        TableDataModule(tmp_path).setup("fit")
 
 
 def test_plain_before_gzip_and_without_a_prefix_before_with(tmp_path: Path):
     for name in ("train.txt.gz", "small_train.txt", "train.txt.query", "old-test.txt"):
         (fill(tmp_path) / name).write_bytes(b"not looked at")
-    LetorDataModule(tmp_path).setup("fit")
+    TableDataModule(tmp_path).setup("fit")
 
 
 def test_test_alone_needs_no_training_file(tmp_path: Path):
     (fill(tmp_path) / "train.txt").unlink()
-    data = LetorDataModule(tmp_path)
+    data = TableDataModule(tmp_path)
+    steps = dict.fromkeys(["1", "2", "3"], Number())
+    data.use_schema(Schema("qid", "label", steps=steps))
     data.setup("test")
     (batch,) = data.test_dataloader()
     assert batch["qid"] == ["5"]
@@ -215,24 +197,23 @@ def test_test_alone_needs_no_training_file(tmp_path: Path):
 
 
 def test_predict(tmp_path: Path):
-    data = LetorDataModule(fill(tmp_path))
-    data.setup("predict")
+    data = TableDataModule(fill(tmp_path))
+    data.setup("fit")
     assert [batch["qid"] for batch in data.predict_dataloader()] == [["5"]]
-    other = tmp_path / "new.txt"
+    other = tmp_path / "new" / "new.txt"
+    other.parent.mkdir()
     other.write_text("0 qid:9 1:1 # x\n")
-    data = LetorDataModule(tmp_path, predict_path=other)
-    data.setup("predict")
+    data = TableDataModule(tmp_path, predict_path=other)
+    data.setup("fit")
     (batch,) = data.predict_dataloader()
     assert (batch["qid"], batch["doc_id"]) == (["9"], ["x"])
-    with pytest.raises(ValueError, match=r"predict_path.*.*none\.txt"):
-        LetorDataModule(tmp_path, predict_path=tmp_path / "none.txt").setup("predict")
 
 
 def test_a_split_list_and_sort_by_qid(tmp_path: Path):
     (fill(tmp_path) / "train.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
     with pytest.raises(ValueError, match=r"train.txt, line 3: a qid must not come back .*'qid:1'"):
-        LetorDataModule(tmp_path).setup("fit")
-    data = LetorDataModule(tmp_path, sort_by_qid=True)
+        TableDataModule(tmp_path).setup("fit")
+    data = TableDataModule(tmp_path, sort_by_qid=True)
     data.setup("fit")
     assert data.splits["train"].lengths.tolist() == [2, 1]
 
@@ -244,31 +225,17 @@ def test_a_split_list_and_sort_by_qid(tmp_path: Path):
         ({"batch_size": 2.5}, "batch_size.*2.5"),
         ({"num_workers": -1}, "num_workers.*-1"),
         ({"seed": -1}, "seed.*-1"),
-        ({"num_features": 0}, "num_features.*0"),
+        ({"fold": 0}, "fold.*0"),
         ({"validation": 1.0}, r"validation.*1.0"),
     ],
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
-        LetorDataModule("any", **options)
-
-
-class Collector(LightningModule):
-    def predict_step(self, batch, batch_idx):
-        return batch["qid"]
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-def test_predict_in_a_trainer_sees_each_list_once_in_order(tmp_path: Path):
-    data = LetorDataModule(fill(tmp_path), predict_path=tmp_path / "train.txt", batch_size=2)
-    trainer = Trainer(
-        accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False
-    )
-    assert trainer.predict(Collector(), datamodule=data) == [["1", "2"], ["3"]]
+        TableDataModule("any", **options)
 
 
 def test_arguments_are_kept(tmp_path: Path):
-    data = LetorDataModule(fill(tmp_path), transform=NoTransform(), batch_size=3)
+    data = TableDataModule(fill(tmp_path), transform=NoTransform(), batch_size=3)
     assert data.hparams["batch_size"] == 3
     pickle.dumps(data.hparams)
 
@@ -282,9 +249,9 @@ def test_arguments_are_kept(tmp_path: Path):
     ],
 )
 def test_real_folders(data_root: Path, folder: str, counts, features: int):
-    data = LetorDataModule(data_root / folder)
+    data = TableDataModule(data_root / folder)
     data.setup("fit")
-    assert tuple(len(data.splits[split]) for split in ("train", "val", "test")) == counts
+    assert tuple(len(data.dataset(split)) for split in ("train", "val", "test")) == counts
     assert data.num_features == features
     batch = next(iter(data.val_dataloader()))
     shown = data.feature_transform(batch["features"])
@@ -297,7 +264,7 @@ def test_real_folders(data_root: Path, folder: str, counts, features: int):
 
 def test_real_lightgbm_folder(data_root: Path):
     folder = data_root / "lightgbm-lambdarank"
-    data = LetorDataModule(folder, validation=0.2)
+    data = TableDataModule(folder, validation=0.2)
     data.setup("fit")
     held = int((query_shares(range(1, 202)) < 0.2).sum())
     assert (len(data.splits["train"]), len(data.splits["val"])) == (201 - held, held)
@@ -308,16 +275,16 @@ def test_real_lightgbm_folder(data_root: Path):
 def test_missing_values(tmp_path: Path):
     fill(tmp_path)
     (tmp_path / "train.txt").write_text("2 qid:1 1:1 2:4\n0 qid:1 1:NULL 2:4\n1 qid:1 1:3 2:4\n")
-    data = LetorDataModule(tmp_path)
+    data = TableDataModule(tmp_path)
     data.setup("fit")
     (batch,) = data.train_dataloader()
     assert batch["features"].isnan().sum() == 1
     found = data.feature_transform(batch["features"])
     assert found.isfinite().all()
-    assert data.feature_transform.out_features == found.shape[-1] == 4  # three, and an indicator
+    assert data.feature_transform.out_features == found.shape[-1] == 3  # two, and an indicator
     with pytest.raises(
         ValueError, match=r"missing for Standardize, got some in column 0: give Tab"
     ):
-        LetorDataModule(tmp_path, transform=Standardize()).setup("fit")
+        TableDataModule(tmp_path, transform=Standardize()).setup("fit")
     with pytest.raises(ValueError, match=r"train.txt, line 2: .*'1:NULL'"):
-        LetorDataModule(tmp_path, missing="error").setup("fit")
+        TableDataModule(tmp_path, missing="error").setup("fit")

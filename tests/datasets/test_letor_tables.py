@@ -176,7 +176,7 @@ def test_what_cannot_be():
         (
             "splits",
             {},
-            "a folder of a table must hold one split, got train.txt, vali.txt in splits",
+            r"validation must be None if path has a validation file, got 0.3 \(splits.vali",
         ),
         ("torn.txt", {}, "torn.txt, line 3: a qid must not come back"),
         ("train.txt", {"qid": "query"}, "qid must be None for LETOR text, got 'query'"),

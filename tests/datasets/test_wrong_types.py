@@ -8,7 +8,6 @@ import pytest
 
 from ltr.datasets import (
     BucketSampler,
-    LetorDataModule,
     ListDataset,
     ListSampler,
     Schema,
@@ -34,7 +33,6 @@ TABLE = pa.table({"q": [1], "x": [0.5]})
         ("path", open_lists),
         ("path", lambda wrong: write_lists(DATA, wrong)),
         ("path", read_letor),
-        ("root", LetorDataModule),
         ("source", lambda wrong: convert(wrong, "lists")),
         ("out", lambda wrong: convert("train.txt", wrong)),
     ],
@@ -51,8 +49,6 @@ def test_optional_paths(tmp_path):
     file.write_text("1 qid:1 1:1\n")
     with pytest.raises(ValueError, match=r"group_file.*3"):
         read_letor(file, group_file=3)
-    with pytest.raises(ValueError, match=r"predict_path.*3"):
-        LetorDataModule(tmp_path, predict_path=3)
 
 
 @pytest.mark.parametrize("wrong", [3, None, True, [3], [[1.0]], "abc", [DATA, 3]])
@@ -87,8 +83,8 @@ def test_whole_numbers(tmp_path, wrong):
         convert(file, tmp_path / "lists", qid="q", max_levels=wrong)
     with pytest.raises(ValueError, match="num_features must"):
         read_letor(file, num_features=wrong)
-    with pytest.raises(ValueError, match="num_features must"):
-        LetorDataModule(tmp_path, num_features=wrong)
+    with pytest.raises(ValueError, match="fold must"):
+        TableDataModule(tmp_path, fold=wrong)
     with pytest.raises(ValueError, match="num_replicas must"):
         ListSampler(range(3), num_replicas=wrong, rank=0)
     write_lists(DATA, tmp_path / "lists")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pairwise import covering, named
 from torch import Tensor, nn
 
 from ltr.integrations import CrossEncoderLoss
@@ -114,9 +115,10 @@ def test_lambda_loss_is_the_librarys_but_for_a_factor(model, ours, theirs):
     torch.testing.assert_close(gradient * factor, expected_gradient, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [1, 4, 100])
-@pytest.mark.parametrize(
-    "loss", [SoftmaxLoss(), LambdaLoss(), SoftNDCG(Stochastic(SoftSort(), samples=2))], ids=str
+@covering(
+    "loss, size",
+    named(SoftmaxLoss(), LambdaLoss(), SoftNDCG(Stochastic(SoftSort(), samples=2))),
+    named(1, 4, 100),
 )
 def test_cached_gradients_are_the_others_with_dropout(dropout_model, loss, size):
     given = batch()

@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader
 from ltr.datasets import (
     DigitsDataModule,
     FeatureTransform,
-    LetorDataModule,
     ListDataset,
     NoTransform,
     SignedLog1pStandardize,
     Standardize,
+    TableDataModule,
     collate_lists,
 )
 from ltr.losses import PointwiseMSE, SoftNDCG
@@ -184,7 +184,7 @@ def test_plain_loaders_after_a_fit_with_a_data_module(tmp_path: Path):
     # the Trainer goes on calling `setup` of the data module, which has no test and predict split
     for name in ("train.txt", "vali.txt"):
         (tmp_path / name).write_text("1 qid:1 1:0.5 2:1\n0 qid:1 1:0.1 2:3\n2 qid:2 1:1 2:1\n")
-    data, ranker = LetorDataModule(tmp_path), Ranker(MLPScorer(hidden=(4,)))
+    data, ranker = TableDataModule(tmp_path), Ranker(MLPScorer(hidden=(4,)))
     fit = trainer(tmp_path)
     fit.fit(ranker, data)
     lists = ListDataset.from_arrays(torch.randn(6, 2).numpy(), [0, 1, 2, 0, 1, 0], qid=[1] * 6)
@@ -196,7 +196,7 @@ def test_plain_loaders_after_a_fit_with_a_data_module(tmp_path: Path):
     assert len(fit.validate(ranker, loader, verbose=False)) == 1
     with pytest.raises(ValueError, match="predict_path must"):
         fit.predict(ranker, data)
-    with pytest.raises(ValueError, match="root must"):
+    with pytest.raises(ValueError, match="test_path must"):
         fit.test(ranker, data)
 
 
@@ -376,8 +376,8 @@ def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.Mo
             args=[
                 command,
                 f"--config={tmp_path / 'config.yaml'}",
-                "--data=ltr.datasets.LetorDataModule",
-                f"--data.root={letor}",
+                "--data=ltr.datasets.TableDataModule",
+                f"--data.path={letor}",
                 *args,
             ],
         )

@@ -71,12 +71,12 @@ def scored(model: ImageClassifier, data: ImageDataModule, split: str) -> tuple[A
 @pytest.mark.parametrize(
     "loss",
     [
-        SoftmaxLoss(),
-        TopKLoss(SinkhornSort(0.01)),
-        TopKLoss(SigmoidRank(1.0)),
-        TopKLoss(SoftSort(1.0)),
+        # a second each to train
+        pytest.param(SoftmaxLoss(), id="cross-entropy"),
+        pytest.param(TopKLoss(SinkhornSort(0.01)), id="sinkhorn", marks=pytest.mark.slow),
+        pytest.param(TopKLoss(SigmoidRank(1.0)), id="sigmoid", marks=pytest.mark.slow),
+        pytest.param(TopKLoss(SoftSort(1.0)), id="softsort"),
     ],
-    ids=["cross-entropy", "sinkhorn", "sigmoid", "softsort"],
 )
 def test_it_learns(tmp_path: Path, loss: Any):
     seed_everything(0)

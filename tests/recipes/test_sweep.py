@@ -225,7 +225,10 @@ def test_a_mistake_is_one_line_and_leaves_no_trace(tiny, args, message):
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("program", ["sort.run", "knn.search"])
+@pytest.mark.parametrize(
+    "program",
+    ["sort.run", pytest.param("knn.search", marks=pytest.mark.slow)],  # a second, and the same code
+)
 def test_a_missing_folder_of_data_is_one_line(sweep, program):
     for root in ("nowhere", "neither"):  # and does not make another root an error
         answer = sweep(program, "--out", "out", "--data.root", root)

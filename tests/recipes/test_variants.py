@@ -1,5 +1,6 @@
 """The variants of the tables train as the papers say, not by what a layer below left over."""
 
+import random
 from importlib import import_module
 from typing import Any
 
@@ -22,8 +23,9 @@ def one_of_each(name: str, **point: Any) -> list[Any]:
     lists = {key: [value] for key, value in point.items()}
     runs = list(import_module(f"recipes.{recipe}.run").SWEEP.runs([overlay], **lists))
     first = [run for run in runs if run.point == runs[0].point]
-    # Each is a command. The fast tests have two of a configuration, the slow ones all.
-    slow = [[] if number < 2 else [pytest.mark.slow] for number in range(len(first))]
+    # Each is a command. The fast tests have one of a configuration, the slow ones all.
+    chosen = random.Random(f"{name} {point}").randrange(len(first))
+    slow = [[] if number == chosen else [pytest.mark.slow] for number in range(len(first))]
     return [
         pytest.param(name, run, id=f"{name} {run.variant}", marks=marks)
         for run, marks in zip(first, slow, strict=True)
