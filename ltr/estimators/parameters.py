@@ -173,8 +173,9 @@ def check_parameters(estimator: Any) -> None:
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
         value = getattr(estimator, name)
-        if value is not None or name == "batch_size":
-            check_whole(name, value)
+        if value is None and name != "batch_size":
+            continue
+        check_whole(name, value)
     ranking_measure(estimator.metric)
     if estimator.learning_rate is not None:
         check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)
