@@ -172,7 +172,7 @@ def check_parameters(estimator: Any) -> None:
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
-        value = getattr(estimator, name)
+        value: Any = getattr(estimator, name)
         if value is None and name != "batch_size":
             continue
         check_whole(name, value)
