@@ -5,7 +5,6 @@ import gzip
 import io
 import pickle
 import tarfile
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -505,9 +504,6 @@ class ImageDataModule(SplitDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, seed=seed)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
-            self.save_hyperparameters(logger=False)  # names may be the model's too
         if val_count is not None:
             check_at_least("val_count", val_count, 1)
         self.source = DigitImages() if images is None else images

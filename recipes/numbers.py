@@ -1,6 +1,5 @@
 """Lists of handwritten numbers, composed of images of digits: the papers' sorting data."""
 
-import warnings
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, cast
@@ -199,9 +198,6 @@ class NumbersDataModule(SplitDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers, seed)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
-            self.save_hyperparameters(logger=False)  # names may be the model's too
         self.n = check_whole("n", n)
         self.digits = check_whole("digits", digits)
         self.batches = {"train": train_batches, "val": val_batches, "test": test_batches}

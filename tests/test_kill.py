@@ -88,7 +88,7 @@ def test_predicting_killed_at_any_moment(tmp_path: Path, monkeypatch, kind: str)
         write_lists(make("data") / f"{name}.txt", lists)
     assert start(LTR, "fit", "--config", "config.yaml").wait() == 0
     output = make("out") / f"scores{kind}"
-    args = ["predict", "--config", "config.yaml", "--ckpt_path", "best", "--output", str(output)]
+    args = ["predict", "runs/config", "data/test.txt", "--output", str(output)]
     assert start(LTR, *args).wait() == 0
     want = output.read_bytes()
 

@@ -1,7 +1,5 @@
 """Lists of handwritten digits to be ranked by their digit: a data set that needs no download."""
 
-import warnings
-
 import numpy as np
 
 from ltr.datasets.lists import ListDataset
@@ -66,9 +64,6 @@ class DigitsDataModule(ListDataModule):
             num_workers=num_workers,
             seed=seed,
         )
-        with warnings.catch_warnings():  # Lightning warns about modules among the arguments
-            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
-            self.save_hyperparameters(logger=False)  # names may be the model's too
         self.counts = {"train": train_lists, "val": val_lists, "test": test_lists}
         for split, count in self.counts.items():
             check_at_least(f"{split}_lists", count, 1)

@@ -29,7 +29,8 @@ class SplitDataModule(LightningDataModule):
     """Base class of data modules with a data set for each split: the loaders.
 
     A subclass writes `dataset`. The order of training lists (or images) depends only on (seed,
-    epoch). So a run resumes at the end of an epoch; within an epoch, lists would repeat.
+    epoch). So a run resumes at the end of an epoch; within an epoch, lists would repeat. A
+    checkpoint keeps the seed.
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -46,6 +47,7 @@ class SplitDataModule(LightningDataModule):
         self.batch_size = check_whole("batch_size", batch_size)
         self.num_workers = check_at_least("num_workers", num_workers, 0)
         self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
+        self.save_hyperparameters("seed", logger=False)  # for the checkpoint
 
     def dataset(self, split: str) -> Dataset[Any]:
         """The data set of "train", "val", "test" or "predict"."""

@@ -1,9 +1,7 @@
 """The data module for tables: CSV, Parquet, LETOR text, lists on disk, pandas, polars, Arrow."""
 
-import warnings
 from dataclasses import replace
 from numbers import Real
-from os import PathLike
 from typing import Any, Literal
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
@@ -120,11 +118,6 @@ class TableDataModule(ListDataModule):
         )
         given = {"train": path, "val": val_path, "test": test_path, "predict": predict_path}
         self.given = {split: source for split, source in given.items() if source is not None}
-        files = (str, PathLike)
-        in_memory = [_SPLITS[x] for x, one in self.given.items() if not isinstance(one, files)]
-        with warnings.catch_warnings():  # Lightning warns of modules among the arguments
-            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
-            self.save_hyperparameters(ignore=in_memory, logger=False)
         if validation is not None and not (isinstance(validation, Real) and 0 < validation < 1):
             raise ValueError(f"validation must be in (0, 1), got {validation!r}")
         if validation is not None and val_path is not None:
@@ -216,9 +209,9 @@ class TableDataModule(ListDataModule):
     def _source(self, split: str) -> Any:
         """Return the table that a split is read from, or None."""
         sources = self._sources()
-        return (
-            sources.get("train") if split == "val" and "val" not in sources else sources.get(split)
-        )
+        if split == "val" and "val" not in sources:
+            return sources.get("train")  # they are held out
+        return sources.get(split)
 
     def _setup_fit(self) -> None:
         sources = self._sources()

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
 from torch import Tensor, nn
 from torchmetrics import Metric
@@ -62,8 +62,7 @@ class TrainableModule(LightningModule):
     The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
     A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`;
-    Lightning would load the state of one into the other. A checkpoint can be read with
-    `weights_only=True`: of the data module's arguments it keeps only the plain values.
+    Lightning would load the state of one into the other.
 
     Args:
         optimizer: a function from the parameters to the optimizer.
@@ -151,11 +150,8 @@ class TrainableModule(LightningModule):
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the optimizer's class, and remove objects, which only pickle could read."""
+        """Add the optimizer's class."""
         checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
-        given = checkpoint.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
-        for name in [name for name, value in given.items() if not _is_plain(value)]:
-            del given[name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the optimizer's class."""
@@ -327,9 +323,3 @@ def _check_metrics(metrics: Any) -> None:
             raise ValueError(
                 f"metrics must have names of letters, digits and _, other than loss, got {name!r}"
             )
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or type(value) in (bool, int, float, str)

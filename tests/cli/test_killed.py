@@ -108,17 +108,22 @@ def finish(args: list[str]) -> float:
 def files_are_whole(root: Path) -> None:
     import torch
 
+    from ltr.models import RankingModel
+
     for path in root.glob("**/*.ckpt"):
         state = torch.load(path, weights_only=True)["state_dict"]
         assert all(value.isfinite().all() for value in state.values()), path
     for path in root.glob("**/*.json"):
         json.loads(path.read_text())
+    for path in root.glob("**/model/config.json"):
+        RankingModel.load(path.parent)  # compares the digests of the files
 
 
 def outcome(command: str, root: Path) -> Any:
     """What must not depend on the kills."""
     import torch
 
+    from ltr.models import RankingModel
     from recipes.results import read_curves
 
     if command == "sweep":
@@ -126,11 +131,14 @@ def outcome(command: str, root: Path) -> Any:
         for run in results:  # the log has it after the checkpoint is written: a kill may lose it
             del run["curves"]["train_loss"]
         return [(run["name"], run["metrics"], run["curves"]) for run in results]
-    # runs that were killed before their first checkpoint have left a number, and no more
-    files = sorted(root.glob("*/checkpoints/*"))
-    assert [file.name for file in files] == ["best.ckpt", "last.ckpt"]  # and no temporary ones
+    # a run that was killed in its first epoch is not resumed: another one begins
+    (last,) = root.glob("*/checkpoints/last.ckpt")
+    files = sorted(last.parent.glob("[!.]*"))  # a killed process leaves hidden ones
+    assert [file.name for file in files] == ["best.ckpt", "last.ckpt"]
     weights = [torch.load(file, weights_only=True)["state_dict"] for file in files]
-    curves = read_curves(files[0].parents[1])
+    run = last.parents[1]
+    weights.append(RankingModel.load(run / "model").state_dict())
+    curves = read_curves(run)
     del curves["train_loss"]  # as above
     return [curves, *({name: value.tolist() for name, value in one.items()} for one in weights)]
 

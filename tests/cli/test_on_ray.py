@@ -15,22 +15,6 @@ from ltr.cli.on_ray import connect, take_workers
 
 from .conftest import make_table, write_letor
 
-DYING = """\
-import os
-import signal
-from pathlib import Path
-from lightning.pytorch import Callback
-
-
-class Dying(Callback):
-    def on_predict_batch_end(self, *args):
-        try:
-            Path("died").touch(exist_ok=False)
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
 BATCH = "--data.batch_size"
 
 
@@ -123,7 +107,7 @@ def test_training_and_prediction(cluster, ltr, options):
     assert answer.err.splitlines()[-1] == ltr("fit", *options, BATCH, "x").err.strip()
     assert "--data.batch_size" in answer.err.splitlines()[-1]
 
-    predict = ["predict", *options, "--trainer.default_root_dir", "runs/one", "--ckpt_path", "last"]
+    predict = ["predict", "runs/one", "letor/test.txt"]
     for file in ("p.csv", "p.run"):
         assert ltr(*predict, "--output", file).code == 0
         answer = ltr(*predict, "--output", f"ray/{file}", "--ray")
@@ -132,17 +116,10 @@ def test_training_and_prediction(cluster, ltr, options):
         assert Path("ray", file).read_bytes() == Path(file).read_bytes()
         assert [path.name for path in Path("ray").iterdir()] == [file]
         Path("ray", file).unlink()
-    # a worker that dies: its part is scored again
-    Path("dying.py").write_text(DYING)
-    answer = ltr(*predict, "--output", "ray/p.csv", "--ray", "--trainer.callbacks+", "dying.Dying")
-    assert answer.code == 0, answer.err
-    assert Path("died").exists()
-    assert Path("ray/p.csv").read_bytes() == Path("p.csv").read_bytes()
-    Path("ray/p.csv").unlink()
-    answer = ltr(*predict, "--output", "ray/p.csv", "--ray", "--data.predict_path", "none.txt")
+    answer = ltr("predict", "runs/one", "none.txt", "--output", "ray/p.csv", "--ray")
     assert answer.code == 2
-    assert "predict_path must be a file, got none.txt" in answer.err.splitlines()[-1]
-    assert not [*Path("ray").glob("[!.]*")]  # the worker that died left a hidden file
+    assert "none.txt" in answer.err.splitlines()[-1]
+    assert not [*Path("ray").iterdir()]
 
 
 @pytest.mark.slow  # four predictions on the cluster, each with workers of its own
@@ -160,9 +137,9 @@ def test_prediction_of_a_table(cluster, ltr, options):
         held = ["--data.validation", 0.2, "--trainer.max_epochs", 1]
         assert ltr("fit", *used, *held).code == 0
         for source in ("new.parquet", "new.lists"):
-            new = ["--ckpt_path", "last", "--data.predict_path", source]
-            assert ltr("predict", *used, *new, "--output", "p.csv").code == 0
-            answer = ltr("predict", *used, *new, "--output", "ray.csv", "--ray-workers", 2)
+            predict = ["predict", f"runs/{name}", source]
+            assert ltr(*predict, "--output", "p.csv").code == 0
+            answer = ltr(*predict, "--output", "ray.csv", "--ray-workers", 2)
             assert answer.code == 0, answer.err
             assert Path("ray.csv").read_text() == Path("p.csv").read_text()
 

@@ -55,6 +55,14 @@ def test_its_own_monitor_chooses_the_best(ltr, own):
     assert best["best"] > 0
 
 
+def test_it_resumes_with_a_transform_of_the_data(ltr, own):
+    """Of the data module's arguments a checkpoint keeps the seed, which needs no pickle."""
+    assert ltr("fit", *own, *MONITOR, "--data.transform", "Standardize").code == 0
+    again = ["--data.transform", "Standardize", "--trainer.max_epochs", 3, "--ckpt_path", "last"]
+    answer = ltr("fit", *own, *MONITOR, *again)
+    assert answer.code == 0, answer.err
+
+
 def test_a_monitor_that_it_does_not_log(ltr, own):
     answer = ltr("fit", *own, "--early_stopping.patience", "null")
     assert answer.code == 2

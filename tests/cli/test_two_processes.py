@@ -1,4 +1,4 @@
-"""Every command in two processes under torchrun, against the same commands in one.
+"""`fit`, `validate` and `test` in two processes under torchrun, against the same in one.
 
 The file is also the program of the two processes: one start of them does all the work.
 """
@@ -15,13 +15,11 @@ import pytest
 import torch
 
 from ltr.cli import main
-from ltr.datasets import convert, open_lists, table_files
+from ltr.models import RankingModel
 
-# Three processes import all that `ltr` needs, and run some thirty commands. Among the fast tests,
+# Three processes import all that `ltr` needs, and run some fifteen commands. Among the fast tests,
 # tests/modules/test_uneven.py trains in two processes.
 pytestmark = pytest.mark.slow
-
-CHUNK = 8  # rows, so that a table has several chunks
 
 STOPPER = """\
 import os
@@ -92,12 +90,7 @@ def prepare(folder: Path) -> None:
     (folder / "letor").mkdir()
     for seed, (name, lists) in enumerate({"train": 21, "vali": 7, "test": 5}.items()):
         write_letor(folder / "letor" / f"{name}.txt", lists, seed)
-    write_letor(folder / "one.txt", 1, 3)
     write_table(folder / "train.parquet", 200, 0)
-    write_table(folder / "new.parquet", 77, 1)
-    write_table(folder / "new.csv", 77, 1)
-    uses = {"qid": "query", "label": "grade", "doc_id": "sku"}
-    convert(folder / "new.parquet", folder / "new.lists", **uses)
     (folder / "config.yaml").write_text(CONFIG)
     (folder / "buckets.yaml").write_text(BUCKETS)
     (folder / "stopper.py").write_text(STOPPER)
@@ -126,12 +119,6 @@ def work(folder: Path, processes: int) -> None:
         ltr("fit", *options)
         ltr("validate", *options, *last)
         ltr("test", *options, *last)
-        for ending in ("csv", "parquet", "run") if name == "plain" else ("csv",):
-            ltr("predict", *options, *last, "--output", out / f"{name}.{ending}")
-    # fewer lists than processes
-    options = [*base, *letor, "--trainer.default_root_dir", out / "plain"]
-    one = ["--data.predict_path", folder / "one.txt"]
-    ltr("predict", *options, *last, *one, "--output", out / "one.run")
     # a run that is stopped in the middle of its second epoch, and resumed; in float32, to which
     # Lightning rounds the weights that it restores
     options = [*base, *letor, "--trainer.precision", "32-true", "--trainer.max_epochs", 2]
@@ -141,21 +128,14 @@ def work(folder: Path, processes: int) -> None:
     ltr("fit", *options, code=130)
     del os.environ["STOP_AT"]
     ltr("fit", *options, *last)
-    # a table: its rows as they are read, and as lists
+    # a table, with a transform of rows and one of lists
     columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
     table = [*base, "--data", "TableDataModule", "--data.path", folder / "train.parquet"]
     table += [*columns, "--data.batch_size", batch]
     ranks = ["--data.transform", "TableTransform", "--data.transform.features", "RankPerList"]
-    wanted = {"rows": ["csv.parquet", "parquet.csv"], "lists": ["parquet.csv", "csv.run"]}
     for name, more in {"rows": [], "lists": ranks}.items():
         options = [*table, *more, "--trainer.default_root_dir", out / name]
         ltr("fit", *options, "--data.validation", 0.2, "--trainer.max_epochs", 1)
-        for ending in wanted[name]:
-            new = folder / f"new.{ending.partition('.')[0]}"
-            file = out / f"{name}.{ending}"
-            ltr("predict", *options, *last, "--data.predict_path", new, "--output", file)
-        new, file = folder / "new.lists", out / f"{name}.lists.csv"
-        ltr("predict", *options, *last, "--data.predict_path", new, "--output", file)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +147,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as two, pytest.MonkeyPatch.context() as patch:
         try:  # the one process meanwhile, since three starts take most of the time
-            patch.setattr(table_files, "ROWS", CHUNK)
             patch.syspath_prepend(folder)
             patch.delitem(sys.modules, "stopper", raising=False)
             work(folder, 1)
@@ -207,6 +186,14 @@ def test_weights(done, name):
         torch.testing.assert_close(two["state_dict"][key], value, rtol=1e-4, atol=1e-5, msg=key)
 
 
+@pytest.mark.parametrize("name", ["plain", "buckets", "rows", "lists"])
+def test_the_model_is_that_of_one_process(done, name):
+    one, two = (RankingModel.load(done / str(n) / name / "1/model") for n in (1, 2))
+    assert one.schema == two.schema
+    for key, value in one.state_dict().items():
+        torch.testing.assert_close(two.state_dict()[key], value, rtol=1e-4, atol=1e-5, msg=key)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_resumed_run_equals_an_unbroken_one(done, processes):
     whole, resumed = (done / str(processes) / name / "1" for name in ("whole", "resumed"))
@@ -220,37 +207,6 @@ def test_a_resumed_run_equals_an_unbroken_one(done, processes):
     assert logged(resumed, "val_") == logged(whole, "val_")
 
 
-LETOR = ["plain.csv", "plain.parquet", "plain.run", "buckets.csv"]
-TABLES = ["rows.csv.parquet", "rows.parquet.csv", "lists.parquet.csv", "lists.csv.run"]
-STORED = ["rows.lists.csv", "lists.lists.csv"]
-
-
-@pytest.mark.parametrize("name", [*LETOR, *TABLES, *STORED])
-def test_predictions(done, name):
-    one, two = (read(done / str(n) / name) for n in (1, 2))
-    pd.testing.assert_frame_equal(two, one, check_exact=False, rtol=1e-5, atol=1e-6)
-    ending = name.rpartition(".")[2]
-    if name in LETOR:
-        lines = (done / "letor/test.txt").read_text().splitlines()
-        names = [line.partition("# ")[2] for line in lines]
-        found = two["doc_id"].tolist()
-    elif name in STORED:
-        names = open_lists(done / "new.lists").doc_id.to_pylist()
-        found = two["doc_id"].tolist()
-    else:
-        names = pd.read_csv(done / "new.csv")["sku"].tolist()
-        found = two["doc_id" if ending == "run" else "sku"].tolist()
-    assert sorted(found) == sorted(names)  # each once
-    if ending != "run":
-        assert found == names
-
-
-def test_fewer_lists_than_processes(done):
-    one, two = (read(done / str(n) / "one.run") for n in (1, 2))
-    pd.testing.assert_frame_equal(two, one, check_exact=False, rtol=1e-5, atol=1e-6)
-    assert len(one)
-
-
 def test_nothing_is_left_behind(done):
     for processes in (1, 2):
         folder = done / str(processes)
@@ -260,17 +216,7 @@ def test_nothing_is_left_behind(done):
             assert [path.name for path in (folder / name).iterdir()] == ["1"]
 
 
-def read(path: Path) -> pd.DataFrame:
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path)
-    if path.suffix == ".csv":
-        return pd.read_csv(path)
-    columns = ["qid", "Q0", "doc_id", "rank", "score", "tag"]
-    return pd.read_csv(path, sep=" ", names=columns)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    table_files.ROWS = CHUNK
     sys.path.append(sys.argv[1])
     work(Path(sys.argv[1]), 2)

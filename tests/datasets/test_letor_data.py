@@ -1,5 +1,4 @@
 import logging
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ import torch
 
 from ltr.datasets import (
     MinMaxPerList,
-    NoTransform,
     Schema,
     Standardize,
     TableDataModule,
@@ -232,12 +230,6 @@ def test_a_split_list_and_sort_by_qid(tmp_path: Path):
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         TableDataModule("any", **options)
-
-
-def test_arguments_are_kept(tmp_path: Path):
-    data = TableDataModule(fill(tmp_path), transform=NoTransform(), batch_size=3)
-    assert data.hparams["batch_size"] == 3
-    pickle.dumps(data.hparams)
 
 
 @pytest.mark.parametrize(
