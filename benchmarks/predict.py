@@ -1,13 +1,13 @@
-"""The memory of `ltr predict` on tables and stores of 100,000 and 1,000,000 rows.
+"""The memory of `ltr predict` on tables and lists on disk of 100,000 and 1,000,000 rows.
 
     python benchmarks/predict.py
 
-A model is trained on a table of 20 features, and scores two others, as Parquet, as CSV and as a
-store, each in a process of its own. The memory is the largest resident size of that process, Python
-and torch included: an empty table would take most of it. `anonymous` is without the pages of mapped
-files, such as a store's, which the system takes back when it needs them; it is read from /proc (of
-Linux) every 10 ms. Beside it stands what `import torch, lightning` takes alone. The seconds are CPU
-time.
+A model is trained on a table of 20 features, and scores two others, as Parquet, as CSV and as lists
+on disk, each in a process of its own. The memory is the largest resident size of that process,
+Python and torch included: an empty table would take most of it. `anonymous` is without the pages of
+mapped files, such as those of the lists, which the system takes back when it needs them; it is read
+from /proc (of Linux) every 10 ms. Beside it stands what `import torch` takes alone. The seconds are
+CPU time.
 """
 
 import argparse
@@ -64,9 +64,9 @@ def main() -> None:
     found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        imports = [sys.executable, "-c", "import torch, lightning.pytorch"]
+        imports = [sys.executable, "-c", "import torch"]
         alone = measured(imports, folder)["megabytes"]
-        print(f"{alone:6.0f} MB  torch and lightning alone")
+        print(f"{alone:6.0f} MB  torch alone")
         pq.write_table(make_table(min(20_000, *given.rows)), folder / "train.parquet")
         options = ["--data.path", "train.parquet", "--data.qid", "query", "--data.label", "grade"]
         options += ["--data.doc_id", "id", "--data.validation", "0.2", "--trainer.max_epochs", "1"]
@@ -75,12 +75,12 @@ def main() -> None:
             table = make_table(rows)
             pq.write_table(table, folder / "new.parquet")
             pa_csv.write_csv(table, folder / "new.csv")
-            shutil.rmtree(folder / "new.store", ignore_errors=True)
+            shutil.rmtree(folder / "new.lists", ignore_errors=True)
             options = ["--qid", "query", "--label", "grade", "--doc-id", "id"]
-            measured([*LTR, "convert", "new.parquet", "--out", "new.store", *options], folder)
-            for kind in ("parquet", "csv", "store"):
+            measured([*LTR, "convert", "new.parquet", "--out", "new.lists", *options], folder)
+            for kind in ("parquet", "csv", "lists"):
                 output = "scores.parquet" if kind == "parquet" else "scores.csv"
-                options = ["--ckpt_path", "best", "--data.path", f"new.{kind}", "--output", output]
+                options = ["runs/table", f"new.{kind}", "--output", output]
                 one = measured([*LTR, "predict", *options], folder)
                 said = (
                     "{megabytes:6.0f} MB, {anonymous:4.0f} without mapped files, {seconds:3.0f} s"

@@ -123,8 +123,10 @@ def stage(name: str, checkout: Path, folder: Path, sources: Path, documents: int
         options = ["--data.path", table, "--data.validation", 0.1, "--trainer.max_epochs", 1]
         found, _ = run(checkout, folder, LTR, "fit", "--config", "table", *options)
     elif name == "predict":
-        options = ["--ckpt_path", "best", "--data.path", table, "--output", "scores.parquet"]
-        found, _ = run(checkout, folder, LTR, "predict", "--config", "table", *options)
+        options = ["runs/table", table]
+        if not (checkout / "ltr/models/ranking_model.py").exists():  # it scored by a checkpoint
+            options = ["--config", "table", "--ckpt_path", "best", "--data.path", table]
+        found, _ = run(checkout, folder, LTR, "predict", *options, "--output", "scores.parquet")
     else:
         source = sources / ("text.txt" if name == "text" else f"{name}.parquet")
         lists = folder / f"{name}.lists"

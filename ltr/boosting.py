@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.datasets.collate import pad_documents, real_places
+from ltr.datasets.lists import pad_documents, real_places
 from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss
 from ltr.losses.pair_sums import pair_curvature

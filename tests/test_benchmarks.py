@@ -137,7 +137,7 @@ def test_memory_of_predictions(tmp_path):
     saved = committed("predict.json")
     assert shape(result) == shape(saved)
     assert [row["rows"] for row in result["tables"]] == [600] * 3 + [1200] * 3
-    for kind in ("parquet", "csv", "store"):  # ten times the rows
+    for kind in ("parquet", "csv", "lists"):  # ten times the rows
         few, many = (row["anonymous"] for row in saved["tables"] if row["kind"] == kind)
         assert many < 1.15 * few
 

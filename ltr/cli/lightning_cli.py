@@ -33,7 +33,7 @@ from ltr.datasets import (
     TableDataModule,  # noqa: F401
 )
 from ltr.files import name_full_disk
-from ltr.modules import CheckFinite, CheckMonitors
+from ltr.modules import CheckFinite, CheckMonitors, SeedSteps  # noqa: F401
 from ltr.modules.checkpoints import (
     BestCheckpoint,
     EarlyStopping,

@@ -6,12 +6,11 @@ The data modules import Lightning, which takes seconds, so they are loaded on fi
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.column_steps import Category
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists, write_lists
-from ltr.datasets.lists import ListDataset, ListSummary
+from ltr.datasets.lists import ListDataset, ListSummary, collate_lists, collate_ragged, pad_batch
 from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.samplers import BucketSampler, ListSampler

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from ltr.arrays import as_names, as_numbers, is_absent, is_missing
@@ -221,28 +222,22 @@ class ListDataset(Dataset[dict[str, Any]]):
             documents = len(rows)
             if not documents:
                 raise ValueError(f"labels must not all be padding, got padding={padding!r}")
-        bad_rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
-        if len(bad_rows):
-            row = int(bad_rows[0])
+        for row in np.flatnonzero(~np.isfinite(values).all(axis=1))[:1]:
             column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
             raise ValueError(
                 f"features must be finite in float32, got {given[row, column]} "
                 f"at row {rows[row]}, column {column}"
             )
-        bad_labels = np.flatnonzero(~(np.isfinite(grades) & (grades >= 0)))
-        if len(bad_labels):
-            row = int(bad_labels[0])
+        for row in np.flatnonzero(~(np.isfinite(grades) & (grades >= 0)))[:1]:
             hint = ""
             if grades[row] < 0:
                 hint = f": if that marks padding, leave the row out or give padding={grades[row]:g}"
             raise ValueError(
                 f"labels must be finite and >= 0, got {grades[row]:g} at row {rows[row]}{hint}"
             )
-        row = next((i for i, name in enumerate(names.tolist()) if is_missing(name)), None)
-        if row is not None:
-            raise ValueError(
-                f"qid must name a list, got {names[row : row + 1].tolist()[0]!r} at row {rows[row]}"
-            )
+        for row, name in enumerate(names.tolist()):
+            if is_missing(name):
+                raise ValueError(f"qid must name a list, got {name!r} at row {rows[row]}")
 
         starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
         runs = [str(name) for name in names[starts]]
@@ -258,11 +253,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         ids = None
         if given_ids is not None:
             doc_names = given_ids.tolist()
-            row = next((i for i, name in enumerate(doc_names) if is_absent(name)), None)
-            if row is not None:
-                raise ValueError(
-                    f"doc_id must be a name, got {doc_names[row]!r} at row {rows[row]}"
-                )
+            for row, name in enumerate(doc_names):
+                if is_absent(name):
+                    raise ValueError(f"doc_id must be a name, got {name!r} at row {rows[row]}")
             ids = pa.array([str(name) for name in doc_names], pa.string())
         offsets = np.r_[starts, documents].astype(np.int64)
         return gather_runs(cls(values, grades, offsets, runs, ids))
@@ -679,27 +672,20 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         return parts[0]
     width = max(part.num_features for part in parts)
     qids: list[str] = []
-    starts = []
+    starts, ids = [], []
     begin = 0
     for part in parts:
         same = across and bool(qids) and qids[-1] == part.qids[0]
         qids += part.qids[same:]
         starts.append(part.offsets[same:-1] + begin)
         begin += len(part.features)
+        none = pa.repeat(pa.scalar("", pa.string()), len(part.features))
+        ids.append(none if part.doc_id is None else part.doc_id)
     doc_id = None
     if any(part.doc_id is not None for part in parts):
-        ids = [
-            pa.repeat(pa.scalar("", pa.string()), len(part.features))
-            if part.doc_id is None
-            else part.doc_id
-            for part in parts
-        ]
         doc_id = pa.concat_arrays(ids)
-    columns = {
-        name: np.concatenate([part.columns()[name] for part in parts])
-        for name in parts[0].columns()
-        if all(name in part.columns() for part in parts)
-    }
+    names = set.intersection(*({*part.columns()} for part in parts))
+    columns = {x: np.concatenate([part.columns()[x] for part in parts]) for x in names}
     return ListDataset(
         np.concatenate([part.widen(width).features for part in parts]),
         columns.pop("labels", None),
@@ -747,3 +733,142 @@ class SeenQids:
 
     def _merged(self) -> np.ndarray:
         return np.unique(np.concatenate([self._known, *self._recent]))
+
+
+def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make a ragged batch: the documents of the lists follow each other, without padding.
+
+    Use it as `collate_fn` of a `DataLoader` to get ragged batches. A batch of a `ListDataset` is
+    already ragged and is returned unchanged.
+
+    Args:
+        given: a ragged batch, or items of a `ListDataset`, all with the same keys.
+
+    Returns:
+        `features` float32 (N, d), `lengths` int64 (B,) and `qid` (B strings). If the items have
+        them, also `labels` float32 (N,), `doc_id` (N strings), and every other tensor (n, ...) of
+        the items as (N, ...). A filler is a list of length 0.
+
+    Raises:
+        ValueError: there are no items, or their tensors differ in more than their length.
+
+    >>> from ltr.datasets import ListDataset
+    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
+    >>> batch = collate_ragged([data[1], data[0]])
+    >>> batch["labels"], batch["lengths"], batch["qid"]
+    (tensor([1., 0., 2.]), tensor([1, 2]), ['8', '7'])
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    if (
+        not isinstance(given, Sequence)
+        or not given
+        or not all(isinstance(item, Mapping) for item in given)
+    ):
+        raise ValueError(f"given must be a ragged batch, or items of a ListDataset, got {given!r}")
+    masks = [item["mask"] for item in given]
+    batch: dict[str, Any] = {}
+    for key, value in given[0].items():
+        several = [item[key] for item in given]
+        if key == "mask":
+            batch["lengths"] = torch.stack([mask.sum() for mask in masks])
+        elif isinstance(value, Tensor):
+            _check_widths(key, several)
+            batch[key] = torch.cat([x[mask] for x, mask in zip(several, masks, strict=True)])
+        elif key == "doc_id":
+            batch[key] = [name for names in several for name in names]
+        else:
+            batch[key] = several
+    return batch
+
+
+def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make a padded batch, in which every list is as long as the longest.
+
+    Use it as `collate_fn` of a `DataLoader` to get padded batches.
+
+    Args:
+        given: a ragged batch, or items of a `ListDataset`, all with the same keys.
+
+    Returns:
+        `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the items have
+        them, also `labels` float32 (B, n) and `doc_id` (B lists of strings, without padding).
+        Every other tensor (n, ...) of the items, such as `weight`, is also padded with 0.
+
+    Raises:
+        ValueError: there are no items, or their tensors differ in more than their length.
+
+    >>> from ltr.datasets import ListDataset
+    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
+    >>> batch = collate_lists([data[0], data[1]])
+    >>> batch["labels"]
+    tensor([[0., 2.],
+            [1., 0.]])
+    >>> batch["mask"]
+    tensor([[ True,  True],
+            [ True, False]])
+    """
+    return pad_batch(collate_ragged(given))
+
+
+def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ragged batch in padded form; a batch without `lengths` is returned unchanged.
+
+    Args:
+        batch: ragged, as the data modules give it; see `collate_ragged`.
+
+    Returns:
+        The padded batch; see `collate_lists`. n is at least 1, even if all lists are empty.
+
+    >>> batch = {"features": torch.tensor([[1.0], [2.0], [3.0]]), "lengths": torch.tensor([1, 2])}
+    >>> pad_batch(batch)["features"].shape
+    torch.Size([2, 2, 1])
+    """
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batch must be a ragged batch, a dict, got {batch!r}")
+    if "lengths" not in batch:
+        return dict(batch)
+    lengths = batch["lengths"]
+    mask = real_places(lengths)
+    padded: dict[str, Any] = {}
+    for key, value in batch.items():
+        if key == "lengths":
+            padded["mask"] = mask
+        elif key == "doc_id":
+            ends = lengths.cumsum(0).tolist()
+            padded[key] = [value[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        else:
+            padded[key] = pad_documents(value, mask) if isinstance(value, Tensor) else value
+    return padded
+
+
+def real_places(lengths: Tensor) -> Tensor:
+    """Return the mask (B, n) for lists of these lengths (B,), padded to the longest; n >= 1.
+
+    >>> real_places(torch.tensor([1, 2]))
+    tensor([[ True, False],
+            [ True,  True]])
+    """
+    longest = max(1, int(lengths.max())) if len(lengths) else 1
+    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
+
+
+def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
+    """Pad ragged values (N, ...) to (B, n, ...) with zeros; `padded[mask]` gives them back.
+
+    Args:
+        values: (N, ...), the documents of one list after the other.
+        mask: (B, n) bool with N real positions; see `real_places`.
+
+    >>> pad_documents(torch.tensor([3, 4, 5]), real_places(torch.tensor([1, 2])))
+    tensor([[3, 0],
+            [4, 5]])
+    """
+    padded = values.new_zeros((*mask.shape, *values.shape[1:]))
+    return padded.index_put((mask,), values)
+
+
+def _check_widths(key: str, several: Sequence[Tensor]) -> None:
+    shapes = sorted({tuple(x.shape[1:]) for x in several})
+    if len(shapes) > 1:
+        raise ValueError(f"items must have {key} of one width, got {shapes}")

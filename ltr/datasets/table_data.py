@@ -209,9 +209,9 @@ class TableDataModule(ListDataModule):
     def _source(self, split: str) -> Any:
         """Return the table that a split is read from, or None."""
         sources = self._sources()
-        return (
-            sources.get("train") if split == "val" and "val" not in sources else sources.get(split)
-        )
+        if split == "val" and "val" not in sources:
+            return sources.get("train")  # they are held out
+        return sources.get(split)
 
     def _setup_fit(self) -> None:
         sources = self._sources()

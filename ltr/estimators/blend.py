@@ -230,9 +230,9 @@ class Blend(RankingEstimator):
         from ltr.estimators.blend_export import export_blend
 
         check_is_fitted(self)
-        return export_blend(
-            self, _names(self._rankers() or self.rankers_), path, opset, per_document, single, test
-        )
+        names = _names(self._rankers() or self.rankers_)
+        evaluation = self._evaluation(test)
+        return export_blend(self, names, path, opset, per_document, single, evaluation)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:

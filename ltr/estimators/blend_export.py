@@ -4,17 +4,12 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-import numpy as np
-import torch
-
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Number
-from ltr.estimators import tables as tables
 from ltr.estimators.blend_files import contents
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.export import Exported, export_model
+from ltr.export import Evaluation, Exported, export_model
 from ltr.export.blend import ExportedBlend
-from ltr.export.card import evaluation_of
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.export.write import is_file
@@ -27,7 +22,7 @@ def export_blend(
     opset: int,
     per_document: bool,
     single: bool,
-    test: tuple[Any, Any, Any] | None,
+    evaluation: Evaluation | None,
 ) -> Exported:
     """Write the files of `Blend.export`; `names` are those of its rankers, for errors."""
     members: list[ExportedRanker | Trees] = []
@@ -46,17 +41,6 @@ def export_blend(
         columns, schema = _columns(blend.feature_names_in_.tolist(), blend.schema_), blend.schema_
     elif blend.levels_:
         raise ValueError("columns must have text as names, and levels of one type")
-    evaluation = None
-    if test is not None:
-        if not isinstance(test, tuple | list) or len(test) != 3:
-            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
-        X, y, qid = test
-        labels = tables.as_labels(y, tables.row_count(X))
-        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
-        order = np.argsort(groups, kind="stable")
-        ordered = (x[order] for x in (blend.predict(X, qid=qid), labels))
-        scores, grades = map(torch.from_numpy, ordered)
-        evaluation = evaluation_of(scores, grades, torch.from_numpy(np.bincount(groups)))
     saved = None if is_file(path) else contents(blend, names)
     factors = (blend.weights_ * blend.scales_).tolist()
     predict = blend.model_.score_codes

@@ -318,19 +318,13 @@ class NeuralRanker(RankingEstimator):
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
         from ltr.estimators.saving import content
-        from ltr.export import evaluate, export_model
+        from ltr.export import export_model
         from ltr.export.write import is_file
 
         check_is_fitted(self)
-        evaluation = None
-        if test is not None:
-            if not isinstance(test, tuple | list) or len(test) != 3:
-                raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
-            lists = tables.read_lists(self, replace(self.schema_, weight=None), *test)
-            evaluation = evaluate(self.model_, lists)
         config = None if is_file(path) else content(self)  # a folder that `load` can read
-        options = {"to": to, "opset": opset, "per_document": per_document}
-        return export_model(self.model_, path, **options, evaluation=evaluation, config=config)
+        options = {"to": to, "opset": opset, "per_document": per_document, "config": config}
+        return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
@@ -410,7 +404,7 @@ class NeuralRanker(RankingEstimator):
         data, held, of_lists = read(X, given, evaluation, again, hold_out=not one_pass)
         schema, lists = data.schema, data.train
         validation = None if one_pass else data.val
-        if not tables.varies(lists).any():
+        if not lists.varied().any():
             raise ValueError(
                 "y must have two different labels in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={lists.offsets[-1]}): there is nothing to learn"

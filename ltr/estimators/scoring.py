@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from ltr.datasets import ListDataset, Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
 from ltr.models.ranking_model import predict_table
+
+if TYPE_CHECKING:
+    from ltr.export import Evaluation
 
 
 class RankingEstimator(BaseEstimator):
@@ -96,6 +99,21 @@ class RankingEstimator(BaseEstimator):
             return float(values.mean())
         _, first = np.unique(groups, return_index=True)
         return float(np.average(values, weights=weights[first]))
+
+    def _evaluation(self, test: Any) -> "Evaluation | None":
+        """Return the metrics of test lists (X, y, qid) for a model card; None without them."""
+        if test is None:
+            return None
+        from ltr.export.card import evaluation_of
+
+        if not isinstance(test, tuple | list) or len(test) != 3:
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+        X, y, qid = test
+        labels = tables.as_labels(y, tables.row_count(X))
+        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
+        order = np.argsort(groups, kind="stable")
+        scores, grades = (torch.from_numpy(x[order]) for x in (self.predict(X, qid), labels))
+        return evaluation_of(scores, grades, torch.from_numpy(np.bincount(groups)))
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:

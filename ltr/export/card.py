@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.datasets import ListDataset
-from ltr.datasets.collate import pad_documents, real_places
+from ltr.datasets.lists import pad_documents, real_places
 from ltr.export.program import Target
 from ltr.metrics import functional as F
 from ltr.metrics.compare import Interval, mean_interval

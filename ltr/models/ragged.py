@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from ltr.datasets.collate import pad_documents, real_places
+from ltr.datasets.lists import pad_documents, real_places
 from ltr.kernels.lists import check_lengths
 
 

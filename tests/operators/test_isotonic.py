@@ -184,8 +184,15 @@ def test_transforms(operator, kind):
     torch.testing.assert_close(forward, jacobian @ tangent[0])
 
 
-@both
-@ranks_and_sort
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [  # half a second each
+        (IsotonicRank, "kl"),
+        (IsotonicSort, "l2"),
+        pytest.param(IsotonicRank, "l2", marks=pytest.mark.slow),
+        pytest.param(IsotonicSort, "kl", marks=pytest.mark.slow),
+    ],
+)
 def test_compile_and_export(operator, kind):
     class Soft(torch.nn.Module):
         def forward(self, scores):

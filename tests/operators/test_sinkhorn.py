@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from operator_table import draw
+from pairwise import named, split, together
 from scipy.optimize import linprog
 from scipy.stats import norm
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
@@ -134,9 +135,9 @@ def test_plain_iterations_are_slow():
         assert least <= (P.dense().sum(-2) - 1).abs().mean() < most
 
 
-@shapes
-@pytest.mark.parametrize("kind", ["arctan", "logistic"])
-def test_first_and_second_derivatives(options, weights, kind):
+@together("shape, kind", *split(SHAPES, named("arctan", "logistic")))
+def test_first_and_second_derivatives(shape, kind):
+    options, weights = shape
     scores = draw(6, seed=3).requires_grad_()
     weights = (A if weights is None else weights).clone().requires_grad_()
     operator = SinkhornSort(0.1, cost=1.5, squash=kind, **options)
@@ -439,8 +440,15 @@ def test_nan_stays_in_its_list():
 
 @pytest.mark.parametrize(
     "operator",
-    [SinkhornSort(0.1), SinkhornSort(0.1, iterations=4, gradient="unrolled"), SinkhornSort(0)],
-    ids=["implicit", "unrolled", "hard"],
+    [  # a second each to trace
+        pytest.param(SinkhornSort(0.1), id="implicit"),
+        pytest.param(
+            SinkhornSort(0.1, iterations=4, gradient="unrolled"),
+            id="unrolled",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(SinkhornSort(0), id="hard", marks=pytest.mark.slow),
+    ],
 )
 def test_transforms(operator):
     scores, tangent = draw(3, 5), draw(3, 5, seed=1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from operator_table import AVERAGES_OVER_RANKS, OPERATORS, draw, over
+from pairwise import named, split, together
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -46,8 +47,13 @@ def by_integration(scores: list[float], sigma: float) -> np.ndarray:
     return np.array([[quad(given, -8, 8, args=(i, r))[0] for r in range(n)] for i in range(n)])
 
 
-@pytest.mark.parametrize("scores", [[0.4], [0.1, 0.3], [0.1, -0.4, 0.1], [1.0, 0.0, 0.2, 0.9]])
-@pytest.mark.parametrize("sigma", [0.1, 0.6, 5.0])
+@together(
+    "scores, sigma",
+    *split(
+        named([0.4], [0.1, 0.3], [0.1, -0.4, 0.1], [1.0, 0.0, 0.2, 0.9]),
+        named(0.1, 0.6, 5.0),
+    ),
+)
 def test_distributions_by_enumeration(scores, sigma):
     x = torch.tensor(scores, dtype=torch.float64)
     paper = SoftRank(sigma).rank_distribution(x)

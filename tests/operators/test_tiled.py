@@ -232,7 +232,11 @@ def test_torch_func(operator):
 
 
 @compiles
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(
+    "operator",
+    # three quarters of a second each
+    [pytest.param(one, marks=[pytest.mark.slow] if n else []) for n, one in enumerate(OPERATORS)],
+)
 def test_compile_and_export(operator):
     torch._dynamo.reset()
     scores, weights = draw(3, 5).requires_grad_(), draw(3, 5, seed=1)
