@@ -196,7 +196,8 @@ def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, D
     >>> find_dates(Frame.of(table))
     {'day': Date(zone='naive', hour=False)}
     """
-    fields = [field for field in table.schema if names is None or field.name in names]
+    wanted = {*(table.schema.names if names is None else names)}
+    fields = [field for field in table.schema if field.name in wanted]
     fields = [one for one in fields if kind_of(one.type) == "date" or _is_text(one.type)]
     finders = [DateColumn(one.name, one.type) for one in fields]
     scan(table, finders, _FIRST, once=True)
@@ -425,7 +426,8 @@ def _assign(
             features = [x for x in features if x in dates or not _is_categorical(types[x])]
     if categories is None:
         # a categorical column is a category, even if its values are numbers
-        rest = [name for name in free if name not in {*features}]
+        named = {*features}
+        rest = [name for name in free if name not in named]
         text = ("string", "boolean")
         categories = [x for x in rest if kinds[x] in text or _is_categorical(types[x])]
     steps: dict[str, Step] = {}
