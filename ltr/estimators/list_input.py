@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.list_tables import holds_lists, letor_schema, load_lists, with_schema
 from ltr.datasets.prepare import Prepared
-from ltr.datasets.splits import query_shares
+from ltr.datasets.splits import hold_out
 from ltr.estimators import tables as tables
 from ltr.losses import RankingLoss
 
@@ -73,9 +73,8 @@ def set_columns(estimator: Any, schema: Schema) -> None:
 
 def hold_out_lists(data: Prepared, validation: float) -> Prepared:
     """Return the lists with some of them held out, by the rule of `prepare` with `few="none"`."""
-    held = query_shares(data.train.qids) < validation
-    informative = tables.varies(data.train)
-    if not informative[held].any() or not informative[~held].any():
+    held = hold_out(data.train.qids, validation, varied=data.train.varied())
+    if held is None:
         return data
     train, val = (data.train.select(np.flatnonzero(side)) for side in (~held, held))
     return Prepared(data.schema, train, val, data.notice)

@@ -404,7 +404,7 @@ class NeuralRanker(RankingEstimator):
         data, held, of_lists = read(X, given, evaluation, again, hold_out=not one_pass)
         schema, lists = data.schema, data.train
         validation = None if one_pass else data.val
-        if not tables.varies(lists).any():
+        if not lists.varied().any():
             raise ValueError(
                 "y must have two different labels in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={lists.offsets[-1]}): there is nothing to learn"

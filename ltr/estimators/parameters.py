@@ -171,11 +171,10 @@ def check_parameters(estimator: Any) -> None:
         value = estimator.get_params(deep=False).get(name)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
-    for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
-        value = getattr(estimator, name)
-        if value is None and name != "batch_size":
-            continue
-        check_whole(name, value)
+    check_whole("batch_size", estimator.batch_size)
+    for name in ("members", "max_epochs", "patience", "max_levels"):
+        if (value := getattr(estimator, name)) is not None:
+            check_whole(name, value)
     ranking_measure(estimator.metric)
     if estimator.learning_rate is not None:
         check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)

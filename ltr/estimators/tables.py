@@ -1,6 +1,6 @@
 """Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,6 @@ from ltr.datasets.frames import Frame
 from ltr.datasets.infer import refuse_lost_numbers
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
-
-_LISTS = 1 << 14
-"""The labels of this many lists are read at a time."""
 
 _ROUTING = (
     ": scikit-learn's searches, folds and pipelines pass qid on after "
@@ -352,20 +349,3 @@ def read_lists(
     names = query_names(frame.num_rows, qid, group, suffix)
     columns = {schema.qid: names, str(schema.label): as_labels(y, frame.num_rows)}
     return read_table(frame.joined(columns), schema)
-
-
-def label_blocks(lists: ListDataset) -> Iterator[ListDataset]:
-    """Yield the lists in order, with nothing but their labels, some of them at a time."""
-    for start in range(0, len(lists), _LISTS):
-        chosen = np.arange(start, min(start + _LISTS, len(lists)))
-        yield lists.read(chosen, {"labels"})
-
-
-def varies(lists: ListDataset) -> np.ndarray:
-    """Return whether each list, (lists,), has two different labels."""
-    found = []
-    for block in label_blocks(lists):
-        starts = block.offsets[:-1]
-        highest, lowest = (f.reduceat(block.labels, starts) for f in (np.maximum, np.minimum))
-        found.append(highest > lowest)
-    return np.concatenate([np.empty(0, bool), *found])

@@ -20,7 +20,6 @@ from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import Settings, new_loss
 from ltr.estimators.progress import Progress
-from ltr.estimators.tables import label_blocks
 from ltr.losses import RankingLoss
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble
@@ -174,9 +173,7 @@ class Training:
         steps = -(-len(order) // self.settings.batch_size)
         epochs = self.settings.max_epochs
         self.planned = steps * epochs
-        largest = 0.0
-        if validation is not None:
-            largest = max(float(some.labels.max()) for some in label_blocks(validation))
+        largest = 0.0 if validation is None else float(validation.labels.max())
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)

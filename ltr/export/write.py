@@ -1,6 +1,7 @@
 """Write an exported model, and compare it with the original before it is kept."""
 
 import copy
+import gc
 import io
 import json
 import logging
@@ -130,6 +131,7 @@ def export_model(
     else:
         saved, module = model.saved, model
     content, compared = _checked(module, to, opset)
+    gc.collect()  # torch's exporters copy the scorer's classes: a name must mean one class again
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
         if folder is not None and saved is not None:

@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,13 @@ class Answer:
 Ltr = Callable[..., Answer]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_copies() -> Iterator[None]:
+    """Remove copies of classes, which exports leave; the command line finds a class by its name."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
 def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ltr:
     """`ltr(...)` in an empty folder that has `tiny.yaml` and a callback that interrupts."""
@@ -80,7 +87,7 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         out, err = capsys.readouterr()
-        if args[:1] == ("export",):  # torch leaves copies of classes, with the same names
+        if args[:1] == ("export",):
             gc.collect()
         return Answer(code, out, err)
 
