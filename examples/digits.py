@@ -104,10 +104,7 @@ def main(argv: list[str] | None = None) -> pd.DataFrame:
     for name, loss in LOSSES.items():
         print(f"training on {name}")
         rankers[name] = train(data, loss, given.out / name.replace(" ", "-"), given.epochs)
-    rows = {
-        name: trainer().test(ranker, datamodule=data, verbose=False)[0]
-        for name, ranker in rankers.items()
-    }
+    rows = {name: trainer().test(one, data, verbose=False)[0] for name, one in rankers.items()}
     columns = [f"test_{name}" for name in METRICS]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     print(table.round(4).to_string())

@@ -1,9 +1,16 @@
 """`ltr serve`: rank over HTTP with an exported model."""
 
+from argparse import Namespace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from ltr.cli.errors import CommandError
+from ltr.cli.models import add_model, find_model, load_model
 from ltr.cli.recipes import LineParser
+
+if TYPE_CHECKING:
+    from ltr.serving import OnnxRanker
 
 
 def run(command: str, args: list[str]) -> int:
@@ -21,9 +28,10 @@ def run(command: str, args: list[str]) -> int:
     """
     parser = LineParser(
         f"ltr {command}",
-        description="Rank over HTTP with an exported model. The service has no authentication.",
+        description="Rank over HTTP. A model that is not exported is exported first. The service "
+        "has no authentication.",
     )
-    parser.add_argument("model", help="an ONNX file that an export wrote, or the folder of one")
+    add_model(parser, "an ONNX file, or the folder of an export, of a model or of a run")
     parser.add_argument(
         "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
     )
@@ -47,13 +55,14 @@ def run(command: str, args: list[str]) -> int:
     from ltr.serving import OnnxRanker
 
     path = Path(given.model).expanduser()
-    if path.is_dir():
-        if not (path / "model.onnx").is_file():
-            wanted = "model must be an ONNX file or a folder with a model.onnx; `ltr export`"
-            raise ValueError(f"{wanted} writes one, got the folder {given.model!r}")
-        path /= "model.onnx"
+    if (path / "model.onnx").is_file():
+        ranker = OnnxRanker(path / "model.onnx", given.threads)
+    elif path.is_dir():
+        ranker = _exported(given)
+    else:
+        ranker = OnnxRanker(path, given.threads)
     limits = Limits(given.max_documents, given.max_lists, given.max_bytes, given.max_seconds)
-    app = make_app(OnnxRanker(path, given.threads), limits)
+    app = make_app(ranker, limits)
     config = uvicorn.Config(
         app,
         given.host,
@@ -64,3 +73,19 @@ def run(command: str, args: list[str]) -> int:
     )
     uvicorn.Server(config).run()
     return 0
+
+
+def _exported(given: Namespace) -> "OnnxRanker":
+    """Return the model of a folder by way of an ONNX file, which is checked and not kept."""
+    from ltr.export import export_model
+    from ltr.models import RankingModel
+    from ltr.serving import OnnxRanker
+
+    model = load_model(find_model(given.model), given.trust)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "model.onnx")
+        if isinstance(model, RankingModel):
+            export_model(model, file)
+        else:
+            model.blend.export(file)
+        return OnnxRanker(file, given.threads)

@@ -63,7 +63,8 @@ def take_by_column(X: Any, rows: Sequence[np.ndarray | None]) -> Any:
 def trained_positions(ranker: Any, X: Any) -> list[int]:
     """Return the indices of the columns that a ranker was trained on; all if it does not tell."""
     names = column_names(X)
-    trained = [*getattr(ranker, "feature_names_in_", names)]
+    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # of a `RankingModel`
+    trained = [*getattr(ranker, "feature_names_in_", steps)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
 
 

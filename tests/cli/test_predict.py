@@ -99,13 +99,13 @@ def test_a_trec_run(models):
     assert models("predict", "model", "new.csv", "--output", "p.csv").code == 0
     assert models("predict", "model", "new.csv", "--output", "p.tsv", "--format", "trec").code == 0
     lines = [line.split() for line in Path("p.tsv").read_text().splitlines()]
-    names = ["query", "Q0", "place", "rank", "score", "tag"]
-    run = pd.DataFrame(lines, columns=names).astype({"rank": int, "place": int, "score": float})
+    names = ["query", "Q0", "at", "rank", "score", "tag"]
+    run = pd.DataFrame(lines, columns=names).astype({"rank": int, "at": int, "score": float})
     assert {*run["Q0"]} == {"Q0"}
     assert {*run["tag"]} == {"ltr"}
     table = pd.read_csv("p.csv", dtype={"query": str})
-    table["place"] = table.groupby("query").cumcount()
-    both = run.merge(table, on=["query", "place"], suffixes=("", "_table"))
+    table["at"] = table.groupby("query").cumcount()
+    both = run.merge(table, on=["query", "at"], suffixes=("", "_table"))
     assert len(both) == 61
     assert both["rank"].tolist() == both["rank_table"].tolist()
     np.testing.assert_allclose(both["score"], both["score_table"], rtol=1e-6)

@@ -7,10 +7,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from lightgbm import LGBMRanker
 from sklearn.exceptions import DataConversionWarning
 
+from ltr.datasets import Schema
+from ltr.datasets.column_steps import Number
 from ltr.estimators import NeuralRanker, importance
+from ltr.models import LinearScorer, RankingModel
 
 
 class Linear:
@@ -242,3 +246,18 @@ def test_rankers_that_do_not_predict_numbers():
         importance(Wide(), X, y, qid)
     with pytest.raises(ValueError, match=r"ranker.*nan"):
         importance(Nan(), X, y, qid)
+
+
+def test_a_model_in_a_folder_is_explained_by_its_own_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"query": np.repeat(np.arange(20), 5), "a": rng.normal(size=100)})
+    X["b"] = rng.normal(size=100)
+    scorer = LinearScorer(2)
+    with torch.no_grad():
+        for one in scorer.parameters():
+            one.copy_(torch.tensor([[1.0, 0.0]]) if one.dim() == 2 else torch.zeros(1))
+    model = RankingModel(scorer, None, Schema("query", steps={"a": Number(), "b": Number()}))
+    found = importance(model, X, (X["a"] > 0).astype(int), qid=X["query"]).table
+    assert [*found.index] == ["a", "b"]
+    assert found["among"]["a"] > 0.1
+    assert found["among"]["b"] == 0

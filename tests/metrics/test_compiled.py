@@ -58,9 +58,9 @@ def check(metric, several, **options):
     return graph
 
 
-# the others are compiled with ids, in the tests below
+# the others, or what shares their code, are compiled with ids in the tests below
 PADDED = {"average_precision", "bpref", "elementwise_accuracy", "hit_rate", "opa"}
-PADDED |= {"r_precision", "rbo", "rbp"}
+PADDED |= {"arp", "r_precision", "rbo", "rbp"}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_padded_lists_with_any_mask_and_with_wrong_values(metric):
 
 
 # the others are compiled with ids in `test_options`, `test_topics` and `test_every_reduction`, or
-# count hits as `hit_rate`, `precision` and `recall` do
-BY_QID = {"arp", "exact_match", "mrr", "precision"}
+# share the code of one that is compiled
+BY_QID = {"exact_match", "precision"}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,10 @@ OPTIONS = [
 
 @pytest.mark.parametrize(
     ("metric", "options"),
-    [  # the later ones trace the same kinds of code again, up to two seconds each
-        pytest.param(*case, marks=[] if number < 3 else [pytest.mark.slow], id=case[0].__name__)
+    [  # the others trace the same kinds of code again, up to two seconds each
+        pytest.param(
+            *case, marks=[] if number in (0, 2) else [pytest.mark.slow], id=case[0].__name__
+        )
         for number, case in enumerate(OPTIONS)
     ],
 )
@@ -189,7 +191,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("metric", "options", "labels"),
     [  # each is traced two or three times; the others have their checks from the same function
-        pytest.param(*case, marks=[] if case[0] in (F.ndcg, F.err, F.mrr) else [pytest.mark.slow])
+        pytest.param(*case, marks=[] if case[0] in (F.err, F.mrr) else [pytest.mark.slow])
         for case in WRONG
     ],
 )

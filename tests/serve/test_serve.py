@@ -22,6 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightgbm import LGBMRanker
 
+from ltr.datasets import Schema
+from ltr.datasets.column_steps import Number
 from ltr.estimators import NeuralRanker
 from ltr.export import export_model
 from ltr.models import LinearScorer, RankingModel
@@ -359,13 +361,30 @@ def test_no_bytes_are_an_error_of_the_server(client, body):
     assert client.post("/rank", content=body).status_code == 422
 
 
+def test_a_folder_is_exported_before_it_is_served(tmp_path, monkeypatch):
+    import uvicorn
+
+    from ltr.cli import main
+
+    served = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self: served.append(self.config.app))
+    schema = Schema("query", steps={"price": Number(), "stock": Number()})
+    RankingModel(LinearScorer(2), None, schema).save(tmp_path / "model")
+    assert main(["serve", str(tmp_path / "model")]) == 0
+    client = Client(served[0])
+    assert [*client.get("/schema").json()["columns"]] == ["price", "stock"]
+    assert client.get("/health").json() == {"status": "ok"}
+    assert sorted(one.name for one in (tmp_path / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+
+
 def test_what_cannot_be_served(tmp_path, capsys):
     from ltr.cli import main
 
     assert main(["serve", str(tmp_path)]) == 2
-    found = capsys.readouterr().err
-    assert "model must be an ONNX file or a folder with a model.onnx" in found
-    assert f"got the folder '{tmp_path}'" in found
+    assert f"{tmp_path} holds no model" in capsys.readouterr().err
     assert main(["serve", str(tmp_path / "model.onnx")]) == 2
     assert "path must be an ONNX file" in capsys.readouterr().err
     written = export_model(RankingModel(LinearScorer(2)), tmp_path / "m.onnx")
