@@ -440,7 +440,11 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
             f"documents must have the column {name!r}, got {_shown(sorted(map(str, documents)))}"
         )
     values = documents[name]
-    values = values.to_numpy() if hasattr(values, "to_numpy") else values
+    kind = getattr(getattr(values, "dtype", None), "kind", str(getattr(values, "type", "")))
+    if hasattr(values, "to_numpy") and kind.startswith(("f", "i", "u", "double", "halffloat")):
+        values = values.to_numpy()  # of pandas or Arrow; dates would lose their time zone
+    elif hasattr(values, "to_pylist"):
+        return values.to_pylist()
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
         values = values.astype("datetime64[us]")  # whose list has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):

@@ -348,8 +348,12 @@ class ListDataset(Dataset[dict[str, Any]]):
             arrays, self.offsets[start : stop + 1] - begin, self.qids[start:stop]
         )
 
-    def blocks(self) -> "Iterator[ListDataset]":
-        """Yield the lists in order, in memory: all at once, or block by block from the disk."""
+    def blocks(self, values: int = BLOCK_VALUES) -> "Iterator[ListDataset]":
+        """Yield the lists in order, in memory: all at once, or block by block from the disk.
+
+        Args:
+            values: the most features of all documents of a block of several lists.
+        """
         if self.source is None:
             yield self
             return
@@ -357,7 +361,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         start = 0
         while start < len(self):
             before = int(ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(ends, before + BLOCK_VALUES, side="right"))
+            stop = int(np.searchsorted(ends, before + values, side="right"))
             stop = max(stop, start + 1)
             yield self.read(np.arange(start, stop))
             start = stop

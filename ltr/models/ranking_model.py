@@ -35,6 +35,8 @@ from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer
 from ltr.names import shown_names
 
+_BLOCK = 1 << 20  # the most features of lists on disk that are scored at a time
+
 
 class Predictor(Protocol):
     """What scores the rows of tables: a `RankingModel`, the model of a `Blend` or an ONNX file."""
@@ -473,7 +475,7 @@ def _score_lists(
                 f"{lists.num_features}"
             )
     rank, processes = share
-    for number, block in enumerate(lists.blocks()):
+    for number, block in enumerate(lists.blocks(_BLOCK)):
         if number % processes != rank:
             continue
         table = keys_of(block, "qid")

@@ -167,8 +167,7 @@ def test_commands_score_raw_dates(trained, exported: Path, tmp_path: Path):
     trained.save(tmp_path / "saved")
     for file, model in (("new.csv", exported), ("new.parquet", tmp_path / "saved")):
         out = tmp_path / "scores.parquet"
-        command = ["predict", "--data.path", tmp_path / file, "--data.qid", "query"]
-        command += ["--ckpt_path", model, "--output", out]
+        command = ["predict", model, tmp_path / file, "--qid", "query", "--output", out]
         assert main([str(one) for one in command]) in (0, None)
         np.testing.assert_allclose(pd.read_parquet(out)["score"], trained.predict(X), atol=2e-6)
 
@@ -216,8 +215,8 @@ def test_a_blend_gives_each_ranker_its_dates(tmp_path: Path):
     for given in (X, *documents(X)):
         np.testing.assert_allclose(served.score(given), expected, atol=1e-5)
     X.assign(query=qid).to_parquet(tmp_path / "new.parquet")
-    command = ["predict", "--data.path", tmp_path / "new.parquet", "--data.qid", "query"]
-    command += ["--ckpt_path", tmp_path / "blend", "--output", tmp_path / "scores.parquet"]
+    command = ["predict", tmp_path / "blend", tmp_path / "new.parquet", "--qid", "query"]
+    command += ["--output", tmp_path / "scores.parquet"]
     assert main([str(one) for one in command]) in (0, None)
     found = pd.read_parquet(tmp_path / "scores.parquet")["score"]
     np.testing.assert_allclose(found, expected, atol=1e-6)
