@@ -52,7 +52,7 @@ def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
     """
     if not tables.is_frame(X):
         return {}
-    frame = _frame(X)
+    frame = tables.as_pandas(X)
     kinds = ("string", "date", "datetime", "datetime64")
     names = [x for x in frame.columns if pd.api.types.infer_dtype(frame[x]) in kinds]
     found = {}
@@ -74,7 +74,7 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
     """
     if not tables.is_frame(X):
         return {}
-    frame = _frame(X)
+    frame = tables.as_pandas(X)
     dates = dates_of(frame)
     kinds = {x: pd.api.types.infer_dtype(frame[x]) for x in frame.columns if x not in dates}
     return {
@@ -107,7 +107,7 @@ def schema_of(
     """
     if not tables.is_frame(X):
         return None
-    frame = _frame(X)
+    frame = tables.as_pandas(X)
     if not all(isinstance(name, str) for name in frame.columns):
         return None
     dates = {name: Date(zone, width > 1) for name, (zone, width) in dates_of(frame).items()}
@@ -205,7 +205,7 @@ def in_form(
     """
     if form == "as it is" or not (levels or (schema and schema.dates)):
         return X
-    frame = _frame(X)
+    frame = tables.as_pandas(X)
     if schema is not None:
         frame = _with_numbers(frame, schema)
     columns: dict[Any, Any] = {}
@@ -237,7 +237,3 @@ def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         if step.hour:
             frame.insert([*frame.columns].index(name) + 1, hour, numbers[:, 1])
     return frame
-
-
-def _frame(X: Any) -> pd.DataFrame:
-    return X if isinstance(X, pd.DataFrame) else pa.table(X).to_pandas()

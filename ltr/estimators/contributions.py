@@ -5,15 +5,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
-from ltr.estimators.importance import predicted
-from ltr.estimators.mixing import (
+from ltr.estimators.importance import (
     as_columns,
     column_names,
-    column_values,
-    concatenate,
-    first_rows,
-    select,
+    predicted,
     take_by_column,
     trained_positions,
 )
@@ -222,7 +219,7 @@ def contributions(
                 "the whole list"
             )
     X = as_columns(X)
-    X = select(X, trained_positions(ranker, X))
+    X = _select(X, trained_positions(ranker, X))
     check_at_least("samples", samples, 1)
     check_at_least("permutations", permutations, 1)
     check_at_least("seed", seed, 0)
@@ -234,7 +231,7 @@ def contributions(
         method = "shap"
         found = mixed.by_shap(samples, permutations, seed)
     values, base = found
-    data = pd.concat([column_values(X, j) for j in range(X.shape[1])], axis=1)
+    data = pd.DataFrame(X).reset_index(drop=True)
     return Contributions(column_names(X), values, base, scores, data, method)
 
 
@@ -263,9 +260,9 @@ class _Mixed:
         table = X
         if background is not None:
             rows = as_columns(background, "background")
-            table = concatenate(X, select(rows, trained_positions(ranker, rows)))
+            table = _concatenate(X, _select(rows, trained_positions(ranker, rows)))
         start = 0 if background is None else len(X)
-        return cls(ranker, table, first_rows(table), len(X), np.arange(start, len(table)))
+        return cls(ranker, table, _first_rows(table), len(X), np.arange(start, len(table)))
 
     def scores(self, codes: np.ndarray) -> np.ndarray:
         """Return the scores (n,) of codes (n, columns)."""
@@ -304,6 +301,63 @@ class _Mixed:
             )
         assert isinstance(found, Explanation)  # one output
         return np.asarray(found.values), float(np.ravel(found.base_values)[0])
+
+
+def _select(X: Any, positions: list[int]) -> Any:
+    """Return the columns with these indices."""
+    return X.iloc[:, positions] if isinstance(X, pd.DataFrame) else X[:, positions]
+
+
+def _concatenate(X: Any, background: Any) -> Any:
+    """Return the rows of X and those of the background, which has the same columns.
+
+    Raises:
+        ValueError: one is an array and the other a table, or they differ in a column's name or
+            type.
+    """
+    if type(X) is not type(background):
+        names = type(X).__name__, type(background).__name__
+        raise ValueError(f"background must be of the type of X, {names[0]}, got {names[1]}")
+    if column_names(X) != column_names(background):
+        raise ValueError(
+            f"background must have the columns of X, {column_names(X)}, got "
+            f"{column_names(background)}"
+        )
+    if isinstance(X, np.ndarray):
+        return np.concatenate([X, background])
+    columns: dict[int, Any] = {}
+    for j, name in enumerate(X.columns):
+        parts = [one.iloc[:, j] for one in (X, background)]
+        kinds = [part.dtype for part in parts]
+        if all(isinstance(kind, pd.CategoricalDtype) for kind in kinds):
+            columns[j] = union_categoricals(parts)  # pd.concat makes text of different levels
+            continue
+        columns[j] = pd.concat(parts, ignore_index=True)
+        if columns[j].dtype == object and object not in kinds:
+            raise ValueError(
+                f"background must have the types of X: column {name!r} has {kinds[0]} in X, and "
+                f"{kinds[1]} in the background"
+            )
+    return pd.DataFrame(columns).set_axis(X.columns, axis=1)
+
+
+def _first_rows(X: Any) -> np.ndarray:
+    """Return, for each value of a table, the first row with it in its column, (rows, columns).
+
+    >>> _first_rows(np.array([[1, 5], [2, 5], [1, 6]]))
+    array([[0, 0],
+           [1, 0],
+           [0, 2]])
+    """
+    found = np.empty(X.shape, dtype=np.int64)
+    for j in range(X.shape[1]):
+        try:
+            codes, _ = pd.factorize(_select(X, [j]).squeeze(axis=1), use_na_sentinel=False)
+        except TypeError:  # lists of numbers
+            codes = np.arange(len(X))
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        found[:, j] = first[which]
+    return found
 
 
 def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:

@@ -93,6 +93,11 @@ def is_frame(X: Any) -> bool:
     return hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2
 
 
+def as_pandas(X: Any) -> pd.DataFrame:
+    """Return a table as a data frame of pandas."""
+    return X if isinstance(X, pd.DataFrame) else pa.table(X).to_pandas()
+
+
 def with_rows(X: Any) -> Any:
     """Return X as a table or an array.
 
