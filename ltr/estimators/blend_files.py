@@ -18,7 +18,7 @@ from ltr.config import check_trust, from_config, import_path, to_config
 from ltr.config.folder import CONFIG, WEIGHTS, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.saving import PARTS, content, make
+from ltr.estimators.saving import content, make
 from ltr.export.blend import Saved
 from ltr.files import check_archive
 from ltr.names import one_line
@@ -87,7 +87,7 @@ _FORMATS = {
 
 def contents(blend: Any, names: Sequence[str]) -> Saved:
     """Return a Blend's configuration and files; `names` are those of its rankers, for errors."""
-    parts: dict[str, nn.Module] = {}
+    parts: dict[str, nn.Module | None] = {}
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
@@ -96,7 +96,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     for position, (name, fitted, given) in enumerate(each):
         if type(fitted) is NeuralRanker:
             rankers.append({"format": "ltr", **_neural_content(name, fitted)})
-            parts |= {f"{position}.{part}": getattr(fitted, f"{part}_") for part in PARTS}
+            parts |= {f"{position}.{part}": one for part, one in fitted.model_.parts.items()}
             continue
         package, entry, data = _written(name, fitted, given)
         suffix = _FORMATS[package].suffix if package in _FORMATS else package

@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,11 +39,6 @@ class Column:
     cost: float | None
     error: float | None
     reason: str
-
-
-def is_column(data: Any) -> bool:
-    """Return whether plain data has the keys of a `Column`."""
-    return isinstance(data, dict) and {*data} == {one.name for one in fields(Column)}
 
 
 def all_kept(schema: Schema, reason: str) -> dict[str, Column]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.config.folder import write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.datasets.prepare import Prepared, prepare
 from ltr.datasets.table_notices import warn_caller
@@ -342,10 +343,10 @@ class NeuralRanker(RankingEstimator):
             OSError: a file cannot be written, for example because the disk is full. The folder is
                 then unchanged.
         """
-        from ltr.estimators.saving import save
+        from ltr.estimators.saving import content
 
         check_is_fitted(self)
-        save(self, path)
+        write_folder(path, self.model_.parts, content(self))
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:

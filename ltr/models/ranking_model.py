@@ -269,34 +269,51 @@ class RankingModel(nn.Module):
         trusted = check_trust(trust)
         content, files = read_folder(folder)
         with describing(folder):
-            return cls._made(folder, content, files[WEIGHTS], trusted)
+            return cls.from_dict(content, files[WEIGHTS], folder=folder, trusted=trusted)
 
     @classmethod
-    def _made(
+    def from_dict(
         cls,
-        folder: str | PathLike[str],
         content: Mapping[str, Any],
         weights: bytes,
+        *,
+        folder: str | PathLike[str],
         trusted: Sequence[str],
+        prefix: str = "",
+        given: Mapping[str, Any] | None = None,
     ) -> Self:
-        good = {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}
-        if not good or not isinstance(content["unsaved"], dict):
+        """Return the model that `to_dict` described, with its weights.
+
+        Args:
+            content: what `to_dict` returned.
+            weights: the content of `model.safetensors`.
+            folder: what errors name.
+            trusted: see `ltr.config.check_trust`.
+            prefix: what the names of the weights begin with.
+            given: parts that have no configuration, by name.
+
+        Raises:
+            ValueError: see `load`.
+        """
+        made = dict(given or {})
+        if not {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}:
             raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
-        for name in ("scorer", "transform"):
+        kinds: dict[str, type[nn.Module]] = {"scorer": Scorer, "transform": FeatureTransform}
+        for name, kind in kinds.items():
+            if name in made:
+                continue
             if reason := content["unsaved"].get(name):
                 raise ValueError(
                     f"{name} of {folder} cannot be loaded, because it could not be saved: {reason}"
                 )
-        scorer: Scorer = read_part(content["scorer"], "scorer", Scorer, trusted)
-        transform: FeatureTransform | None = None
-        if content["transform"] is not None:
-            transform = read_part(content["transform"], "transform", FeatureTransform, trusted)
+            if content[name] is not None:
+                made[name] = read_part(content[name], name, kind, trusted)
         if content["num_features"] is not None:
-            scorer.build(content["num_features"])
+            made["scorer"].build(content["num_features"])
         schema = None if content["schema"] is None else Schema.from_dict(content["schema"])
-        model = cls(scorer, transform, schema)
-        there = {name: part for name, part in model.parts.items() if part is not None}
-        load_weights(folder, weights, there)
+        model = cls(**made, schema=schema)
+        parts = {f"{prefix}{name}": one for name, one in model.parts.items() if one is not None}
+        load_weights(folder, weights, parts)
         return model.eval()
 
 
