@@ -22,7 +22,7 @@ from ltr.datasets import Schema
 from ltr.datasets.prepare import RowOrder
 from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
-from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
+from ltr.estimators.categories import columns_of, form_of, in_form
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
 from ltr.models import Ensemble
@@ -326,8 +326,7 @@ class Blend(RankingEstimator):
                 val = train.some(held)
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_, {"qid": qid, "label": y})
+        self.levels_, self.schema_ = columns_of(train.X, {"qid": qid, "label": y})
         if self.rankers is None:
             candidates = _default_rankers(val is not None, self.verbose)
         else:
