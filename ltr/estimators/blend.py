@@ -202,7 +202,7 @@ class Blend(RankingEstimator):
         from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
-        saved = contents(self, _names(self._rankers() or self.rankers_))
+        saved = contents(self, self._names_of_fitted())
         write_folder(path, saved.parts, saved.config, saved.files)
 
     def export(
@@ -227,12 +227,17 @@ class Blend(RankingEstimator):
             single: whether the features are float32; see `export_model`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.blend_export import export_blend
+        from ltr.estimators.blend_files import contents
+        from ltr.export import export_model
+        from ltr.export.blend import ExportedBlend
+        from ltr.export.write import is_file
 
         check_is_fitted(self)
-        names = _names(self._rankers() or self.rankers_)
+        names = self._names_of_fitted()
+        module = ExportedBlend.of_blend(self, names, per_document, single)
+        module.saved = None if is_file(path) else contents(self, names)
         evaluation = self._evaluation(test)
-        return export_blend(self, names, path, opset, per_document, single, evaluation)
+        return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -279,6 +284,10 @@ class Blend(RankingEstimator):
     def _rankers(self) -> Sequence[Any]:
         """Return the rankers; none for the default, and for what only `fit` refuses."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
+
+    def _names_of_fitted(self) -> list[str]:
+        """Return the names of `rankers_`; a loaded ranker of LightGBM has another class."""
+        return _names(self._rankers() or self.rankers_)
 
     def _check(self) -> None:
         if self.rankers is not None and not self._rankers():
@@ -428,7 +437,7 @@ class Blend(RankingEstimator):
         return self._scores(X, qid) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
-        shares = zip(self.weights_, _names(self._rankers() or self.rankers_), strict=True)
+        shares = zip(self.weights_, self._names_of_fitted(), strict=True)
         parts = ["weights " + ", ".join(f"{weight:.2f} {name}" for weight, name in shares)]
         if self.validation_score_ is not None:
             parts.append(f"validation NDCG@10 {self.validation_score_:.4f}")
