@@ -122,6 +122,8 @@ def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
         if name and name != names.get(key):
             wanted = f"None or {names[key]!r}" if found and names.get(key) else "None"
             raise ValueError(f"{key} must be {wanted} for {what}, got {name!r}")
+    if found is None and data.num_categories:
+        raise ValueError("lists with categories need their schema: give the result of `prepare`")
     whole = found or letor_schema(data)
     for name in features or ():
         if name not in whole.features:

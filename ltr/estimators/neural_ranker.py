@@ -21,7 +21,7 @@ from ltr.estimators.columns import (
     column_names,
     of_columns,
 )
-from ltr.estimators.list_input import hold_out_lists, is_lists, read_lists, set_columns
+from ltr.estimators.list_input import is_lists, read_lists, set_columns
 from ltr.estimators.parameters import (
     Columns,
     Effort,
@@ -501,11 +501,12 @@ class NeuralRanker(RankingEstimator):
     ) -> tuple[Prepared, bool, bool]:
         """Do the same for lists; their weights are of rows."""
         known = self.schema_ if again else None
-        data = read_lists(X, given | evaluation, self.loss, known)
+        validation = self.validation if hold_out else 0
+        data = read_lists(X, given | evaluation, self.loss, known, validation)
         if not again:
             set_columns(self, data.schema)
-        hold_out = hold_out and data.val is None and self.validation > 0
-        return (hold_out_lists(data, self.validation) if hold_out else data), hold_out, False
+        held = evaluation["eval_set"] is None and getattr(X, "val", None) is None
+        return data, held, False
 
     def _select(
         self,
