@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy import stats
 
 from ltr.estimators import tables as tables
 from ltr.estimators.plots import new_figure
+from ltr.estimators.scoring import values_of_lists
 from ltr.names import nearest
 from ltr.shapes import check_at_least
 
@@ -188,13 +188,9 @@ def importance(
     names = column_names(X)
     positions = _positions(X, columns, ranker)
 
-    by_list = np.argsort(groups, kind="stable")
-    target, lengths = torch.from_numpy(labels[by_list]), torch.from_numpy(np.bincount(groups))
-    largest = float(labels.max())
-
     def measured(X: Any) -> float:
-        scores = torch.from_numpy(predicted(ranker, X, groups)[by_list])
-        return float(measure.per_list(scores, target, lengths, largest=largest).mean())
+        scores = predicted(ranker, X, groups)
+        return float(values_of_lists(scores, labels, groups, metric=metric).mean())
 
     score = measured(X)
     losses = np.empty((2, repeats, len(positions)))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -369,26 +369,17 @@ class NeuralRanker(RankingEstimator):
     @property
     def schema_(self) -> Schema:
         """The schema of `model_`."""
-        return self._part("schema")
+        return cast(Schema, self.model_.schema)
 
     @property
     def transform_(self) -> FeatureTransform:
         """The transform of `model_`."""
-        return self._part("transform")
+        return cast(FeatureTransform, self.model_.transform)
 
     @property
     def scorer_(self) -> Ensemble:
         """The scorer of `model_`."""
-        return self._part("scorer")
-
-    def _part(self, name: str) -> Any:
-        """Return a part of the model; as scikit-learn wants it, there is none before `fit`."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{name}_ is set by fit")
-        return getattr(self.model_, name)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "model_" in vars(self)
+        return cast(Ensemble, self.model_.scorer)
 
     def _train(
         self,
