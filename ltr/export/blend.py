@@ -11,13 +11,10 @@ import pyarrow as pa
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
 from ltr.estimators.categories import category_of, from_codes
-from ltr.export.program import ExportedRanker
+from ltr.export.program import SHAPES, Examples, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
 from ltr.serving import FIRST_DAY, LAST_DAY
-
-SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
-"""Lists x documents, with which each export is compared."""
 
 _FEATURES, _CODES, _MASK = "features", "categories", "mask"
 
@@ -152,7 +149,7 @@ class ExportedBlend:
 
         return cls([trees], [1.0], schema, names, predict, per_document, single)
 
-    def examples(self) -> list[tuple[tuple[np.ndarray, ...], np.ndarray]]:
+    def examples(self) -> Examples:
         """Return inputs of several shapes, with the scores that the libraries compute.
 
         A third of the numbers lies exactly on a split of the trees, others next to it or between

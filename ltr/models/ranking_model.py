@@ -295,12 +295,12 @@ class RankingModel(nn.Module):
         Raises:
             ValueError: see `load`.
         """
-        made = dict(given or {})
+        made: dict[str, Any] = {"scorer": None, "transform": None, **(given or {})}
         if not {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}:
             raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
         kinds: dict[str, type[nn.Module]] = {"scorer": Scorer, "transform": FeatureTransform}
         for name, kind in kinds.items():
-            if name in made:
+            if made[name] is not None:
                 continue
             if reason := content["unsaved"].get(name):
                 raise ValueError(
@@ -308,10 +308,10 @@ class RankingModel(nn.Module):
                 )
             if content[name] is not None:
                 made[name] = read_part(content[name], name, kind, trusted)
-        if content["num_features"] is not None:
-            made["scorer"].build(content["num_features"])
         schema = None if content["schema"] is None else Schema.from_dict(content["schema"])
         model = cls(**made, schema=schema)
+        if content["num_features"] is not None:
+            model.scorer.build(content["num_features"])
         parts = {f"{prefix}{name}": one for name, one in model.parts.items() if one is not None}
         load_weights(folder, weights, parts)
         return model.eval()
