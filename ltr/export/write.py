@@ -33,7 +33,6 @@ DIFFERS = 1e-4
 
 _SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 _OLDEST = 18  # the lowest opset that torch writes; onnx converts to those below
-_INSTALL = "export needs onnx, onnxscript and onnxruntime: pip install 'ltr-torch[export]'"
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,14 @@ def _checked(
     module: ExportedRanker | ExportedBlend, to: Target, opset: int
 ) -> tuple[bytes, Difference]:
     """Return the file's content and its difference; a large difference is an error."""
+    if to == "onnx":
+        try:
+            import onnxruntime  # noqa: F401
+            import onnxscript  # noqa: F401  # torch's exporter imports it
+        except ImportError as error:
+            raise ValueError(
+                "export needs onnx, onnxscript and onnxruntime: pip install 'ltr-torch[export]'"
+            ) from error
     expected = _finite(module.examples())
     if to == "torch" and isinstance(module, ExportedRanker):
         content = _program(module)
@@ -210,10 +217,8 @@ def _program(module: ExportedRanker) -> bytes:
 
 
 def _onnx(module: ExportedRanker | ExportedBlend, opset: int) -> bytes:
-    try:
-        import onnx
-    except ImportError as error:
-        raise ValueError(_INSTALL) from error
+    import onnx
+
     if isinstance(module, ExportedBlend):
         model = module.graph(opset, _network)
     else:
@@ -229,11 +234,8 @@ def _onnx(module: ExportedRanker | ExportedBlend, opset: int) -> bytes:
 
 def _network(module: ExportedRanker, opset: int) -> Any:
     """Return the ONNX model of a transform and a scorer."""
-    try:
-        import onnx.version_converter
-        import onnxscript  # noqa: F401  # torch's exporter imports it
-    except ImportError as error:
-        raise ValueError(_INSTALL) from error
+    import onnx.version_converter
+
     with _quiet():
         program = torch.onnx.export(
             _Positional(module),
@@ -261,10 +263,8 @@ def _network(module: ExportedRanker, opset: int) -> Any:
 
 
 def _onnx_runner(content: bytes) -> Callable[..., np.ndarray]:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ValueError(_INSTALL) from error
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
 

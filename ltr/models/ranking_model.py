@@ -345,7 +345,10 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
         part = Frame.of(part).joined({own: names.slice(start, size)})
         with counted_from(start):
             lists = read_table(part, schema, needs_label=False)
-        found.append(_in_rows(model.score(lists, **options), lists))
+        scores = model.score(lists, **options)
+        if lists.rows is not None:
+            scores[lists.rows] = scores.copy()
+        found.append(scores)
         start += size
     return np.concatenate(found)
 
@@ -448,7 +451,8 @@ def _score_table(
     files = TableFiles(path, types)
     start = 0
     rank, processes = share
-    parts = _parts(files, used, rows_at_once(schema), whole=model.looks_at_list)
+    whole = model.looks_at_list
+    parts = [files.read(used)] if whole else files.chunks(used, rows_at_once(schema))
     for number, part in enumerate(parts):
         if number % processes != rank:
             start += part.num_rows
@@ -462,16 +466,6 @@ def _score_table(
             scores = model.predict(part, qid=given, **options)
         start += part.num_rows
         yield part.select([*keys]), scores
-
-
-def _parts(
-    files: TableFiles, columns: Sequence[str], rows: int, *, whole: bool
-) -> Iterator[pa.Table]:
-    """Yield the rows of files, chunk by chunk, or all at once."""
-    if whole:
-        yield files.read(columns)
-    else:
-        yield from files.chunks(columns, rows)
 
 
 def _score_lists(
@@ -547,12 +541,3 @@ def _bounds(lists: ListDataset, whole: bool) -> list[tuple[int, int]]:
             if end - starts[-1] > ROWS and start > starts[-1]:
                 starts.append(start)
     return [*zip(starts, [*starts[1:], total], strict=True)]
-
-
-def _in_rows(scores: np.ndarray, lists: ListDataset) -> np.ndarray:
-    """Return the scores of lists in the order of the table's rows."""
-    if lists.rows is None:
-        return scores
-    found = np.empty_like(scores)
-    found[lists.rows] = scores
-    return found
