@@ -51,16 +51,6 @@ def column_names(schema: Schema) -> list[str]:
     return [*schema.features, *schema.categories]
 
 
-def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
-    """Return lists of a schema with only the columns of a narrower one."""
-    found = lists.take_features(_chosen(_positions(schema.features), narrow.features))
-    if not schema.categories:
-        return found
-    known = {name: position for position, name in enumerate(schema.categories)}
-    codes = {name: np.arange(len(one.levels) + 1) for name, one in narrow.categories.items()}
-    return found.with_codes([(known[name], same) for name, same in codes.items()])
-
-
 def choose_columns(
     model: RankingModel,
     lists: ListDataset,

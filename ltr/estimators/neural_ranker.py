@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
+from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import Prepared, prepare
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
@@ -19,7 +20,6 @@ from ltr.estimators.columns import (
     all_kept,
     choose_columns,
     column_names,
-    of_columns,
 )
 from ltr.estimators.list_input import is_lists, read_lists, set_columns
 from ltr.estimators.parameters import (
