@@ -22,7 +22,7 @@ from ltr.datasets import ListDataset, Schema
 from ltr.datasets.prepare import RowOrder
 from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
-from ltr.estimators.categories import form_of, from_codes, in_form, levels_of, schema_of
+from ltr.estimators.categories import columns_of, form_of, from_codes, in_form
 from ltr.estimators.list_input import is_lists, read_lists
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
@@ -167,7 +167,7 @@ class Blend(RankingEstimator):
             given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
             given |= {"position": position, "protected": protected, "eval_set": eval_set}
             given |= {"eval_qid": eval_qid, "eval_group": eval_group}
-            data = read_lists(X, given, None, None)
+            data = read_lists(X, given, None, None, 0)
             schema = data.schema
             X, y, qid, own = _of_lists(data.train, schema)
             sample_weight, position, protected = own.values()
@@ -223,7 +223,7 @@ class Blend(RankingEstimator):
         from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
-        saved = contents(self, _names(self._rankers() or self.rankers_))
+        saved = contents(self, self._names_of_fitted())
         write_folder(path, saved.parts, saved.config, saved.files)
 
     def export(
@@ -248,12 +248,17 @@ class Blend(RankingEstimator):
             single: whether the features are float32; see `export_model`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.blend_export import export_blend
+        from ltr.estimators.blend_files import contents
+        from ltr.export import export_model
+        from ltr.export.blend import ExportedBlend
+        from ltr.export.write import is_file
 
         check_is_fitted(self)
-        names = _names(self._rankers() or self.rankers_)
+        names = self._names_of_fitted()
+        module = ExportedBlend.of_blend(self, names, per_document, single)
+        module.saved = None if is_file(path) else contents(self, names)
         evaluation = self._evaluation(test)
-        return export_blend(self, names, path, opset, per_document, single, evaluation)
+        return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -300,6 +305,10 @@ class Blend(RankingEstimator):
     def _rankers(self) -> Sequence[Any]:
         """Return the rankers; none for the default, and for what only `fit` refuses."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
+
+    def _names_of_fitted(self) -> list[str]:
+        """Return the names of `rankers_`; a loaded ranker of LightGBM has another class."""
+        return _names(self._rankers() or self.rankers_)
 
     def _check(self) -> None:
         default = self.rankers is None or isinstance(self.rankers, NeuralRanker)
@@ -348,8 +357,7 @@ class Blend(RankingEstimator):
                 val = train.some(held)
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_, {"qid": qid, "label": y})
+        self.levels_, self.schema_ = columns_of(train.X, {"qid": qid, "label": y})
         candidates = [[one] for one in self._rankers()]
         if not candidates:
             network = self.rankers or NeuralRanker(verbose=self.verbose)
@@ -451,7 +459,7 @@ class Blend(RankingEstimator):
         return self._scores(X, qid) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
-        shares = zip(self.weights_, _names(self._rankers() or self.rankers_), strict=True)
+        shares = zip(self.weights_, self._names_of_fitted(), strict=True)
         parts = ["weights " + ", ".join(f"{weight:.2f} {name}" for weight, name in shares)]
         if self.validation_score_ is not None:
             parts.append(f"validation NDCG@10 {self.validation_score_:.4f}")
