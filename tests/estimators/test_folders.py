@@ -266,7 +266,7 @@ def test_loads_beside_a_writer_get_one_model(pair, tmp_path):
 
     def write() -> None:
         try:
-            for ranker in [second, first] * 25:
+            for ranker in [second, first] * 12:
                 ranker.save(tmp_path)
         finally:
             done.set()
@@ -285,7 +285,7 @@ def test_writers_at_once_leave_one_model(pair, tmp_path):
     first, second, files = pair
 
     def write(ranker: Any) -> None:
-        for _ in range(15):
+        for _ in range(8):
             ranker.save(tmp_path)
 
     writers = [threading.Thread(target=write, args=(one,)) for one in (first, second) * 2]
@@ -302,10 +302,13 @@ def test_the_umask_gives_the_permissions(first, tmp_path, mask):
     before = os.umask(mask)
     try:
         first.save(tmp_path / "model")
-        first.export(tmp_path / "one.pt2", per_document=True)
+        if mask == 0o027:  # an export takes half a second
+            first.export(tmp_path / "one.pt2", per_document=True)
     finally:
         os.umask(before)
-    files = [*(tmp_path / "model").iterdir(), tmp_path / "one.pt2", tmp_path / "one.md"]
+    exported = [*tmp_path.glob("one.*")]
+    assert len(exported) == 2 * (mask == 0o027)
+    files = [*(tmp_path / "model").iterdir(), *exported]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
 
 
