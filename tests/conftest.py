@@ -3,8 +3,8 @@
 import gc
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -52,6 +52,24 @@ def data_root() -> Path:
             f"no real data at {root}: set LTR_DATA to the folder that holds MQ2008 and others"
         )
     return root
+
+
+@pytest.fixture
+def largest_file() -> Callable[[int], AbstractContextManager[None]]:
+    """A context in which no file becomes larger than a number of bytes, as on a full disk."""
+
+    @contextmanager
+    def limited(size: int) -> Iterator[None]:
+        import resource  # which Windows has not
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -315,18 +314,7 @@ def test_the_umask_gives_the_permissions(first, tmp_path, mask):
 # --- a full disk
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file become larger than this."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_full_disk_while_a_model_is_saved(pair, tmp_path):
+def test_a_full_disk_while_a_model_is_saved(pair, largest_file, tmp_path):
     first, second, files = pair
     folder = tmp_path / "a" / "model"
     first.save(folder)
@@ -344,7 +332,7 @@ def test_a_full_disk_while_a_model_is_saved(pair, tmp_path):
         assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_full_disk_while_a_model_is_exported(first, second, tmp_path):
+def test_a_full_disk_while_a_model_is_exported(first, second, largest_file, tmp_path):
     folder, file = tmp_path / "model", tmp_path / "one" / "model.pt2"
     first.save(folder)
     (folder / "model.pt2").write_bytes(b"old")
