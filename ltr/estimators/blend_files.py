@@ -89,7 +89,8 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    originals = blend.rankers or blend.rankers_
+    given = isinstance(blend.rankers, list | tuple)  # else the default ones
+    originals = blend.rankers if given else blend.rankers_
     each = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(each):
         if type(fitted) is NeuralRanker:
