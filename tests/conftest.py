@@ -3,11 +3,15 @@
 import gc
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
-# one thread for each worker: numpy, LightGBM and child processes read this when they start
+# One thread for each worker: numpy and child processes read this when they start. LightGBM takes a
+# thread for each core all the same, unless there is a limit, and waiting threads take a core too.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["OMP_THREAD_LIMIT"] = "1"
 
 import pytest
 import torch
@@ -15,8 +19,16 @@ import torch
 torch.set_num_threads(1)
 
 
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what the imports made: a million objects that stay."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Import shap without its compiler, and let the collector pass over what the imports made.
+
+    shap compiles for seven seconds in each process; its Python code adds up our few rows at once.
+    The imports leave a million objects that stay.
+    """
+    if any("contributions" in item.nodeid or "explain" in item.nodeid for item in session.items):
+        with suppress(ImportError), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("numba.config.DISABLE_JIT", True)
+            import_module("shap")
     gc.collect()
     gc.freeze()
 
@@ -40,6 +52,24 @@ def data_root() -> Path:
             f"no real data at {root}: set LTR_DATA to the folder that holds MQ2008 and others"
         )
     return root
+
+
+@pytest.fixture
+def largest_file() -> Callable[[int], AbstractContextManager[None]]:
+    """A context in which no file becomes larger than a number of bytes, as on a full disk."""
+
+    @contextmanager
+    def limited(size: int) -> Iterator[None]:
+        import resource  # which Windows has not
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ class Blend(RankingEstimator):
             given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
             given |= {"position": position, "protected": protected, "eval_set": eval_set}
             given |= {"eval_qid": eval_qid, "eval_group": eval_group}
-            data = read_lists(X, given, None, None)
+            data = read_lists(X, given, None, None, 0)
             schema = data.schema
             X, y, qid, own = _of_lists(data.train, schema)
             sample_weight, position, protected = own.values()

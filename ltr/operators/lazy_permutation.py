@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
-from ltr.kernels.lists import in_order, sort_lists
+from ltr.kernels.lists import in_order
 from ltr.kernels.named import gaussian, laplace, level_of, sign
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sums import kernel_sums
@@ -340,6 +340,25 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
     return gaussian(level_of(dtype)), temperature**0.5
 
 
+def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
+    """Return the sums over k of |t_j - t_k| for descending points (..., n), in O(n) time.
+
+    All terms are gaps between neighbors, which are not negative. So no digits cancel, and tied
+    points have equal sums.
+
+    Args:
+        points: (..., n); the points after the first m are equal to the last one of these.
+        m: (..., 1), in the dtype of the points.
+
+    >>> sums_of_distances(torch.tensor([5.0, 2.0, 2.0]), torch.tensor([3.0]))
+    tensor([6., 3., 3.])
+    """
+    above = positions(points)  # the gap after a point has so many points above
+    before = (points.roll(1, -1) - points) * (above - 1)  # 0 before the first point
+    after = (points - points.roll(-1, -1)) * (m - above).clamp(min=0)
+    return before.cumsum(-1) + after.flip(-1).cumsum(-1).flip(-1)
+
+
 class NeuralSortPermutation(
     LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "num_rows")
 ):
@@ -377,11 +396,15 @@ class NeuralSortPermutation(
             gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
             mask = None if self.mask is None else self.mask.unsqueeze(-2)
             return [s, masked_fill(gaps, mask).sum(-1)]
-        # sign(s_j - s_k) s_j summed over k, minus sign(s_j - s_k) s_k
-        points, one = s.detach(), s.new_ones(()).expand(s.shape)
-        lists = sort_lists(points, self.mask)
-        balance, others = kernel_sums(points, [one, s], [(0, sign()), (1, sign())], lists)
-        return [s, balance * s - others]
+        order = self.hard_order()
+        points = descending(s, order, self.mask)
+        fixed, one = points.detach(), points.new_ones(()).expand(points.shape)
+        # 0, with the derivatives of the sums of sign(s_j - s_k) (s_j - s_k), where sign(0) is 0
+        change = points - fixed
+        outputs = [(0, sign()), (1, sign())]
+        balance, others = kernel_sums(fixed, [one, change], outputs, in_order(fixed, self.mask))
+        sums = sums_of_distances(fixed, count(fixed, self.mask)) + (balance * change - others)
+        return [s, torch.empty_like(sums).scatter(-1, order, sums)]
 
     def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
         """Return the logits (..., r, n) in float64."""

@@ -313,14 +313,6 @@ def test_killed_at_random_moments(tmp_path: Path, kind: str):
     assert_same(open_lists(folder), want)
 
 
-LIMITED = """\
-import resource, sys
-from ltr.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-sys.exit(main(sys.argv[2:]))
-"""
-
-
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_bar_says_grouping(tmp_path: Path, monkeypatch, capsys, grouped: bool):
     monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
@@ -345,7 +337,7 @@ def test_the_bar_says_grouping(tmp_path: Path, monkeypatch, capsys, grouped: boo
 
 
 @pytest.mark.parametrize("kind", ["letor", "ungrouped"])
-def test_a_full_disk(tmp_path: Path, kind: str):
+def test_a_full_disk(tmp_path: Path, capsys, largest_file, kind: str):
     source, options = tmp_path / "train.txt", []
     if kind == "letor":
         write_letor(source, 300)
@@ -354,9 +346,9 @@ def test_a_full_disk(tmp_path: Path, kind: str):
         frame(2000).to_parquet(source)
     folder = tmp_path / "lists"
     command = ["convert", source, "--out", folder, *options]
-    process = start(LIMITED, 20_000, *command, stdout=subprocess.PIPE)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 2
+    with largest_file(20_000):
+        assert main([str(one) for one in command]) == 2
+    errors = capsys.readouterr().err
     lines = errors.strip().splitlines()
     assert len(lines) == 1, errors
     assert lines[0].startswith(f"ltr convert: {folder}")

@@ -116,8 +116,7 @@ def test_more_orders_come_closer_to_the_definition():
 
 @pytest.mark.parametrize("scorer", [AdditiveScorer(hidden=(4,)), LinearScorer()])
 def test_additive_rankers_add_what_a_change_of_the_column_alone_changes(scorer):
-    X, _, _ = table()
-    ranker = fitted(scorer, learning_rate=0.03)
+    X, ranker = table()[0][:30], fitted(scorer, learning_rate=0.03)
     found = contributions(ranker, X, samples=len(X))
     np.testing.assert_allclose(found.base + found.values.sum(1), ranker.predict(X), atol=1e-5)
     np.testing.assert_allclose(found.values.mean(0), 0, atol=1e-6)  # of the background itself
@@ -194,13 +193,13 @@ def test_a_blend():
         verbose=0,
     )
     blend = Blend([networks, LinearRegression()], verbose=0).fit(X, y, qid=qid)
+    X = X[:30]
     found = contributions(blend, X)
     np.testing.assert_allclose(found.base + found.values.sum(1), blend.predict(X), atol=1e-5)
 
 
 def test_why_one_row_stands_above_another():
-    X, _, _ = table()
-    ranker = fitted(AdditiveScorer(hidden=(4,)))
+    X, ranker = table()[0][:30], fitted(AdditiveScorer(hidden=(4,)))
     found = contributions(ranker, X)
     best, worst = int(found.scores.argmax()), int(found.scores.argmin())
     why = found.between(best, worst)
@@ -214,7 +213,7 @@ def test_why_one_row_stands_above_another():
     one = found.of(best)
     assert one["contribution"].sum() == pytest.approx(found.scores[best] - found.base, abs=1e-5)
     assert found.table.shape == X.shape
-    assert repr(found).startswith("120 rows, 5 columns, base value ")
+    assert repr(found).startswith("30 rows, 5 columns, base value ")
     assert "shap (drawn orders of the columns)" in repr(found)
     axes = found.plot(best, worst)
     lengths = [bar.get_width() for bar in axes.patches]  # pyright: ignore

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -266,7 +265,7 @@ def test_loads_beside_a_writer_get_one_model(pair, tmp_path):
 
     def write() -> None:
         try:
-            for ranker in [second, first] * 25:
+            for ranker in [second, first] * 12:
                 ranker.save(tmp_path)
         finally:
             done.set()
@@ -285,7 +284,7 @@ def test_writers_at_once_leave_one_model(pair, tmp_path):
     first, second, files = pair
 
     def write(ranker: Any) -> None:
-        for _ in range(15):
+        for _ in range(8):
             ranker.save(tmp_path)
 
     writers = [threading.Thread(target=write, args=(one,)) for one in (first, second) * 2]
@@ -302,28 +301,20 @@ def test_the_umask_gives_the_permissions(first, tmp_path, mask):
     before = os.umask(mask)
     try:
         first.save(tmp_path / "model")
-        first.export(tmp_path / "one.pt2", per_document=True)
+        if mask == 0o027:  # an export takes half a second
+            first.export(tmp_path / "one.pt2", per_document=True)
     finally:
         os.umask(before)
-    files = [*(tmp_path / "model").iterdir(), tmp_path / "one.pt2", tmp_path / "one.md"]
+    exported = [*tmp_path.glob("one.*")]
+    assert len(exported) == 2 * (mask == 0o027)
+    files = [*(tmp_path / "model").iterdir(), *exported]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
 
 
 # --- a full disk
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file become larger than this."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_full_disk_while_a_model_is_saved(pair, tmp_path):
+def test_a_full_disk_while_a_model_is_saved(pair, largest_file, tmp_path):
     first, second, files = pair
     folder = tmp_path / "a" / "model"
     first.save(folder)
@@ -341,7 +332,7 @@ def test_a_full_disk_while_a_model_is_saved(pair, tmp_path):
         assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_full_disk_while_a_model_is_exported(first, second, tmp_path):
+def test_a_full_disk_while_a_model_is_exported(first, second, largest_file, tmp_path):
     folder, file = tmp_path / "model", tmp_path / "one" / "model.pt2"
     first.save(folder)
     (folder / "model.pt2").write_bytes(b"old")

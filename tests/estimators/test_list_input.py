@@ -79,7 +79,7 @@ def test_validation_lists_are_matched_by_name(folder, tmp_path):
 
 
 def test_useful_columns_and_more_training(folder):
-    found = quick(columns="useful", max_epochs=30, warm_start=True).fit(folder)
+    found = quick(columns="useful", max_epochs=8, warm_start=True).fit(folder)
     assert found.selected_["price"].kept
     trained, epochs = found.schema_, found.n_iter_
     assert found.partial_fit(folder).n_iter_ == 1 < epochs

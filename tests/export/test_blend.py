@@ -40,9 +40,9 @@ def lists(rows: int = 600, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.
     return X, (X["price"] > 0).to_numpy() + good * 1 + X["new"], np.arange(rows) // 10
 
 
-def network(scorer: Any = None) -> NeuralRanker:
+def network(scorer: Any = None, members: int = 2) -> NeuralRanker:
     scorer = scorer or MLPScorer(hidden=(8,))
-    return NeuralRanker(scorer=scorer, members=2, max_epochs=2, verbose=0, random_state=0)
+    return NeuralRanker(scorer=scorer, members=members, max_epochs=2, verbose=0, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +262,9 @@ def test_arrays_and_a_network_of_lists(tmp_path):
     X, y, qid = lists()
     values = X[["price", "stock"]].to_numpy()
     trees = LGBMRanker(n_estimators=5, verbose=-1)
-    blend = Blend([network(AttentionScorer(hidden=(8,), heads=2)), trees], verbose=0)
+    # one member with one block, since an export to ONNX takes seconds
+    lists_of = network(AttentionScorer(hidden=(8,), heads=2, blocks=1), members=1)
+    blend = Blend([lists_of, trees], verbose=0)
     blend.fit(values, y, qid=qid)
     written = blend.export(tmp_path)
     assert written.difference < 1e-5

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightgbm import LGBMRegressor
 
 import ltr.serving
 from ltr.export import export_model
-from ltr.models import LinearScorer, RankingModel
 from ltr.serving import OnnxRanker
 
 
@@ -203,8 +203,9 @@ def test_metadata_of_strangers(table, folder, tmp_path, mutations):
 
 
 def test_serving_without_categories_refuses_them(tmp_path):
-    written = export_model(RankingModel(LinearScorer(2)), tmp_path / "m.onnx")
-    served = OnnxRanker(written.model)
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    trees = LGBMRegressor(n_estimators=2, verbose=-1).fit(X, X[:, 0])
+    served = OnnxRanker(export_model(trees, tmp_path / "m.onnx").model)
     assert served.score_arrays(np.zeros((3, 2))).shape == (3,)
     assert served.score_arrays(np.zeros((0, 2))).shape == served.score_arrays([]).shape == (0,)
     with pytest.raises(ValueError, match=r"categories.*\(3, 1\)"):
