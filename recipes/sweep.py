@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ltr.cli import guarded
+from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
 from ltr.cli.lightning_cli import make_cli
 from ltr.cli.options import load_options, pairs
 from ltr.cli.quiet import quiet
-from ltr.cli.recipes import LineParser, expand_configs
+from ltr.cli.recipes import expand_configs
 from ltr.names import nearest
 from recipes.results import (
     Result,
@@ -107,7 +108,7 @@ class Sweep:
         return guarded(partial(self._main, module, args), module, again)
 
     def _main(self, module: str, args: list[str]) -> int:
-        parser = LineParser(f"python -m {module}", allow_abbrev=False)
+        parser = LineParser(f"python -m {module}")
         parser.epilog = (
             "Other options are those of `ltr fit`, for every run that does not set them."
         )

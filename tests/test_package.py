@@ -409,7 +409,6 @@ def test_the_wheel_holds_ltr_alone_with_its_recipes(wheel: Path):
     assert not [name for name in names if "papers" in name or "/bench" in name]
     others = {name for name in names if name.startswith("ltr/") and not name.endswith(".py")}
     assert {name for name in others if "/recipes/" not in name} == {
-        "ltr/cli/published.toml",
         "ltr/kernels/table.json",
         "ltr/reports/report.html",
         "ltr/py.typed",

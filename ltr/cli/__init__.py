@@ -1,15 +1,19 @@
-"""The `ltr` command: train from one YAML file, score tables by the model's folder.
+"""The `ltr` command: train on a table, score tables by the model's folder, run recipes.
 
+    ltr train train.parquet --qid query --label grade --out model     train on a table
+    ltr test model test.parquet                                       metrics on another
+    ltr predict model new.parquet --output scores.parquet             score a table
+    ltr explain model test.parquet --query 17                         why it ranks so
+    ltr export model model.onnx                                       for onnxruntime
+    ltr serve model                                                   rank over HTTP
+    ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
+    ltr convert train.parquet --out train.lists --qid query --label grade     beyond memory
     ltr recipes                                list the recipes
     ltr fit --config digits                    train one of them
     ltr test --config digits --ckpt_path best  test the best weights
     ltr copy digits mine.yaml                  take a recipe's file, to change it
-    ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
-    ltr test runs/table test.parquet           metrics of a model on a table
-    ltr predict runs/table new.parquet --output scores.parquet     score a table
-    ltr export runs/table --out model.onnx     write a model that onnxruntime runs
-    ltr serve model/                           rank over HTTP with an exported model
-    ltr convert train.parquet --out train.lists --qid query --label grade     beyond memory
+
+`train` is for tables. `fit` is for recipes and for classes of your own.
 
 `fit`, `validate` and `test` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
@@ -23,9 +27,9 @@ folder. Code in this folder is imported only if a command refers to it: by such 
 configuration that does not come with ltr, or by `--trust`.
 
 Each `fit` writes to a folder of its own: `runs/NAME/1` and so on, with its best model in `model`.
-`predict`, `test` and `export` take a folder that `fit`, `NeuralRanker.save`, `Blend.save` or an
-export wrote, the folder of a run or of a recipe's runs, or an ONNX file. `fit --ckpt_path last`
-resumes the newest run, and `test --config NAME --ckpt_path best` tests it on the recipe's data.
+`predict`, `test`, `explain`, `export` and `serve` take a folder that `train`, `fit`,
+`NeuralRanker.save`, `Blend.save` or an export wrote, the folder of a run or of a recipe's runs, or
+an ONNX file. `fit --ckpt_path last` resumes the newest run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does a failed
 training. An interrupted run exits with code 130, a terminated one with 143. `last.ckpt` is that of
@@ -40,6 +44,7 @@ import shlex
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -47,25 +52,23 @@ from importlib import import_module
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.cli.on_ray import take_workers
-from ltr.cli.recipes import LineParser, names_own_code
+from ltr.cli.recipes import names_own_code
 from ltr.names import nearest, printable
 
 _COMMANDS = {
-    "fit": ("ltr.cli.training", "train a model"),
-    "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
-    "test": ("ltr.cli.training", "evaluate it on the test lists"),
+    "train": ("ltr.cli.train", "train a model on a table"),
+    "test": ("ltr.cli.predict", "metrics of a model on a table, or of a recipe on its test lists"),
     "predict": ("ltr.cli.predict", "write scores and ranks: CSV, Parquet or a TREC run"),
+    "explain": ("ltr.cli.explain", "why the documents of a query rank as they do"),
+    "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
+    "serve": ("ltr.cli.serve", "rank over HTTP"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "convert": ("ltr.cli.convert", "files of any size into lists on disk"),
-    "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
-    "serve": ("ltr.cli.serve", "rank over HTTP with an exported model"),
+    "fit": ("ltr.cli.training", "train a recipe, or classes of your own"),
+    "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
-    "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),
 }
-_ON_RAY = ("fit", "predict")
-"""The commands that take `--ray` and `--ray-workers`."""
 
 _HELP = "\n".join(
     [
@@ -75,7 +78,7 @@ _HELP = "\n".join(
         "",
         *(f"  {name:<10}{text}" for name, (_, text) in _COMMANDS.items()),
         "",
-        "Begin with `ltr recipes` and `ltr fit --config digits`.",
+        "Begin with `ltr train TABLE --qid COLUMN --label COLUMN --out model`.",
         "`ltr COMMAND --help` lists the options; `ltr --version` prints the version.",
     ]
 )
@@ -101,12 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
-    again = None
-    if args[:1] == ["fit"]:
-        parser = LineParser("ltr", add_help=False, allow_abbrev=False)
-        parser.add_argument("--ckpt_path", nargs="?")
-        rest = parser.parse_known_args(args)[1]
-        again = shlex.join(["ltr", *rest, "--ckpt_path", "last"])
+    last = ["--ckpt_path", "last"]
+    goes_on = [*args, *([] if args[-2:] == last else last)]
+    again = shlex.join(["ltr", *goes_on]) if args[:1] == ["fit"] else None
     return guarded(partial(_run, args), name, again)
 
 
@@ -170,17 +170,24 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
+    module = _COMMANDS[command][0]
+    if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
+        module = "ltr.cli.training"
     if (here := os.getcwd()) not in sys.path and names_own_code(rest):
         sys.path.append(here)
-    rest, workers = take_workers(rest)
-    if workers is not None and command not in _ON_RAY:
-        raise CommandError(f"only {', '.join(_ON_RAY)} take --ray and --ray-workers")
-    run: Callable[..., int]
-    if command == "test" and rest and not rest[0].startswith("-"):  # a model, not a recipe
-        from ltr.cli.predict import run_test as run
-    else:
-        run = import_module(_COMMANDS[command][0]).run
-    return run(command, rest, workers) if command in _ON_RAY else run(command, rest)
+    with _warnings_in_one_line(f"ltr {command}"):
+        return import_module(module).run(command, rest)
+
+
+@contextmanager
+def _warnings_in_one_line(name: str) -> Iterator[None]:
+    """Print warnings without the place in the code."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"{name}: {printable(str(message))}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _interrupted(

@@ -1,12 +1,11 @@
 """`ltr convert`: turn files of any size into lists on disk."""
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ltr.cli.recipes import LineParser
+from ltr.cli.arguments import LineParser
 
 _EPILOG = """\
 The result is a folder of arrays that numpy maps. `ltr fit`, `test` and `predict` take it instead
@@ -59,8 +58,6 @@ def _parser() -> LineParser:
         usage="ltr convert INPUT --out FOLDER [--qid COLUMN] [--label COLUMN] ...",
         description="Convert LETOR text, CSV or Parquet of any size into lists on disk.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("input", metavar="INPUT", help="a file, a folder of files or a pattern")

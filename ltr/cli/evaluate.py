@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
-from ltr.cli.recipes import LineParser
 from ltr.files import atomic_write
 
 if TYPE_CHECKING:
@@ -101,8 +101,6 @@ def _parser() -> LineParser:
         usage="ltr evaluate FILE [FILE ...] [--qrels FILE] [--metrics NAME ...] [--at K ...] ...",
         description="Metrics with bootstrap intervals; several models are compared with the first.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="TREC runs, or tables .csv, .csv.gz, .parquet")

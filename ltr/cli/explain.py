@@ -1,102 +1,93 @@
-"""Explain the mistake in a command line in one line.
+"""`ltr explain`: why the documents of a query rank as they do."""
 
-jsonargparse reports every type that the value could have, over many lines. `explain` keeps the
-innermost cause, names its option, and suggests the most similar known name.
-"""
-
-import inspect
-import re
-import sys
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from ltr.cli.arguments import LineParser, add_model
+from ltr.cli.errors import CommandError
+from ltr.cli.models import find_model, load_model
+from ltr.names import nearest
 
-from ltr.cli.errors import innermost
-from ltr.cli.options import Given, given_options, without_nesting
-from ltr.names import close_matches
+_ABOUT = """\
+Show what each column adds to the scores of a query's documents, beside usual documents of the
+table (Shapley values), and why the first document is above the second. Needs the extra `explain`.
 
-_PACKAGES = (
-    *("ltr.datasets", "ltr.losses", "ltr.metrics", "ltr.models", "ltr.modules", "ltr.operators"),
-    *("torch.optim", "torch.optim.lr_scheduler", "lightning.pytorch.callbacks", "torch.nn.modules"),
-)
-"""Where similar names are searched for."""
-
-_GROUP = re.compile(r"Group '(\S+)' does not accept option '(\S+)'")
-_UNKNOWN = re.compile(r"(?:unrecognized arguments: --|Option ')([\w.]+)")
-_NO_CLASS = re.compile(r"import path string: (\w+)")
+  ltr explain model test.parquet --query 17
+"""
+_USUAL, _COLUMNS = 100, 6
+"""So many rows are the usual documents; so many columns are shown, those that add most."""
 
 
-def explain(parser: ArgumentParser, args: list[str], report: str) -> str:
-    """Return one line that names the mistake in `args` and the most similar correct name.
+def run(command: str, args: list[str]) -> int:
+    """Run `ltr explain`.
 
-    Args:
-        parser: the parser that refused the arguments.
-        args: the arguments, `--config` with files only.
-        report: the message of the parser.
+    Raises:
+        ValueError: an option, the model or the table is wrong, or shap is not installed.
     """
-    given = given_options(args)
-    cause, option = innermost(report), _option_of(report)
-    if "required" in cause and "data" not in given:
-        return (
-            "--data is required: a recipe (`ltr recipes` lists them) or a file after --config, "
-            "or a class, such as --data DigitsDataModule"
+    parser = LineParser(f"ltr {command}", description=_ABOUT)
+    add_model(parser)
+    parser.add_argument("table", metavar="TABLE", help="CSV or Parquet: a file, folder or pattern")
+    parser.add_argument("--query", required=True, metavar="QID", help="whose documents to explain")
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="documents; default: 5")
+    given = parser.parse_args(args)
+    if given.top < 1:
+        raise CommandError(f"--top must be >= 1, got {given.top}")
+    import numpy as np
+
+    from ltr.datasets.list_tables import holds_lists
+    from ltr.datasets.table_files import load_columns
+    from ltr.estimators import contributions
+
+    model = load_model(find_model(given.model), given.trust)
+    schema = model.schema
+    if schema is None or holds_lists(given.table):
+        what = given.model if schema is None else given.table
+        raise CommandError(f"{what} has no columns with names: give a model and a table of columns")
+    frame, _ = load_columns(given.table, schema, schema.optional(needs_label=False))
+    table = frame.to_arrow()
+    queries = np.array([str(name) for name in table.column(schema.qid).to_pylist()], dtype=object)
+    rows = np.flatnonzero(queries == given.query)
+    if not len(rows):
+        raise CommandError(
+            f"--query {given.query}: the table has no such query: "
+            f"{nearest(given.query, dict.fromkeys(queries.tolist()))}"
         )
-    if "expected one argument" in cause:  # jsonargparse says --data where --data.seed has no value
-        followed = zip(args, [*args[1:], "--"], strict=True)
-        bare = [one for one, after in followed if one.startswith("--") and after.startswith("--")]
-        return f"{next((one for one in bare if '=' not in one), '')}: expected one argument"
-    option = ".".join(match.groups()) if (match := _GROUP.match(cause)) else option
-    if unknown := match or _UNKNOWN.match(cause):
-        name = without_nesting(unknown[unknown.re.groups])
-        option = option if option.endswith(name) else f"{option}.{name}".removeprefix(".")
-    below = [one for name, one in given.items() if name.startswith(f"{option}.")]
-    value, file = given.get(option, below[-1] if below else Given(None, ""))
-    dashes = "" if file else "--"
-    if unknown:
-        known = _known(parser, given)
-        if option in known:
-            cause += " before its class: name the class (class_path) before it, or beside it"
-        elif near := _nearest_options(option, known):
-            cause += f": did you mean {' or '.join(dashes + one for one in near)}?"
-    elif missing := _NO_CLASS.search(cause):
-        names = ((one, name) for one in _PACKAGES for name in import_module(one).__all__)
-        classes = {name: f"{package}.{name}" for package, name in names if name[0].isupper()}
-        if near := close_matches(missing[1], classes):
-            cause += f": did you mean {' or '.join(classes[one] for one in near)}?"
-    elif value is not None and "Expected a" in cause and "Got value" not in cause:
-        cause += f", got {value!r}"
-    if not option or cause.startswith("unrecognized"):
-        return cause
-    return f"{file}: {option}: {cause}" if file else f"--{option}: {cause}"
+    columns = table.select([*schema.steps])
+    usual = np.unique(np.linspace(0, len(queries) - 1, _USUAL).astype(int))
+    found = contributions(model, columns.take(rows), background=columns.take(usual))
+    names = table.column(schema.doc_id).take(rows) if schema.doc_id in table.column_names else rows
+    order = np.argsort(-found.scores, kind="stable")
+    print(
+        f"query {given.query}: {len(rows)} documents of {Path(given.table).name}. A score is "
+        f"{found.base:.3f}, the mean of usual documents, plus what each column adds."
+    )
+    _print(found, order[: given.top], [str(name) for name in np.asarray(names)])
+    if len(order) > 1:
+        print(f"Why {names[order[0]]} is above {names[order[1]]}:")
+        print(found.between(*order[:2]).head(_COLUMNS).to_string(float_format="{:.3f}".format))
+    return 0
 
 
-def _option_of(report: str) -> str:
-    """Return the name of the option in the report, or "" if the report names none."""
-    keys = re.findall(r'Parser key "([^"]+)"', report)
-    nested = re.findall(r"NestedArg\(key='([^']+)'", report)
-    return without_nesting(f"{keys[0]}.{nested[-1]}" if nested else ".".join(keys))
+def _print(found: Any, rows: Any, names: list[str]) -> None:
+    """Print a line for each document: score, and the values and contributions of its columns."""
+    import numpy as np
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = np.argsort(-abs(found.values).mean(0), kind="stable")[:_COLUMNS]
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("rank", "document", "score", *(str(found.columns[j]) for j in shown)):
+        table.add_column(heading, justify="left" if heading == "document" else "right")
+    if others := len(found.columns) - len(shown):
+        table.add_column(f"{others} others", justify="right")
+    for rank, row in enumerate(rows.tolist(), 1):
+        parts = [f"{_text(found.data.iloc[row, j])}: {found.values[row, j]:+.3f}" for j in shown]
+        rest = found.values[row].sum() - found.values[row, shown].sum()
+        parts += [f"{rest:+.3f}"] if others else []
+        table.add_row(str(rank), names[row], f"{found.scores[row]:.3f}", *parts)
+    Console(width=None, highlight=False, markup=False).print(table)
 
 
-def _known(parser: ArgumentParser, given: dict[str, Given]) -> set[str]:
-    """Return the names of all options, including those of the given classes."""
-    known = {without_nesting(name) for name in parser.get_defaults().keys()}  # noqa: SIM118
-    for option, (value, _) in given.items():
-        if isinstance(cls := _find_class(value), type):
-            known |= {f"{option}.{name}" for name in inspect.signature(cls).parameters}
-    return known
-
-
-def _nearest_options(option: str, known: set[str]) -> list[str]:
-    """Return the options whose last name is most similar to that of `option`, the best first."""
-    groups = {name.rpartition(".")[0] for name in known}
-    lasts = {name: name.rpartition(".")[2] for name in {*known, *groups} - {option}}
-    like = close_matches(option.rpartition(".")[2], lasts.values())
-    return close_matches(option, [name for name, last in lasts.items() if last in like])
-
-
-def _find_class(name: Any) -> Any:
-    """Return the class of this name, or None; this never imports a module."""
-    module, _, last = str(name).rpartition(".")
-    of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
-    return getattr(sys.modules.get(module or next(of_all, "")), last, None)
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,9 +3,9 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
+from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import OnnxModel, add_model, find_model, load_model
-from ltr.cli.recipes import LineParser
+from ltr.cli.models import OnnxModel, find_model, load_model
 
 if TYPE_CHECKING:
     from ltr.datasets import Schema
@@ -31,10 +31,8 @@ def run(command: str, args: list[str]) -> int:
         "it gives the model's scores.",
     )
     add_model(parser, "the folder of a model or of a run")
-    parser.add_argument("--to", choices=("onnx", "torch"), help="default: by --out, or onnx")
-    parser.add_argument(
-        "--out", required=True, help="a file (.onnx, .pt2), or a folder for all files"
-    )
+    parser.add_argument("out", metavar="OUT", help="a file (.onnx, .pt2), or a folder for all")
+    parser.add_argument("--to", choices=("onnx", "torch"), help="default: by OUT, or onnx")
     parser.add_argument(
         "--opset", type=int, default=17, help="version of the ONNX operators (default: 17)"
     )

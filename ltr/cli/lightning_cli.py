@@ -20,8 +20,8 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
-from ltr.cli.explain import explain
 from ltr.cli.help import ABOUT, CHECKPOINT
+from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.recipes import expand_configs
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint, removed_unless

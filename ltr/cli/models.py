@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltr.cli.errors import CommandError
-from ltr.cli.recipes import LineParser
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -16,20 +15,6 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """The folder of a run's best model."""
-
-_ABOUT = "the folder of a model or of a run, or an ONNX file"
-
-
-def add_model(parser: LineParser, about: str = _ABOUT) -> None:
-    """Add the argument of the model, and the packages of its classes."""
-    parser.add_argument("model", metavar="MODEL", help=about)
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="a package whose classes the model may name; repeat it for several",
-    )
 
 
 def find_model(value: str) -> Path:
@@ -63,9 +48,9 @@ def find_model(value: str) -> Path:
     for run in runs:
         if (run / MODEL / CONFIG).is_file():
             return run / MODEL
-    there = [str(one.parent) for one in Path("runs").glob(f"*/*/{MODEL}/{CONFIG}")]
+    there = [*Path().glob(f"*/{CONFIG}"), *Path("runs").glob(f"*/*/{MODEL}/{CONFIG}")]
     what = "holds no model" if path.is_dir() else "is no model"
-    choice = f": {nearest(value, there)}" if there else ""
+    choice = f": {nearest(value, [str(one.parent) for one in there])}" if there else ""
     raise CommandError(f"{value} {what}{choice}")
 
 

@@ -10,34 +10,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.cli.recipes import LineParser
 
-NUMBER = "--ray-workers"
-"""The option."""
+_NUMBER = "--ray-workers"
 
 
-def take_workers(args: list[str]) -> tuple[list[str], int | None]:
-    """Return the arguments without `--ray` and `--ray-workers N`, and the number of workers.
+def add_workers(parser: LineParser) -> None:
+    """Add `--ray` and `--ray-workers N`, whose result is `workers`.
 
-    The number is None without either option. It is 0 with `--ray`, which means one worker for each
-    CPU of the cluster.
-
-    Raises:
-        CommandError: N is not a whole number >= 1.
-
-    >>> take_workers(["--config", "table", "--ray-workers", "4"])
-    (['--config', 'table'], 4)
+    It is None without either option. It is 0 with `--ray`: one worker for each CPU of the cluster.
     """
-    parser = LineParser("ltr", add_help=False, allow_abbrev=False)
-    parser.add_argument("--ray", action="store_true")
-    parser.add_argument(NUMBER, nargs="?", const="", dest="workers")
-    given, rest = parser.parse_known_args(args)
-    if given.workers is None:
-        return rest, 0 if given.ray else None
-    if not (given.workers.isascii() and given.workers.isdigit() and int(given.workers) >= 1):
-        raise CommandError(f"{NUMBER} must be a whole number >= 1, got {given.workers!r}")
-    return rest, int(given.workers)
+    parser.add_argument(
+        "--ray", dest="workers", action="store_const", const=0, help="use all CPUs of a Ray cluster"
+    )
+    parser.add_argument(
+        _NUMBER, dest="workers", type=_at_least_one, metavar="N", help="use N of them"
+    )
+
+
+def _at_least_one(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise CommandError(f"{_NUMBER} must be a whole number >= 1, got {text!r}")
+    return int(text)
 
 
 def connect(workers: int) -> int:
@@ -61,7 +56,7 @@ def connect(workers: int) -> int:
         ray.init(logging_level=logging.WARNING)
     cpus = int(ray.cluster_resources().get("CPU", 1))
     if workers > cpus:
-        raise CommandError(f"{NUMBER} must be <= {cpus}, the CPUs of the cluster, got {workers}")
+        raise CommandError(f"{_NUMBER} must be <= {cpus}, the CPUs of the cluster, got {workers}")
     return workers or cpus
 
 

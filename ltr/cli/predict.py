@@ -1,6 +1,5 @@
 """`ltr predict` and `ltr test`: the scores of a table, and their metrics."""
 
-import argparse
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -8,9 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
+from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import add_model, find_model, load_model
-from ltr.cli.recipes import LineParser
+from ltr.cli.models import find_model, load_model
+from ltr.cli.on_ray import add_workers
 from ltr.files import atomic_write, made_folder, temporary_beside
 from ltr.names import nearest
 
@@ -32,16 +32,21 @@ query, from 1. Lines of a TREC run are in the order of ranks. The file appears w
 """
 
 
-def run(command: str, args: list[str], workers: int | None = None) -> int:
-    """Run `ltr predict`, on a Ray cluster with `workers`.
+def run(command: str, args: list[str]) -> int:
+    """Run `ltr predict`, or `ltr test` of a model.
 
     Raises:
         ValueError: an option, the model or the table is wrong.
     """
-    parser = _parser(command, _ABOUT)
+    return _test(args) if command == "test" else _predict(args)
+
+
+def _predict(args: list[str]) -> int:
+    parser = _parser("predict", _ABOUT)
     parser.add_argument("--output", required=True, help="a file: .csv, .parquet, .run or .txt")
     formats = ["csv", "parquet", "trec"]
     parser.add_argument("--format", choices=formats, help="if the name of the output does not tell")
+    add_workers(parser)
     given = parser.parse_args(args)
     output = Path(given.output).expanduser()
     form = given.format or _ENDINGS.get(output.suffix.lower())
@@ -53,35 +58,29 @@ def run(command: str, args: list[str], workers: int | None = None) -> int:
     if output.exists() and not output.is_file():
         kind = "folder" if output.is_dir() else "device"
         raise CommandError(f"--output must be a file, got the {kind} {given.output}")
-    print(f"wrote {given.output}: {predict(given, output, form, workers)} rows")
+    print(f"wrote {given.output}: {predict(given, output, form, given.workers)} rows")
     return 0
 
 
-def run_test(command: str, args: list[str]) -> int:
-    """Run `ltr test`: the options after the table are those of `ltr evaluate`.
-
-    Raises:
-        ValueError: an option, the model or the table is wrong.
-    """
+def _test(args: list[str]) -> int:
+    """Run `ltr test`: the options after the table are those of `ltr evaluate`."""
     from ltr.cli import evaluate
 
     about = "Evaluate a model on a table with labels. Further options: those of `ltr evaluate`."
-    given, rest = _parser(command, about).parse_known_args(args)
+    given, rest = _parser("test", about).parse_known_args(args)
     with TemporaryDirectory() as folder:
         scores = Path(folder, f"{Path(given.model).name}.parquet")
         predict(given, scores, "parquet", needs_label=True)
         names = ["--qid", given.qid, "--label", given.label]
         if given.doc_id is not None:
             names += ["--doc-id", given.doc_id]
-        return evaluate.run(command, [str(scores), *names, *rest], shown=[given.table])
+        return evaluate.run("evaluate", [str(scores), *names, *rest], shown=[given.table])
 
 
 def _parser(command: str, about: str) -> LineParser:
     parser = LineParser(
         f"ltr {command}",
         description=about,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_model(parser)
     add = parser.add_argument

@@ -5,7 +5,6 @@ Every other YAML file of the folder is an overlay, which overrides parts of `con
 module imports only the standard library.
 """
 
-import argparse
 import os
 import re
 import shlex
@@ -15,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import NoReturn
 
+from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
 from ltr.names import close_matches, nearest, printable
 
@@ -218,14 +217,6 @@ def _split_configs(args: list[str]) -> Iterator[tuple[str | None, str]]:
             yield "--config", arg.removeprefix("--config=")
         else:
             yield None, arg
-
-
-class LineParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, raised as a `CommandError`."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the message."""
-        raise CommandError(f"{message} (see `{self.prog} --help`)")
 
 
 def run(command: str, args: list[str]) -> int:

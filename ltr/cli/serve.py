@@ -5,9 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import add_model, find_model, load_model
-from ltr.cli.recipes import LineParser
+from ltr.cli.models import find_model, load_model
 
 if TYPE_CHECKING:
     from ltr.serving import OnnxRanker

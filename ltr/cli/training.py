@@ -2,15 +2,23 @@
 
 from typing import cast
 
+from ltr.cli.arguments import LineParser
 from ltr.cli.help import short_help
+from ltr.cli.on_ray import add_workers
 
 
-def run(command: str, args: list[str], workers: int | None = None) -> int:
-    """Run the command `fit`, `validate` or `test`; `fit` on a Ray cluster with `workers`."""
+def run(command: str, args: list[str]) -> int:
+    """Run the command `fit`, `validate` or `test`; `fit` may run on a Ray cluster."""
     if "--help" in args or "-h" in args:
         print(short_help(command))
         return 0
     args = ["--help" if arg == "--help-all" else arg for arg in args]
+    workers = None
+    if command == "fit":
+        parser = LineParser("ltr fit", add_help=False)
+        add_workers(parser)
+        given, args = parser.parse_known_args(args)
+        workers = given.workers
 
     # these import torch and Lightning, which takes seconds
     from ltr.cli.lightning_cli import Command, make_cli, train

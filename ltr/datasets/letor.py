@@ -51,7 +51,7 @@ def read_letor(
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
-    The file may be plain, gzip, bzip2, xz, zstd or a zip of one file; its first bytes decide. Lines
+    The file may be plain, gzip or zstd; its first bytes decide. Lines
     end with LF or CRLF and are at most 64 MiB long. Blank lines, lines with only a comment, and
     blanks at the end of a line are allowed. A feature that a line omits is 0. If any line has a
     comment, the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives

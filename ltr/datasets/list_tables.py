@@ -122,6 +122,8 @@ def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
         if name and name != names.get(key):
             wanted = f"None or {names[key]!r}" if found and names.get(key) else "None"
             raise ValueError(f"{key} must be {wanted} for {what}, got {name!r}")
+    if found is None and data.num_categories:
+        raise ValueError("lists with categories need their schema: give the result of `prepare`")
     whole = found or letor_schema(data)
     for name in features or ():
         if name not in whole.features:
@@ -153,6 +155,23 @@ def with_schema(
         numbers = [int(name) for name in schema.features if re.fullmatch("[1-9][0-9]*", name)]
         data = data.widen(max(data.num_features, *numbers, 0))
         found = letor_schema(data)
+    return of_columns(data, found, schema, tell)
+
+
+def of_columns(
+    data: ListDataset, found: Schema, schema: Schema, tell: Callable[[str], Any] | None = None
+) -> ListDataset:
+    """Return lists that have one schema with the features and categories of another one.
+
+    Args:
+        data: the lists.
+        found: their schema.
+        schema: see `with_schema`.
+        tell: see `with_schema`.
+
+    Raises:
+        ValueError: see `with_schema`.
+    """
     starts = dict(zip(found.features, np.cumsum([0, *found.features.values()]), strict=False))
     used = {*schema.features, *schema.categories}
     schema.check_names(found.columns, {*schema.columns} - used)

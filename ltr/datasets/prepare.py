@@ -1,7 +1,7 @@
 """Read tables into lists: with the schema of a model, or with a new one for training."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -342,8 +342,9 @@ def prepare(
     for a few of the table's columns, and for 30 bytes a row. Lists on disk stay there.
 
     Args:
-        source: see `load_table`; or a `Frame`, LETOR text or lists on disk, whose roles may be
-            left out; see `load_lists` and `schema_of`.
+        source: see `load_table`; or a `Frame`. Or LETOR text, lists on disk or in memory, whose
+            roles may be left out; see `load_lists` and `schema_of`. Or what this function returned,
+            of which only validation lists may be held out.
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
             "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
@@ -368,19 +369,22 @@ def prepare(
     >>> found.schema.features, found.train.qids, found.val.qids
     ({'x': 1}, ['a'], ['b', 'c'])
     """
-    if holds_lists(source):
-        lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing)
-        schema = schema or schema_of(lists, roles)
-        lists = with_schema(lists, schema, tell)
-        held = None
-        if validation:
-            held = hold_out(
-                lists.qids, validation, seed, None if few == "error" else lists.varied()
-            )
+    if isinstance(source, ListDataset | Prepared) or holds_lists(source):
+        found = source
+        if not isinstance(found, Prepared):
+            lists = source
+            if not isinstance(lists, ListDataset):
+                lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing)
+            schema = schema or schema_of(lists, roles)
+            found = Prepared(schema, with_schema(lists, schema, tell), None)
+        if not validation or found.val is not None:
+            return found
+        lists = found.train
+        held = hold_out(lists.qids, validation, seed, None if few == "error" else lists.varied())
         if held is None:
-            return Prepared(schema, lists, None)
+            return found
         train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))
-        return Prepared(schema, train, val)
+        return replace(found, train=train, val=val)
     if schema is None:
         for key in ("qid", "label"):
             if roles.get(key) is None:

@@ -18,11 +18,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.config.folder import write_folder
-from ltr.datasets import Schema
+from ltr.datasets import ListDataset, Schema
 from ltr.datasets.prepare import RowOrder
 from ltr.datasets.splits import hold_out, labels_vary
 from ltr.estimators import tables as tables
-from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
+from ltr.estimators.categories import columns_of, form_of, from_codes, in_form
+from ltr.estimators.list_input import is_lists, read_lists
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
 from ltr.models import Ensemble
@@ -78,7 +79,8 @@ class Blend(RankingEstimator):
         rankers: the estimators, one or more. They are cloned, and not changed. Default:
             `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
             trees have at most 15, 31 or 63 leaves, whatever has the best NDCG@10 on the validation
-            lists, and stop early on it. Without validation lists it has LightGBM's defaults.
+            lists, and stop early on it. Without validation lists it has LightGBM's defaults. A
+            `NeuralRanker`, not in a list, replaces that of the default.
         validation: the fraction of the queries that is held out to choose the weights, if `fit`
             gets no `eval_set`, in (0, 1). A hash of the qid decides which. With 0, or too few
             queries, none are held out and the weights stay equal.
@@ -120,7 +122,11 @@ class Blend(RankingEstimator):
     weights_: np.ndarray
 
     def __init__(
-        self, rankers: Sequence[Any] | None = None, *, validation: float = 0.2, verbose: int = 1
+        self,
+        rankers: Sequence[Any] | NeuralRanker | None = None,
+        *,
+        validation: float = 0.2,
+        verbose: int = 1,
     ) -> None:
         self.rankers = rankers
         self.validation = validation
@@ -129,7 +135,7 @@ class Blend(RankingEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         qid: Any = None,
         group: Any = None,
@@ -142,7 +148,8 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
 
-        If it fails, the blend stays as it was.
+        If it fails, the blend stays as it was. X may be lists here too. They are read into memory,
+        as the table that they were made of.
 
         A ranker that takes `qid` gets weights of lists unchanged; any other ranker gets them as
         weights of rows. Only rankers whose `fit` takes `position` and `protected` get them.
@@ -155,10 +162,24 @@ class Blend(RankingEstimator):
                 together; `rankers` is None and LightGBM is not installed; also the errors of the
                 rankers.
         """
-        evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
+        evaluation, schema = None, None
+        if is_lists(X):
+            given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+            given |= {"position": position, "protected": protected, "eval_set": eval_set}
+            given |= {"eval_qid": eval_qid, "eval_group": eval_group}
+            data = read_lists(X, given, None, None, 0)
+            schema = data.schema
+            X, y, qid, own = _of_lists(data.train, schema)
+            sample_weight, position, protected = own.values()
+            if data.val is not None:
+                evaluation = (*_of_lists(data.val, schema)[:3], None)
+        else:
+            evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         side = {"position": position, "protected": protected}
         with self._fitting() as fitted:
             fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
+            if schema is not None:
+                fitted.schema_ = schema
         return self
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
@@ -202,7 +223,7 @@ class Blend(RankingEstimator):
         from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
-        saved = contents(self, _names(self._rankers() or self.rankers_))
+        saved = contents(self, self._names_of_fitted())
         write_folder(path, saved.parts, saved.config, saved.files)
 
     def export(
@@ -227,12 +248,17 @@ class Blend(RankingEstimator):
             single: whether the features are float32; see `export_model`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.blend_export import export_blend
+        from ltr.estimators.blend_files import contents
+        from ltr.export import export_model
+        from ltr.export.blend import ExportedBlend
+        from ltr.export.write import is_file
 
         check_is_fitted(self)
-        names = _names(self._rankers() or self.rankers_)
+        names = self._names_of_fitted()
+        module = ExportedBlend.of_blend(self, names, per_document, single)
+        module.saved = None if is_file(path) else contents(self, names)
         evaluation = self._evaluation(test)
-        return export_blend(self, names, path, opset, per_document, single, evaluation)
+        return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -280,8 +306,13 @@ class Blend(RankingEstimator):
         """Return the rankers; none for the default, and for what only `fit` refuses."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
 
+    def _names_of_fitted(self) -> list[str]:
+        """Return the names of `rankers_`; a loaded ranker of LightGBM has another class."""
+        return _names(self._rankers() or self.rankers_)
+
     def _check(self) -> None:
-        if self.rankers is not None and not self._rankers():
+        default = self.rankers is None or isinstance(self.rankers, NeuralRanker)
+        if not default and not self._rankers():
             raise ValueError(f"rankers must be a list of estimators or None, got {self.rankers!r}")
         for one in self._rankers():
             if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "predict")):
@@ -326,12 +357,11 @@ class Blend(RankingEstimator):
                 val = train.some(held)
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_ = levels_of(train.X)
-        self.schema_ = schema_of(train.X, self.levels_, {"qid": qid, "label": y})
-        if self.rankers is None:
-            candidates = _default_rankers(val is not None, self.verbose)
-        else:
-            candidates = [[one] for one in self.rankers]
+        self.levels_, self.schema_ = columns_of(train.X, {"qid": qid, "label": y})
+        candidates = [[one] for one in self._rankers()]
+        if not candidates:
+            network = self.rankers or NeuralRanker(verbose=self.verbose)
+            candidates = [[network], _default_trees(val is not None)]
         self.rankers_ = [self._best(some, train, val, weights, side) for some in candidates]
         self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
@@ -429,7 +459,7 @@ class Blend(RankingEstimator):
         return self._scores(X, qid) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
-        shares = zip(self.weights_, _names(self._rankers() or self.rankers_), strict=True)
+        shares = zip(self.weights_, self._names_of_fitted(), strict=True)
         parts = ["weights " + ", ".join(f"{weight:.2f} {name}" for weight, name in shares)]
         if self.validation_score_ is not None:
             parts.append(f"validation NDCG@10 {self.validation_score_:.4f}")
@@ -446,12 +476,11 @@ def _names(rankers: Sequence[Any]) -> list[str]:
     return found
 
 
-def _default_rankers(validated: bool, verbose: int) -> list[list[Any]]:
-    """Return the candidates for each ranker of `Blend()`, not fitted.
+def _default_trees(validated: bool) -> list[Any]:
+    """Return the candidates for the trees of `Blend()`, not fitted.
 
     Args:
-        validated: whether there are validation lists, to stop trees early and to choose leaves.
-        verbose: of the networks.
+        validated: whether there are validation lists, to stop early and to choose leaves.
 
     Raises:
         ValueError: LightGBM is not installed.
@@ -461,11 +490,31 @@ def _default_rankers(validated: bool, verbose: int) -> list[list[Any]]:
     except ImportError:
         raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
     if not validated:
-        return [[NeuralRanker(verbose=verbose)], [trees(verbose=-1)]]
+        return [trees(verbose=-1)]
     given = {"n_estimators": 1000, "learning_rate": 0.05, "early_stopping_round": 50, "verbose": -1}
     given |= {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
-    grid = [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
-    return [[NeuralRanker(verbose=verbose)], grid]
+    return [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
+
+
+def _of_lists(
+    lists: ListDataset, schema: Schema
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, dict[str, Any]]:
+    """Return the table that lists were made of, its labels, its queries and its other numbers."""
+    for name, width in schema.features.items():
+        if width > 1 and name not in schema.dates:
+            raise ValueError(f"column {name!r}: the rankers of a blend take no lists of numbers")
+    levels = {
+        name: pd.Index(one.levels if one.kind == "string" else pd.to_numeric([*one.levels]))
+        for name, one in schema.categories.items()
+        if one.kind != "boolean"
+    }
+    codes = np.zeros((len(lists.features), 0), np.int64)
+    codes = codes if lists.categories is None else lists.categories
+    table = from_codes(schema, levels, lists.features, codes)
+    qid = np.repeat(np.arange(len(lists)), lists.lengths)
+    given = {"sample_weight": lists.weight}
+    given |= {"position": lists.position, "protected": lists.protected}
+    return table, lists.labels, qid, given
 
 
 @dataclass

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +17,8 @@ from ltr.config import check_trust, from_config, import_path, to_config
 from ltr.config.folder import CONFIG, WEIGHTS, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.saving import PARTS, content, make
+from ltr.estimators.saving import content, make
 from ltr.export.blend import Saved
-from ltr.files import check_archive
 from ltr.names import one_line
 
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
@@ -87,16 +85,17 @@ _FORMATS = {
 
 def contents(blend: Any, names: Sequence[str]) -> Saved:
     """Return a Blend's configuration and files; `names` are those of its rankers, for errors."""
-    parts: dict[str, nn.Module] = {}
+    parts: dict[str, nn.Module | None] = {}
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    originals = blend.rankers or blend.rankers_
+    given = isinstance(blend.rankers, list | tuple)  # else the default ones
+    originals = blend.rankers if given else blend.rankers_
     each = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(each):
         if type(fitted) is NeuralRanker:
             rankers.append({"format": "ltr", **_neural_content(name, fitted)})
-            parts |= {f"{position}.{part}": getattr(fitted, f"{part}_") for part in PARTS}
+            parts |= {f"{position}.{part}": one for part, one in fitted.model_.parts.items()}
             continue
         package, entry, data = _written(name, fitted, given)
         suffix = _FORMATS[package].suffix if package in _FORMATS else package
@@ -125,10 +124,9 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
     """Return the Blend of these files; see `Blend.load`."""
     trusted = check_trust(trust)
     about, files = read_folder(path)
-    config = Path(path) / CONFIG
     with describing(path):
         if about.get("config", {}).get("class_path") != "ltr.estimators.Blend":
-            raise ValueError(f"{config} is not the configuration of a Blend")
+            raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
         unfitted, fitted = [], []
         for position, entry in enumerate(about["rankers"]):
             new, ranker = _ranker(path, position, entry, files, trusted)
@@ -136,13 +134,10 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
             fitted.append(ranker)
         blend = cls(unfitted, **about["config"]["init_args"])
         blend.rankers_ = fitted
-        blend.scales_ = _factors(config, "scales", about, len(fitted))
-        blend.weights_ = _factors(config, "weights", about, len(fitted))
-        blend.levels_ = {}
-        for one in about["levels"]:
-            if len(one) != 3 or one[1] not in _DTYPES:
-                raise ValueError(f"{config}: levels must be a name, a type, values, got {one!r}")
-            blend.levels_[one[0]] = pd.Index(one[2], dtype=one[1])
+        blend.scales_, blend.weights_ = np.array(about["scales"]), np.array(about["weights"])
+        blend.levels_ = {
+            name: pd.Index(values, dtype=kind) for name, kind, values in about["levels"]
+        }
         blend.schema_ = None if about["schema"] is None else Schema.from_dict(about["schema"])
         if about["named"] is not False:
             blend.feature_names_in_ = np.asarray(about["named"], dtype=object)
@@ -164,22 +159,12 @@ def _ranker(
         weights = files[WEIGHTS]
         ranker = make(NeuralRanker, path, entry, weights, trusted, {}, prefix=f"{position}.")
         return clone(ranker), ranker
-    if package not in ("skops", *_FORMATS):
-        raise ValueError(f"{Path(path) / CONFIG}: format must be a known one, got {package!r}")
     file = entry["file"]
     data = files[file]
     try:
         return _read(package, entry, data)
     except Exception as error:  # the libraries' errors have no base class
         raise ValueError(f"{Path(path) / file} cannot be read: {one_line(str(error))}") from error
-
-
-def _factors(config: Path, name: str, about: Mapping[str, Any], count: int) -> np.ndarray:
-    """Return the scales or the weights, (rankers,)."""
-    values = about[name]
-    if len(values) != count or not all(type(one) is float and one >= 0 for one in values):
-        raise ValueError(f"{config}: {name} must be {count} numbers >= 0, got {values!r}")
-    return np.asarray(values)
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
@@ -249,7 +234,6 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
     """Return an unfitted ranker, and the fitted one from a file."""
     if package == "skops":
-        check_archive(BytesIO(data))
         fitted = _skops().loads(data, trusted=_HARMLESS)
         if not isinstance(fitted, BaseEstimator) or not hasattr(fitted, "predict"):
             raise ValueError(f"it must hold an estimator, got a {type(fitted).__name__}")

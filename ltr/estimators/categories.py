@@ -9,12 +9,11 @@ import pyarrow as pa
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from ltr.datasets import Category, Schema, load_table
-from ltr.datasets.column_steps import Date, Number, as_dates, as_text, kind_of
+from ltr.datasets import Category, Schema
+from ltr.datasets.column_steps import Date, Number, Step, as_dates, as_text, kind_of
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import find_dates
 from ltr.estimators import tables as tables
-from ltr.serving import Zone
 
 Form = Literal["as it is", "categories", "text", "numbers"]
 
@@ -44,86 +43,52 @@ def form_of(ranker: Any) -> Form:
     return "numbers" if own and isinstance(ranker, RegressorMixin) else "as it is"
 
 
-def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
-    """Return the zone and the width of each column of dates of a table; nothing for an array.
+def columns_of(
+    X: Any, given: Mapping[str, Any] | None = None
+) -> tuple[dict[Any, pd.Index], Schema | None]:
+    """Return the levels of each column of text or categories of a table, and its schema.
 
-    >>> dates_of(pd.DataFrame({"day": ["2024-12-31", None], "price": [1, 2]}))
-    {'day': ('naive', 1)}
-    """
-    if not tables.is_frame(X):
-        return {}
-    frame = _frame(X)
-    kinds = ("string", "date", "datetime", "datetime64")
-    names = [x for x in frame.columns if pd.api.types.infer_dtype(frame[x]) in kinds]
-    found = {}
-    for name in names:
-        table = load_table(frame[[name]])
-        for step in find_dates(Frame.of(table)).values():
-            found[name] = step.zone, step.width
-    return found
+    Text that holds dates has no levels. A column of booleans is a category without levels of its
+    own, as in `Schema.infer`; all other columns without levels are numbers or dates.
 
-
-def levels_of(X: Any) -> dict[Any, pd.Index]:
-    """Return the levels of each column of text or categories of a table; nothing for an array.
-
-    Text that holds dates has no levels.
-
-    >>> levels = levels_of(pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]}))
-    >>> {name: [*found] for name, found in levels.items()}
-    {'shop': ['a', 'b']}
-    """
-    if not tables.is_frame(X):
-        return {}
-    frame = _frame(X)
-    dates = dates_of(frame)
-    kinds = {x: pd.api.types.infer_dtype(frame[x]) for x in frame.columns if x not in dates}
-    return {
-        name: pd.Categorical(frame[name]).categories
-        for name, kind in kinds.items()
-        if kind in ("string", "categorical")
-    }
-
-
-def schema_of(
-    X: Any, levels: Mapping[Any, pd.Index], given: Mapping[str, Any] | None = None
-) -> Schema | None:
-    """Return the columns of a table by name, or None if they have no schema.
-
-    An array has no schema. A table has none if a column's name is not text, or if levels are not
-    text, numbers or booleans.
-
-    A column of booleans is a category, as in `Schema.infer`; all other columns without levels are
-    numbers.
+    An array has neither levels nor schema. A table has no schema if a column's name is not text, or
+    if levels are not text, numbers or booleans.
 
     Args:
         X: the table.
-        levels: of its categories.
         given: see `names_of_uses`.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3], "new": [True] * 3})
-    >>> schema = schema_of(table, levels_of(table))
+    >>> levels, schema = columns_of(table)
+    >>> {name: [*found] for name, found in levels.items()}
+    {'shop': ['a', 'b']}
     >>> [*schema.features], schema.categories["shop"].levels, schema.categories["new"].kind
     (['price'], ('a', 'b'), 'boolean')
     """
     if not tables.is_frame(X):
-        return None
-    frame = _frame(X)
-    if not all(isinstance(name, str) for name in frame.columns):
-        return None
-    dates = {name: Date(zone, width > 1) for name, (zone, width) in dates_of(frame).items()}
-    numbers, categories = {}, {}
-    for name in frame.columns:
-        if name in levels:
-            category = category_of(levels[name])
-            if category is None:
-                return None
-            categories[name] = category
-        elif pd.api.types.infer_dtype(frame[name]) == "boolean":
+        return {}, None
+    frame = tables.as_pandas(X)
+    kinds = {name: pd.api.types.infer_dtype(frame[name]) for name in frame.columns}
+    maybe = [name for name, kind in kinds.items() if kind == "string" or "date" in kind]
+    dates = find_dates(Frame.of(frame[maybe]))
+    levels: dict[Any, pd.Index] = {}
+    numbers: dict[Any, Step] = {}
+    categories: dict[Any, Category | None] = {}
+    for name, kind in kinds.items():
+        if (date := dates.get(str(name))) is not None:
+            numbers[name] = date
+        elif kind in ("string", "categorical"):
+            levels[name] = pd.Categorical(frame[name]).categories
+            categories[name] = category_of(levels[name])
+        elif kind == "boolean":
             categories[name] = Category("boolean", ("false", "true"))
         else:
-            numbers[name] = dates.get(name, Number())
+            numbers[name] = Number()
+    steps = {**numbers, **categories}
+    if None in steps.values() or not all(isinstance(name, str) for name in steps):
+        return levels, None
     uses = tables.names_of_uses(frame.columns, given or {})
-    return Schema(uses["qid"], uses["label"], steps={**numbers, **categories})
+    return levels, Schema(uses["qid"], uses["label"], steps=steps)
 
 
 def category_of(levels: Any) -> Category | None:
@@ -150,13 +115,13 @@ def from_codes(
 
     Args:
         schema: of the columns.
-        levels: see `levels_of`.
+        levels: see `columns_of`.
         features: (rows, d), as the schema orders them.
         codes: (rows, c), 1 for the first level, 0 for a missing or unseen value.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]})
-    >>> levels = levels_of(table)
-    >>> from_codes(schema_of(table, levels), levels, np.ones((1, 1)), np.array([[2]]))
+    >>> levels, schema = columns_of(table)
+    >>> from_codes(schema, levels, np.ones((1, 1)), np.array([[2]]))
        price shop
     0    1.0    b
     """
@@ -205,7 +170,7 @@ def in_form(
     """
     if form == "as it is" or not (levels or (schema and schema.dates)):
         return X
-    frame = _frame(X)
+    frame = tables.as_pandas(X)
     if schema is not None:
         frame = _with_numbers(frame, schema)
     columns: dict[Any, Any] = {}
@@ -225,7 +190,7 @@ def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     for name, step in schema.steps.items():
         if not isinstance(step, Date):
             continue
-        column = load_table(frame[[name]]).column(name)
+        column = Frame.of(frame[[name]]).column(name)
         step.check(name, column.type)
         numbers = step.read(name, column)
         hour = step.feature_names(name)[-1]
@@ -237,7 +202,3 @@ def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         if step.hour:
             frame.insert([*frame.columns].index(name) + 1, hour, numbers[:, 1])
     return frame
-
-
-def _frame(X: Any) -> pd.DataFrame:
-    return X if isinstance(X, pd.DataFrame) else pa.table(X).to_pandas()

@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -42,11 +41,6 @@ class Column:
     reason: str
 
 
-def is_column(data: Any) -> bool:
-    """Return whether plain data has the keys of a `Column`."""
-    return isinstance(data, dict) and {*data} == {one.name for one in fields(Column)}
-
-
 def all_kept(schema: Schema, reason: str) -> dict[str, Column]:
     """Return that each column is kept, for one reason."""
     return {name: Column(True, None, None, reason) for name in column_names(schema)}
@@ -55,16 +49,6 @@ def all_kept(schema: Schema, reason: str) -> dict[str, Column]:
 def column_names(schema: Schema) -> list[str]:
     """Return the names of the columns that a model is trained on."""
     return [*schema.features, *schema.categories]
-
-
-def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
-    """Return lists of a schema with only the columns of a narrower one."""
-    found = lists.take_features(_chosen(_positions(schema.features), narrow.features))
-    if not schema.categories:
-        return found
-    known = {name: position for position, name in enumerate(schema.categories)}
-    codes = {name: np.arange(len(one.levels) + 1) for name, one in narrow.categories.items()}
-    return found.with_codes([(known[name], same) for name, same in codes.items()])
 
 
 def choose_columns(

@@ -5,15 +5,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
-from ltr.estimators.importance import predicted
-from ltr.estimators.mixing import (
+from ltr.estimators.importance import (
     as_columns,
     column_names,
-    column_values,
-    concatenate,
-    first_rows,
-    select,
+    predicted,
     take_by_column,
     trained_positions,
 )
@@ -222,88 +219,122 @@ def contributions(
                 "the whole list"
             )
     X = as_columns(X)
-    X = select(X, trained_positions(ranker, X))
+    X = _select(X, trained_positions(ranker, X))
     check_at_least("samples", samples, 1)
     check_at_least("permutations", permutations, 1)
     check_at_least("seed", seed, 0)
-    mixed = _Mixed.of(ranker, X, background)
+    table, first = X, 0
+    if background is not None:
+        rows = as_columns(background, "background")
+        table, first = _concatenate(X, _select(rows, trained_positions(ranker, rows))), len(X)
     scores = predicted(ranker, X)
     found = _of_trees(ranker, X, scores) if background is None else None
     method: Method = "trees"
     if found is None:
         method = "shap"
-        found = mixed.by_shap(samples, permutations, seed)
+        last = len(table) - 1
+        usual = np.linspace(first, last, min(samples, last + 1 - first)).round().astype(int)
+        found = _by_shap(ranker, table, len(X), np.unique(usual), permutations, seed)
     values, base = found
-    data = pd.concat([column_values(X, j) for j in range(X.shape[1])], axis=1)
+    data = pd.DataFrame(X).reset_index(drop=True)
     return Contributions(column_names(X), values, base, scores, data, method)
 
 
-@dataclass(frozen=True)
-class _Mixed:
-    """Scores of rows whose columns come from different rows of a table.
+def _by_shap(
+    ranker: Any, table: Any, explained: int, usual: np.ndarray, permutations: int, seed: int
+) -> tuple[np.ndarray, float]:
+    """Return the contributions (rows, columns) and the base value, from random orders.
 
-    Attributes:
-        ranker: what scores them.
+    Args:
+        ranker: what scores rows whose columns come from different rows of the table.
         table: the rows of X and those of the background.
-        codes: (rows, columns), a row of the table that holds the value of each; equal values have
-            equal codes.
         explained: how many rows X has, the first ones.
-        background: the numbers of the rows of the background.
+        usual: the numbers of the rows that represent the background.
+        permutations: see `contributions`.
+        seed: see `contributions`.
     """
+    try:
+        from shap import Explanation
+        from shap.explainers import Permutation
+        from shap.maskers import Independent
+    except ImportError:
+        raise ValueError(
+            "contributions need shap, but for LightGBM's models without a background: "
+            "pip install 'ltr-torch[explain]'"
+        ) from None
 
-    ranker: Any
-    table: Any
-    codes: np.ndarray
-    explained: int
-    background: np.ndarray
+    def scores(codes: np.ndarray) -> np.ndarray:
+        rows = np.asarray(codes).astype(np.int64)
+        parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
+        mixed = [predicted(ranker, take_by_column(table, [*part.T])) for part in parts]
+        return np.concatenate(mixed)
 
-    @classmethod
-    def of(cls, ranker: Any, X: Any, background: Any) -> "_Mixed":
-        """Return the scores for X and a background; None: X itself."""
-        table = X
-        if background is not None:
-            rows = as_columns(background, "background")
-            table = concatenate(X, select(rows, trained_positions(ranker, rows)))
-        start = 0 if background is None else len(X)
-        return cls(ranker, table, first_rows(table), len(X), np.arange(start, len(table)))
+    codes = _first_rows(table).astype(np.float64)
+    orders = 2 * codes.shape[1] + 1
+    with own_random_numbers():  # shap seeds the generator of numpy
+        masker = Independent(codes[usual], max_samples=len(usual))
+        explainer = Permutation(scores, masker, seed=seed)
+        most = permutations * orders
+        found = explainer(codes[:explained], max_evals=most, batch_size=orders, silent=True)
+    assert isinstance(found, Explanation)  # one output
+    return np.asarray(found.values), float(np.ravel(found.base_values)[0])
 
-    def scores(self, codes: np.ndarray) -> np.ndarray:
-        """Return the scores (n,) of codes (n, columns)."""
-        codes = np.asarray(codes).astype(np.int64)
-        parts = [codes[start : start + _CHUNK] for start in range(0, len(codes), _CHUNK)]
-        return np.concatenate(
-            [predicted(self.ranker, take_by_column(self.table, [*part.T])) for part in parts]
+
+def _select(X: Any, positions: list[int]) -> Any:
+    """Return the columns with these indices."""
+    return X.iloc[:, positions] if isinstance(X, pd.DataFrame) else X[:, positions]
+
+
+def _concatenate(X: Any, background: Any) -> Any:
+    """Return the rows of X and those of the background, which has the same columns.
+
+    Raises:
+        ValueError: one is an array and the other a table, or they differ in a column's name or
+            type.
+    """
+    if type(X) is not type(background):
+        names = type(X).__name__, type(background).__name__
+        raise ValueError(f"background must be of the type of X, {names[0]}, got {names[1]}")
+    if column_names(X) != column_names(background):
+        raise ValueError(
+            f"background must have the columns of X, {column_names(X)}, got "
+            f"{column_names(background)}"
         )
-
-    def some(self, samples: int) -> np.ndarray:
-        """Return at most this many rows of the background, evenly spaced."""
-        steps = np.linspace(0, len(self.background) - 1, min(samples, len(self.background)))
-        return self.background[np.unique(steps.round().astype(int))]
-
-    def by_shap(self, samples: int, permutations: int, seed: int) -> tuple[np.ndarray, float]:
-        """Return the contributions (rows of X, columns) and the base value, from random orders."""
-        try:
-            from shap import Explanation
-            from shap.explainers import Permutation
-            from shap.maskers import Independent
-        except ImportError:
+    if isinstance(X, np.ndarray):
+        return np.concatenate([X, background])
+    columns: dict[int, Any] = {}
+    for j, name in enumerate(X.columns):
+        parts = [one.iloc[:, j] for one in (X, background)]
+        kinds = [part.dtype for part in parts]
+        if all(isinstance(kind, pd.CategoricalDtype) for kind in kinds):
+            columns[j] = union_categoricals(parts)  # pd.concat makes text of different levels
+            continue
+        columns[j] = pd.concat(parts, ignore_index=True)
+        if columns[j].dtype == object and object not in kinds:
             raise ValueError(
-                "contributions need shap, but for LightGBM's models without a background: "
-                "pip install 'ltr-torch[explain]'"
-            ) from None
-        usual = self.codes[self.some(samples)].astype(np.float64)
-        orders = 2 * self.codes.shape[1] + 1
-        with own_random_numbers():  # shap seeds the generator of numpy
-            masker = Independent(usual, max_samples=len(usual))
-            explainer = Permutation(self.scores, masker, seed=seed)
-            found = explainer(
-                self.codes[: self.explained].astype(np.float64),
-                max_evals=permutations * orders,
-                batch_size=orders,
-                silent=True,
+                f"background must have the types of X: column {name!r} has {kinds[0]} in X, and "
+                f"{kinds[1]} in the background"
             )
-        assert isinstance(found, Explanation)  # one output
-        return np.asarray(found.values), float(np.ravel(found.base_values)[0])
+    return pd.DataFrame(columns).set_axis(X.columns, axis=1)
+
+
+def _first_rows(X: Any) -> np.ndarray:
+    """Return, for each value of a table, the first row with it in its column, (rows, columns).
+
+    >>> _first_rows(np.array([[1, 5], [2, 5], [1, 6]]))
+    array([[0, 0],
+           [1, 0],
+           [0, 2]])
+    """
+    found = np.empty(X.shape, dtype=np.int64)
+    for j in range(X.shape[1]):
+        try:
+            codes, _ = pd.factorize(_select(X, [j]).squeeze(axis=1), use_na_sentinel=False)
+        except TypeError:  # lists of numbers
+            codes = np.arange(len(X))
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        found[:, j] = first[which]
+    return found
 
 
 def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:

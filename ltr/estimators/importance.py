@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy import stats
 
 from ltr.estimators import tables as tables
-from ltr.estimators.mixing import as_columns, column_names, take_by_column, trained_positions
 from ltr.estimators.plots import new_figure
+from ltr.estimators.scoring import values_of_lists
 from ltr.names import nearest
 from ltr.shapes import check_at_least
 
@@ -137,7 +136,7 @@ def importance(
             `Blend`, LightGBM's and XGBoost's rankers, a pipeline of scikit-learn. If its `predict`
             takes `qid`, it gets the lists' numbers.
         X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array. The ranker
-            gets the same type, with text and categories unchanged.
+            gets an array or a pandas data frame, with text and categories unchanged.
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
         group: instead of `qid`, the sizes of lists that follow each other.
@@ -189,13 +188,9 @@ def importance(
     names = column_names(X)
     positions = _positions(X, columns, ranker)
 
-    by_list = np.argsort(groups, kind="stable")
-    target, lengths = torch.from_numpy(labels[by_list]), torch.from_numpy(np.bincount(groups))
-    largest = float(labels.max())
-
     def measured(X: Any) -> float:
-        scores = torch.from_numpy(predicted(ranker, X, groups)[by_list])
-        return float(measure.per_list(scores, target, lengths, largest=largest).mean())
+        scores = predicted(ranker, X, groups)
+        return float(values_of_lists(scores, labels, groups, metric=metric).mean())
 
     score = measured(X)
     losses = np.empty((2, repeats, len(positions)))
@@ -209,6 +204,53 @@ def importance(
     return Importance(
         measure.title, score, [names[i] for i in positions], among, within, confidence
     )
+
+
+def as_columns(X: Any, name: str = "X") -> np.ndarray | pd.DataFrame:
+    """Return X as an array, or a table as a data frame of pandas.
+
+    Raises:
+        ValueError: X is sparse, or has no rows and columns.
+    """
+    X = tables.with_rows(X)
+    X = tables.as_pandas(X) if tables.is_frame(X) else np.asarray(X)
+    if 0 in X.shape:
+        raise ValueError(f"{name} must have rows and columns, got shape {X.shape}")
+    return X
+
+
+def column_names(X: np.ndarray | pd.DataFrame) -> list[Any]:
+    """Return the names of the columns; those of an array are x0, x1 and so on."""
+    return [f"x{i}" for i in range(X.shape[1])] if isinstance(X, np.ndarray) else [*X.columns]
+
+
+def trained_positions(ranker: Any, X: np.ndarray | pd.DataFrame) -> list[int]:
+    """Return the indices of the columns that a ranker was trained on; all if it does not tell."""
+    names = column_names(X)
+    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # of a `RankingModel`
+    trained = [*getattr(ranker, "feature_names_in_", steps)]
+    return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
+
+
+def take_by_column(
+    X: np.ndarray | pd.DataFrame, rows: Sequence[np.ndarray | None]
+) -> np.ndarray | pd.DataFrame:
+    """Return a table whose column j has the values of X in the rows `rows[j]`.
+
+    Args:
+        X: see `as_columns`. Types are kept: categories, text, dates, lists.
+        rows: for each column an array of row numbers, all of one length; None for the column as it
+            is.
+
+    >>> take_by_column(np.array([[1, 10], [2, 20]]), [None, np.array([1, 0])])
+    array([[ 1, 20],
+           [ 2, 10]])
+    """
+    columns = X.T if isinstance(X, np.ndarray) else [X.iloc[:, j].array for j in range(X.shape[1])]
+    taken = [x if r is None else x.take(r) for x, r in zip(columns, rows, strict=True)]
+    if isinstance(X, np.ndarray):
+        return np.stack(taken, axis=1)
+    return pd.DataFrame(dict(enumerate(taken))).set_axis(X.columns, axis=1)
 
 
 def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Lists to train on, which bring what a table needs as further arguments of `fit`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -9,9 +10,8 @@ import pandas as pd
 from sklearn.utils.validation import validate_data
 
 from ltr.datasets import ListDataset, Schema
-from ltr.datasets.list_tables import holds_lists, letor_schema, load_lists, with_schema
-from ltr.datasets.prepare import Prepared
-from ltr.datasets.splits import hold_out
+from ltr.datasets.list_tables import holds_lists
+from ltr.datasets.prepare import Prepared, prepare
 from ltr.estimators import tables as tables
 from ltr.losses import RankingLoss
 
@@ -26,6 +26,7 @@ def read_lists(
     beside: Mapping[str, Any],
     loss: RankingLoss | None,
     known: Schema | None,
+    validation: float,
 ) -> Prepared:
     """Return lists to train on, with validation lists if there are any.
 
@@ -35,6 +36,7 @@ def read_lists(
             one data set to validate on, in a form of `X`.
         loss: whose side inputs the lists must have.
         known: the schema of an earlier training, to match the columns with.
+        validation: the fraction of the queries to hold out if there are no validation lists.
 
     Raises:
         ValueError: another argument is given; a side input is missing; or lists in memory have
@@ -44,7 +46,7 @@ def read_lists(
     for name, value in beside.items():
         if value is not None and name != "eval_set":
             raise ValueError(f"{name} must be None if X is lists, which bring their own")
-    found = _prepared("X", X, known)
+    found = _prepared("X", X, known, validation if eval_set is None else 0)
     if loss is not None:
         side = {"position": found.train.position, "protected": found.train.protected}
         tables.side_columns(loss, side, int(found.train.offsets[-1]))
@@ -56,7 +58,7 @@ def read_lists(
             f"a {type(eval_set).__name__}"
         )
     val = _prepared("eval_set", eval_set[0], found.schema).train
-    return Prepared(found.schema, found.train, val, found.notice)
+    return replace(found, val=val)
 
 
 def set_columns(estimator: Any, schema: Schema) -> None:
@@ -71,29 +73,12 @@ def set_columns(estimator: Any, schema: Schema) -> None:
     validate_data(estimator, empty, reset=True, skip_check_array=True)
 
 
-def hold_out_lists(data: Prepared, validation: float) -> Prepared:
-    """Return the lists with some of them held out, by the rule of `prepare` with `few="none"`."""
-    held = hold_out(data.train.qids, validation, varied=data.train.varied())
-    if held is None:
-        return data
-    train, val = (data.train.select(np.flatnonzero(side)) for side in (~held, held))
-    return Prepared(data.schema, train, val, data.notice)
-
-
-def _prepared(name: str, X: Any, known: Schema | None) -> Prepared:
-    if isinstance(X, Prepared):
-        if known is not None and (found := known.difference(X.schema)):
-            raise ValueError(f"{name} must have the schema of the training, got {found}")
-        return X
+def _prepared(name: str, X: Any, known: Schema | None, validation: float = 0) -> Prepared:
+    if isinstance(X, Prepared) and known is not None and (found := known.difference(X.schema)):
+        raise ValueError(f"{name} must have the schema of the training, got {found}")
     if isinstance(X, str | PathLike) and not holds_lists(X):
         raise ValueError(
             f"{name} must be lists on disk or LETOR text if it is a path, got {X}: read the table, "
             "or make lists of it with `ltr convert`"
         )
-    lists = load_lists(X) if isinstance(X, str | PathLike) else X
-    schema = None if lists.source is None else lists.source.schema
-    if schema is None and lists.num_categories:
-        raise ValueError(f"{name} must be the result of `prepare`: its categories need a schema")
-    if known is not None:
-        return Prepared(known, with_schema(lists, known), None)
-    return Prepared(schema or letor_schema(lists), lists, None)
+    return prepare(X, {}, validation=validation, few="none", schema=known)

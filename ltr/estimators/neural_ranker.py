@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.config.folder import write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
+from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import Prepared, prepare
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
@@ -18,9 +20,8 @@ from ltr.estimators.columns import (
     all_kept,
     choose_columns,
     column_names,
-    of_columns,
 )
-from ltr.estimators.list_input import hold_out_lists, is_lists, read_lists, set_columns
+from ltr.estimators.list_input import is_lists, read_lists, set_columns
 from ltr.estimators.parameters import (
     Columns,
     Effort,
@@ -342,10 +343,10 @@ class NeuralRanker(RankingEstimator):
             OSError: a file cannot be written, for example because the disk is full. The folder is
                 then unchanged.
         """
-        from ltr.estimators.saving import save
+        from ltr.estimators.saving import content
 
         check_is_fitted(self)
-        save(self, path)
+        write_folder(path, self.model_.parts, content(self))
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:
@@ -368,26 +369,17 @@ class NeuralRanker(RankingEstimator):
     @property
     def schema_(self) -> Schema:
         """The schema of `model_`."""
-        return self._part("schema")
+        return cast(Schema, self.model_.schema)
 
     @property
     def transform_(self) -> FeatureTransform:
         """The transform of `model_`."""
-        return self._part("transform")
+        return cast(FeatureTransform, self.model_.transform)
 
     @property
     def scorer_(self) -> Ensemble:
         """The scorer of `model_`."""
-        return self._part("scorer")
-
-    def _part(self, name: str) -> Any:
-        """Return a part of the model; as scikit-learn wants it, there is none before `fit`."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{name}_ is set by fit")
-        return getattr(self.model_, name)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "model_" in vars(self)
+        return cast(Ensemble, self.model_.scorer)
 
     def _train(
         self,
@@ -500,11 +492,12 @@ class NeuralRanker(RankingEstimator):
     ) -> tuple[Prepared, bool, bool]:
         """Do the same for lists; their weights are of rows."""
         known = self.schema_ if again else None
-        data = read_lists(X, given | evaluation, self.loss, known)
+        validation = self.validation if hold_out else 0
+        data = read_lists(X, given | evaluation, self.loss, known, validation)
         if not again:
             set_columns(self, data.schema)
-        hold_out = hold_out and data.val is None and self.validation > 0
-        return (hold_out_lists(data, self.validation) if hold_out else data), hold_out, False
+        held = evaluation["eval_set"] is None and getattr(X, "val", None) is None
+        return data, held, False
 
     def _select(
         self,

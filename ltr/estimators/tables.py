@@ -70,17 +70,13 @@ def check_whole_numbers(X: Any) -> None:
     Raises:
         ValueError: there is such a column; the message names it.
     """
+    table: Any = X
+    if isinstance(X, np.ndarray):
+        X = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
     if isinstance(X, pd.DataFrame):
-        series = [X.iloc[:, i] for i, one in enumerate(X.dtypes) if _is_narrow(one)]
-        columns = {str(one.name): pa.array(one, from_pandas=True) for one in series}
-    elif is_frame(X):
-        table = pa.table(X)
-        columns = dict(zip(table.column_names, table.columns, strict=True))
-    elif X.ndim == 2 and _is_narrow(X.dtype):
-        columns = {f"x{i}": pa.array(X[:, i]) for i in range(X.shape[1])}
-    else:
-        return
-    refuse_lost_numbers(Frame.of(pa.table(columns)))
+        narrow = [i for i, dtype in enumerate(X.dtypes) if _is_narrow(dtype)]
+        table = pd.DataFrame({str(X.columns[i]): X.iloc[:, i] for i in narrow})
+    refuse_lost_numbers(Frame.of(table))
 
 
 def _is_narrow(dtype: Any) -> bool:
@@ -91,6 +87,11 @@ def _is_narrow(dtype: Any) -> bool:
 def is_frame(X: Any) -> bool:
     """Return whether X is a table whose columns have names and types."""
     return hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2
+
+
+def as_pandas(X: Any) -> pd.DataFrame:
+    """Return a table as a data frame of pandas."""
+    return X if isinstance(X, pd.DataFrame) else pa.table(X).to_pandas()
 
 
 def with_rows(X: Any) -> Any:

@@ -1,6 +1,6 @@
 """A blend of networks and boosted trees as one ONNX graph."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,10 @@ import pyarrow as pa
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
 from ltr.estimators.categories import category_of, from_codes
-from ltr.export.program import ExportedRanker
+from ltr.export.program import SHAPES, Examples, ExportedRanker
 from ltr.export.trees import Trees, read_trees
+from ltr.models import RankingModel
 from ltr.serving import FIRST_DAY, LAST_DAY
-
-SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
-"""Lists x documents, with which each export is compared."""
 
 _FEATURES, _CODES, _MASK = "features", "categories", "mask"
 
@@ -87,6 +85,38 @@ class ExportedBlend:
         return f"A sum of the scores of {' and '.join(kinds)}."
 
     @classmethod
+    def of_blend(
+        cls, blend: Any, names: Sequence[str], per_document: bool, single: bool
+    ) -> "ExportedBlend":
+        """Return the exported form of a fitted `Blend`; `names` are those of its rankers.
+
+        Raises:
+            ValueError: a ranker is neither a network nor trees, or the columns have no schema.
+        """
+        members: list[ExportedRanker | Trees] = []
+        for name, one in zip(names, blend.rankers_, strict=True):
+            if isinstance(model := getattr(one, "model_", None), RankingModel):
+                members.append(ExportedRanker(model, per_document))
+            elif (trees := read_trees(one)) is not None:
+                members.append(trees)
+            else:
+                raise ValueError(
+                    f"rankers must be NeuralRankers or trees of LightGBM and XGBoost, got {name}"
+                )
+        schema = blend.schema_
+        if schema is None and blend.levels_:
+            raise ValueError("columns must have text as names, and levels of one type")
+        if schema is None:
+            columns = [f"x{i}" for i in range(blend.n_features_in_)]
+            schema = Schema("qid", steps=dict.fromkeys(columns, Number()))
+        else:
+            own = {name: schema.steps[name].feature_names(name) for name in schema.features}
+            columns = [x for name in blend.feature_names_in_ for x in own.get(name, [name])]
+        factors = (blend.weights_ * blend.scales_).tolist()
+        predict = blend.model_.score_codes
+        return cls(members, factors, schema, columns, predict, per_document, single)
+
+    @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
         """Return the blend of one fitted ranker of LightGBM or XGBoost.
 
@@ -119,7 +149,7 @@ class ExportedBlend:
 
         return cls([trees], [1.0], schema, names, predict, per_document, single)
 
-    def examples(self) -> list[tuple[tuple[np.ndarray, ...], np.ndarray]]:
+    def examples(self) -> Examples:
         """Return inputs of several shapes, with the scores that the libraries compute.
 
         A third of the numbers lies exactly on a split of the trees, others next to it or between

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +11,12 @@ from ltr.datasets import TableTransform
 from ltr.models import RankingModel
 
 Target = Literal["onnx", "torch"]
+
+Examples = list[tuple[tuple[Any, ...], np.ndarray]]
+"""Inputs, each with the scores that they must get."""
+
+SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
+"""Lists x documents, with which each export is compared."""
 
 
 class ExportedRanker(nn.Module):
@@ -108,6 +115,12 @@ class ExportedRanker(nn.Module):
         if self.per_document:
             found = [x.flatten(0, 1) for x in found]
         return tuple(found)
+
+    def examples(self) -> Examples:
+        """Return inputs of several shapes, with the model's scores."""
+        inputs = [self.example(*shape, seed) for seed, shape in enumerate(SHAPES)]
+        with torch.no_grad():
+            return [(given, self(*given).numpy()) for given in inputs]
 
 
 def describe(module: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _QRELS = "qid 0 docno rel"
 def read_run(path: str | PathLike[str]) -> Run:
     r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document per line.
 
-    The file may be plain, gzip, bzip2, xz, zstd or a zip of one file. Blanks or tabs separate the
+    The file may be plain, gzip or zstd. Blanks or tabs separate the
     fields, and blank lines are skipped. Query and document names are kept as they are; bytes that
     are not UTF-8 become surrogates. Only the score orders the documents, as in trec_eval: the rank
     and the order of the lines are ignored.

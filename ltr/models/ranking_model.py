@@ -269,34 +269,51 @@ class RankingModel(nn.Module):
         trusted = check_trust(trust)
         content, files = read_folder(folder)
         with describing(folder):
-            return cls._made(folder, content, files[WEIGHTS], trusted)
+            return cls.from_dict(content, files[WEIGHTS], folder=folder, trusted=trusted)
 
     @classmethod
-    def _made(
+    def from_dict(
         cls,
-        folder: str | PathLike[str],
         content: Mapping[str, Any],
         weights: bytes,
+        *,
+        folder: str | PathLike[str],
         trusted: Sequence[str],
+        prefix: str = "",
+        given: Mapping[str, Any] | None = None,
     ) -> Self:
-        good = {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}
-        if not good or not isinstance(content["unsaved"], dict):
+        """Return the model that `to_dict` described, with its weights.
+
+        Args:
+            content: what `to_dict` returned.
+            weights: the content of `model.safetensors`.
+            folder: what errors name.
+            trusted: see `ltr.config.check_trust`.
+            prefix: what the names of the weights begin with.
+            given: parts that have no configuration, by name.
+
+        Raises:
+            ValueError: see `load`.
+        """
+        made: dict[str, Any] = {"scorer": None, "transform": None, **(given or {})}
+        if not {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}:
             raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
-        for name in ("scorer", "transform"):
+        kinds: dict[str, type[nn.Module]] = {"scorer": Scorer, "transform": FeatureTransform}
+        for name, kind in kinds.items():
+            if made[name] is not None:
+                continue
             if reason := content["unsaved"].get(name):
                 raise ValueError(
                     f"{name} of {folder} cannot be loaded, because it could not be saved: {reason}"
                 )
-        scorer: Scorer = read_part(content["scorer"], "scorer", Scorer, trusted)
-        transform: FeatureTransform | None = None
-        if content["transform"] is not None:
-            transform = read_part(content["transform"], "transform", FeatureTransform, trusted)
-        if content["num_features"] is not None:
-            scorer.build(content["num_features"])
+            if content[name] is not None:
+                made[name] = read_part(content[name], name, kind, trusted)
         schema = None if content["schema"] is None else Schema.from_dict(content["schema"])
-        model = cls(scorer, transform, schema)
-        there = {name: part for name, part in model.parts.items() if part is not None}
-        load_weights(folder, weights, there)
+        model = cls(**made, schema=schema)
+        if content["num_features"] is not None:
+            model.scorer.build(content["num_features"])
+        parts = {f"{prefix}{name}": one for name, one in model.parts.items() if one is not None}
+        load_weights(folder, weights, parts)
         return model.eval()
 
 
@@ -328,7 +345,10 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
         part = Frame.of(part).joined({own: names.slice(start, size)})
         with counted_from(start):
             lists = read_table(part, schema, needs_label=False)
-        found.append(_in_rows(model.score(lists, **options), lists))
+        scores = model.score(lists, **options)
+        if lists.rows is not None:
+            scores[lists.rows] = scores.copy()
+        found.append(scores)
         start += size
     return np.concatenate(found)
 
@@ -431,7 +451,8 @@ def _score_table(
     files = TableFiles(path, types)
     start = 0
     rank, processes = share
-    parts = _parts(files, used, rows_at_once(schema), whole=model.looks_at_list)
+    whole = model.looks_at_list
+    parts = [files.read(used)] if whole else files.chunks(used, rows_at_once(schema))
     for number, part in enumerate(parts):
         if number % processes != rank:
             start += part.num_rows
@@ -445,16 +466,6 @@ def _score_table(
             scores = model.predict(part, qid=given, **options)
         start += part.num_rows
         yield part.select([*keys]), scores
-
-
-def _parts(
-    files: TableFiles, columns: Sequence[str], rows: int, *, whole: bool
-) -> Iterator[pa.Table]:
-    """Yield the rows of files, chunk by chunk, or all at once."""
-    if whole:
-        yield files.read(columns)
-    else:
-        yield from files.chunks(columns, rows)
 
 
 def _score_lists(
@@ -530,12 +541,3 @@ def _bounds(lists: ListDataset, whole: bool) -> list[tuple[int, int]]:
             if end - starts[-1] > ROWS and start > starts[-1]:
                 starts.append(start)
     return [*zip(starts, [*starts[1:], total], strict=True)]
-
-
-def _in_rows(scores: np.ndarray, lists: ListDataset) -> np.ndarray:
-    """Return the scores of lists in the order of the table's rows."""
-    if lists.rows is None:
-        return scores
-    found = np.empty_like(scores)
-    found[lists.rows] = scores
-    return found

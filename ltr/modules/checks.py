@@ -74,21 +74,6 @@ def all_finite(loss: Tensor, gradients: Any = ()) -> Tensor:
     return good & _largest(gradients).isfinite().to(good.device)
 
 
-def first_not_finite(module: nn.Module) -> str | None:
-    """Return the name of the first parameter that is not finite, or None.
-
-    >>> layer = nn.Linear(2, 1)
-    >>> layer.bias.data.fill_(float("nan"))
-    tensor([nan])
-    >>> first_not_finite(layer)
-    'bias'
-    """
-    parameters = {name: p.detach() for name, p in module.named_parameters()}
-    if _largest(parameters.values()).isfinite():
-        return None
-    return next(name for name, p in parameters.items() if not p.isfinite().all())
-
-
 @dataclass
 class FailedStep:
     """A training step whose loss or gradients are not finite, and what is known about the cause.

@@ -12,8 +12,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from ltr.config.folder import check_finite
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.checks import FailedStep, all_finite, first_not_finite
+from ltr.modules.checks import FailedStep, all_finite
 from ltr.names import nearest, one_line
 
 
@@ -35,7 +36,7 @@ class CheckFinite(Callback):
 
     Raises:
         ValueError: in training, the loss or a gradient is not finite; when a checkpoint is saved,
-            a parameter is not finite.
+            a parameter is not finite, or a buffer has NaN.
     """
 
     def __init__(self) -> None:
@@ -72,13 +73,9 @@ class CheckFinite(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Raise `ValueError` if a parameter is not finite."""
-        if (name := first_not_finite(pl_module)) is not None:
-            raise ValueError(
-                f"{name} must be finite to be saved, got NaN or inf after step "
-                f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the previous "
-                "checkpoint is unchanged"
-            )
+        """Raise `ValueError` if a parameter is not finite; the previous checkpoint stays."""
+        step, epoch = trainer.global_step, trainer.current_epoch + 1
+        check_finite(pl_module, f"the checkpoint after step {step} in epoch {epoch}: ")
 
     def _check(self, trainer: Trainer, module: LightningModule) -> None:
         if self._loss is None:

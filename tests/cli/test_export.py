@@ -28,7 +28,7 @@ def test_a_model_with_test_lists(frame, tmp_path, capsys):
     fit_documents(transform, lists.features, lists.categories, lists.labels, lists.offsets)
     model = RankingModel(MLPScorer(transform.out_features, hidden=(8,)), transform, found.schema)
     model.save(tmp_path / "runs/1/model")
-    args = ["export", str(tmp_path / "runs/1"), "--out", str(tmp_path / "out")]
+    args = ["export", str(tmp_path / "runs/1"), str(tmp_path / "out")]
     assert main([*args, "--test", str(tmp_path / "test.parquet")]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"wrote {tmp_path}/out/model.onnx and {tmp_path}/out/README.md\n")
@@ -36,7 +36,7 @@ def test_a_model_with_test_lists(frame, tmp_path, capsys):
     assert "On 40 test lists with 240 documents." in (tmp_path / "out" / "README.md").read_text()
     expected = model.predict(frame)
     np.testing.assert_array_equal(RankingModel.load(tmp_path / "out").predict(frame), expected)
-    again = ["export", str(tmp_path / "out"), "--out", str(tmp_path / "again.pt2")]
+    again = ["export", str(tmp_path / "out"), str(tmp_path / "again.pt2")]
     assert main(again) == 0
     scores = OnnxRanker(str(tmp_path / "out" / "model.onnx")).predict(frame)
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
@@ -46,7 +46,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
     small = NeuralRanker(scorer=MLPScorer(hidden=(4,)), members=1, max_epochs=1, verbose=0)
     small.fit(frame[["price", "shop"]], frame["grade"], qid=frame["query"])
     small.save(tmp_path / "model")
-    args = ["export", str(tmp_path / "model"), "--out"]
+    args = ["export", str(tmp_path / "model")]
     assert main([*args, str(tmp_path / "one.pt2"), "--per-document"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "one.md", "one.pt2"]
     assert main([*args, str(tmp_path / "one.onnx")]) == 0
@@ -56,9 +56,9 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
         ([*args, str(tmp_path / "x.pt2"), "--to", "onnx"], "path must end in .onnx"),
         ([*args, "x", "--to", "tflite"], "invalid choice: 'tflite'"),
         ([*args, str(tmp_path / "one.md" / "x")], "path must be writable"),
-        (["export", "none", "--out", "x"], "none is no model"),
-        (["export", "runs/1/checkpoints/best.ckpt", "--out", "x"], "give the folder of the model"),
-        (["export", str(tmp_path / "one.onnx"), "--out", "x"], "is already exported"),
+        (["export", "none", "x"], "none is no model"),
+        (["export", "runs/1/checkpoints/best.ckpt", "x"], "give the folder of the model"),
+        (["export", str(tmp_path / "one.onnx"), "x"], "is already exported"),
     ):
         assert main(wrong) == 2
         error = capsys.readouterr().err

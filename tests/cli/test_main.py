@@ -19,7 +19,7 @@ HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas"
     "args",
     [
         *(["--help"], ["--version"], ["recipes"], ["copy", "digits", "mine.yaml"], []),
-        *(["datasets", "mq2008"], ["fit", "--help"], ["predict", "--help"]),
+        *(["train", "--help"], ["fit", "--help"], ["predict", "--help"], ["explain", "--help"]),
     ],
 )
 def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
@@ -37,7 +37,7 @@ def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
 def test_help_names_every_command(ltr):
     answer = ltr("--help")
     assert answer.code == 0
-    for command in ("fit", "validate", "test", "predict", "evaluate", "recipes", "copy"):
+    for command in ("train", "fit", "validate", "test", "predict", "explain", "evaluate", "copy"):
         assert f"\n  {command}" in answer.out
 
 
@@ -65,7 +65,6 @@ def test_no_command_is_help_and_an_error(ltr):
         (["fti"], "'fti'", "did you mean fit?"),
         (["frobnicate"], "'frobnicate'", "choose from convert, copy"),
         (["--verison"], "'--verison'", "unknown option"),
-        (["datasets", "MSLR-WEB20K"], "'MSLR-WEB20K'", "did you mean MSLR-WEB30K"),
         (["recipes", "--al"], "--al", "ltr recipes --help"),
         (["copy", "digits"], "DEST", "ltr copy --help"),
         (["copy", "digit", "x.yaml"], "'digit'", "did you mean digits"),
@@ -104,8 +103,7 @@ def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
     ("args", "again"),
     [
         (["fit", "--config", "a b.yaml"], "ltr fit --config 'a b.yaml' --ckpt_path last"),
-        (["fit", "--ckpt_path", "x.ckpt", "-c", "d"], "ltr fit -c d --ckpt_path last"),
-        (["fit", "--ckpt_path=last"], "ltr fit --ckpt_path last"),
+        (["fit", "-c", "d", "--ckpt_path", "last"], "ltr fit -c d --ckpt_path last"),
         (["recipes"], None),
     ],
 )
@@ -136,7 +134,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_traceback(tmp_path):
     assert process.returncode == 141
 
 
-@pytest.mark.parametrize("args", [["recipes"], ["fit", "--help"], ["datasets"]])
+@pytest.mark.parametrize("args", [["recipes"], ["fit", "--help"]])
 def test_a_closed_stdout_is_no_error(args, tmp_path):
     command = " ".join(f"'{word}'" for word in [*LTR, *args])
     done = subprocess.run(

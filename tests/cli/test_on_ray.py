@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 import torch
 
+from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
-from ltr.cli.on_ray import connect, take_workers
+from ltr.cli.on_ray import add_workers, connect
 
 from .conftest import make_table, write_letor
 
@@ -145,10 +146,11 @@ def test_prediction_of_a_table(cluster, ltr, options):
 
 
 def test_the_option(ltr):
-    assert take_workers(["--ray", "a"]) == (["a"], 0)
-    assert take_workers(["--ray-workers=3", "--ray"]) == ([], 3)
-    assert take_workers(["a"]) == (["a"], None)
-    assert "only fit, predict take --ray" in ltr("evaluate", "s.csv", "--ray").err
+    parser = LineParser("ltr")
+    add_workers(parser)
+    for args, workers in ((["--ray"], 0), (["--ray-workers=3"], 3), ([], None)):
+        assert parser.parse_args(args).workers == workers
+    assert "unrecognized arguments: --ray" in ltr("evaluate", "s.csv", "--ray").err
     for value in ("0", "x", "-1", ""):
         answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", value)
         assert answer.code == 2

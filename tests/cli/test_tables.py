@@ -233,9 +233,7 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
     assert predict(ltr, "weighted.parquet", "one.csv").code == 0
     assert predict(ltr, "plain.parquet", "two.csv").code == 0
     assert Path("one.csv").read_text() == Path("two.csv").read_text()
-    assert (
-        ltr("export", "runs/table-smoke", "--out", "out.pt2", "--test", "plain.parquet").code == 0
-    )
+    assert ltr("export", "runs/table-smoke", "out.pt2", "--test", "plain.parquet").code == 0
     assert "On 50 test lists" in Path("out.md").read_text()
     answer = ltr(*fit, *names[:-2], "--data.val_path", "plain.parquet")
     assert answer.code == 2
@@ -256,7 +254,7 @@ def test_a_table_with_categories_alone(ltr):
     for source in ("train.parquet", "train.lists"):
         assert predict(ltr, source, f"{source}.csv").code == 0
         assert len(pd.read_csv(f"{source}.csv")) == 240
-    answer = ltr("export", "runs/table-smoke", "--out", "out", "--test", "train.parquet")
+    answer = ltr("export", "runs/table-smoke", "out", "--test", "train.parquet")
     assert answer.code == 0, answer.err
     scores = pd.read_csv("train.lists.csv")["score"]
     exported = OnnxRanker("out/model.onnx").score(frame)

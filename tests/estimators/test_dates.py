@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 
 from ltr.cli import main
 from ltr.estimators import Blend, NeuralRanker
-from ltr.estimators.categories import from_codes, in_form, levels_of, schema_of
+from ltr.estimators.categories import columns_of, from_codes, in_form
 from ltr.models import MLPScorer
 from ltr.serving import OnnxRanker
 
@@ -175,9 +175,8 @@ def test_commands_score_raw_dates(trained, exported: Path, tmp_path: Path):
 def test_forms_have_numbers_and_back():
     X, _, _ = frame()
     X["price"], X["shop"] = 1.5, "a"
-    levels = levels_of(X)
+    levels, schema = columns_of(X)
     assert [*levels] == ["shop"]
-    schema = schema_of(X, levels)
     assert schema is not None
     assert schema.features == {"day": 1, "at": 2, "text": 2, "price": 1}
     numbers = in_form(X, levels, "categories", schema)

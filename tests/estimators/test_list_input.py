@@ -160,7 +160,9 @@ def test_lists_that_cannot_be_trained_on(tmp_path):
         ["a"],
         categories=np.ones((2, 1), np.int64),
     )
-    with pytest.raises(ValueError, match="X must be the result of `prepare`"):
+    with pytest.raises(
+        ValueError, match="categories need their schema: give the result of `prepare`"
+    ):
         quick().fit(coded)
 
 

@@ -126,9 +126,8 @@ def hostile(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("config.init_args.evil", 3, "has no argument evil"),
         ("scorer", None, "weights do not fit|scorer"),
         ("num_features", 3, "the weights do not fit the configuration"),
-        ("num_features", "many", "is not the configuration of a NeuralRanker"),
+        ("num_features", "many", "num_features must be a whole number"),
         ("schema", {}, "a schema must"),
-        ("columns", [1], "is not the configuration of a NeuralRanker"),
     ],
 )
 def test_hostile_configurations(saved, monkeypatch, path, value, message):

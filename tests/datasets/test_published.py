@@ -1,19 +1,60 @@
-"""`ltr datasets`, and the readers on small files in the form of each set that it names."""
+"""The readers on small files in the form of each public set that the page names."""
 
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from ltr.cli.datasets import PUBLISHED, PublishedSet
 from ltr.datasets import TableDataModule
 from ltr.datasets.splits import find_splits
 
+
+class Published(NamedTuple):
+    """A set: its files, by their paths in its folder, and what they hold."""
+
+    name: str
+    layout: tuple[str, ...]
+    features: int
+    labels: tuple[int, int]
+    folds: int
+    sets: int
+
+
+PUBLISHED = [
+    Published(
+        "MSLR-WEB10K", ("Fold1/train.txt", "Fold1/vali.txt", "Fold1/test.txt"), 136, (0, 4), 5, 1
+    ),
+    Published(
+        "MSLR-WEB30K", ("Fold1/train.txt", "Fold1/vali.txt", "Fold1/test.txt"), 136, (0, 4), 5, 1
+    ),
+    Published(
+        "Yahoo-LTRC",
+        ("set1.train.txt", "set1.valid.txt", "set1.test.txt", "set2.train.txt and so on"),
+        700,
+        (0, 4),
+        1,
+        2,
+    ),
+    Published("Istella", ("train.txt", "test.txt"), 220, (0, 4), 1, 1),
+    Published("Istella-S", ("train.txt", "vali.txt", "test.txt"), 220, (0, 4), 1, 1),
+    Published("Istella-X", ("train.txt", "vali.txt", "test.txt"), 220, (0, 4), 1, 1),
+    Published("MQ2007", ("Fold1/train.txt", "Fold1/vali.txt", "Fold1/test.txt"), 46, (0, 2), 5, 1),
+    Published("MQ2008", ("Fold1/train.txt", "Fold1/vali.txt", "Fold1/test.txt"), 46, (0, 2), 5, 1),
+    Published(
+        "OHSUMED",
+        ("Fold1/trainingset.txt", "Fold1/validationset.txt", "Fold1/testset.txt"),
+        25,
+        (0, 2),
+        5,
+        1,
+    ),
+]
 BY_NAME = {one.name: one for one in PUBLISHED}
 DOCUMENTS = 4  # of a query
 
 
-def lines(one: PublishedSet, queries: range, seed: int) -> list[str]:
+def lines(one: Published, queries: range, seed: int) -> list[str]:
     """Lines as the publisher writes them."""
     draw = random.Random(seed)
     found = []
@@ -37,7 +78,7 @@ def lines(one: PublishedSet, queries: range, seed: int) -> list[str]:
     return found
 
 
-def fill(one: PublishedSet, root: Path) -> Path:
+def fill(one: Published, root: Path) -> Path:
     """Write a folder with the layout of a set: each split of each fold has other queries."""
     files = [file for file in one.layout if " " not in file]
     for fold in range(1, max(one.folds, one.sets) + 1):
@@ -97,35 +138,9 @@ def test_the_real_folders_are_as_they_are_described(data_root):
         assert len(folds) == one.folds
 
 
-def test_the_list_names_every_set(ltr):
-    answer = ltr("datasets")
-    assert answer.code == 0
+def test_the_page_names_every_set():
+    page = (Path(__file__).parents[2] / "docs" / "public-data.md").read_text("utf-8")
     for one in PUBLISHED:
-        (line,) = [line for line in answer.out.splitlines() if line.split()[:1] == [one.name]]
-        assert f" {one.features} " in line
-        assert f"{one.labels[0]} to {one.labels[1]}" in line
-    assert "Nothing is downloaded" in answer.out
-
-
-@pytest.mark.parametrize("name", BY_NAME)
-def test_one_set(ltr, name):
-    one, answer = BY_NAME[name], ltr("datasets", name.lower())
-    assert answer.code == 0
-    said = " ".join(answer.out.split())
-    for text in (one.name, one.source, one.terms, *one.layout, f"features {one.features}"):
-        assert text in said
-    if one.queries is None:
-        assert "queries not known" in said
-
-
-@pytest.mark.parametrize("name", ["Istella", "Yahoo-LTRC", "OHSUMED"])  # one of each layout
-def test_the_command_is_one_that_works(name, ltr, tmp_path):
-    """One is trained; the readers have the folders of all in the first test."""
-    fill(BY_NAME[name], tmp_path / name)
-    (command,) = [line for line in ltr("datasets", name).out.splitlines() if " ltr fit " in line]
-    options = command.split()[1:]
-    if "--data.validation" in options:
-        options[options.index("--data.validation") + 1] = "0.5"  # of three queries
-    end = ["--trainer.max_epochs", 1] if name == "OHSUMED" else ["--print_config"]
-    answer = ltr(*options, *end)
-    assert answer.code == 0, answer.err
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| [{one.name}](")]
+        assert f"| {one.features} | {one.labels[0]} to {one.labels[1]} | {one.folds} |" in line
+        assert all(file in page for file in one.layout)

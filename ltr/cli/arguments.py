@@ -1,0 +1,55 @@
+"""The arguments that several commands share: columns of a table, and the model."""
+
+import argparse
+from argparse import Namespace
+from typing import Any, NoReturn
+
+from ltr.cli.errors import CommandError
+
+_ROLES = {
+    "qid": (None, "column of the queries; not for LETOR text"),
+    "label": (None, "column of the relevance, >= 0"),
+    "weight": (None, "column of the rows' weights"),
+    "position": (None, "column of the positions at which documents were shown, from 1"),
+    "protected": (None, "column of numbers above 0 in the protected group"),
+    "doc_id": (None, "column of the documents' names"),
+    "features": ("+", "columns to rank by; default: all other numbers and dates"),
+    "categories": ("+", "columns of categories; default: other text and booleans"),
+}
+_MODEL = "the folder of a model or of a run, or an ONNX file"
+
+
+class LineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, raised as a `CommandError`."""
+
+    def __init__(self, prog: str, **given: Any) -> None:
+        given.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(prog, allow_abbrev=False, **given)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message."""
+        raise CommandError(f"{message} (see `{self.prog} --help`)")
+
+
+def add_roles(parser: LineParser) -> None:
+    """Add an option for each use of a column."""
+    for name, (nargs, about) in _ROLES.items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, nargs=nargs, metavar="COLUMN", help=about)
+
+
+def roles_of(given: Namespace) -> dict[str, Any]:
+    """Return the names of the columns by their use, as `prepare` takes them."""
+    return {name: getattr(given, name) for name in _ROLES}
+
+
+def add_model(parser: LineParser, about: str = _MODEL) -> None:
+    """Add the argument of the model, and the packages of its classes."""
+    parser.add_argument("model", metavar="MODEL", help=about)
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="a package whose classes the model may name; repeat it for several",
+    )

@@ -1,0 +1,102 @@
+"""Explain the mistake in a command line in one line.
+
+jsonargparse reports every type that the value could have, over many lines. `explain` keeps the
+innermost cause, names its option, and suggests the most similar known name.
+"""
+
+import inspect
+import re
+import sys
+from importlib import import_module
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from ltr.cli.errors import innermost
+from ltr.cli.options import Given, given_options, without_nesting
+from ltr.names import close_matches
+
+_PACKAGES = (
+    *("ltr.datasets", "ltr.losses", "ltr.metrics", "ltr.models", "ltr.modules", "ltr.operators"),
+    *("torch.optim", "torch.optim.lr_scheduler", "lightning.pytorch.callbacks", "torch.nn.modules"),
+)
+"""Where similar names are searched for."""
+
+_GROUP = re.compile(r"Group '(\S+)' does not accept option '(\S+)'")
+_UNKNOWN = re.compile(r"(?:unrecognized arguments: --|Option ')([\w.]+)")
+_NO_CLASS = re.compile(r"import path string: (\w+)")
+
+
+def explain(parser: ArgumentParser, args: list[str], report: str) -> str:
+    """Return one line that names the mistake in `args` and the most similar correct name.
+
+    Args:
+        parser: the parser that refused the arguments.
+        args: the arguments, `--config` with files only.
+        report: the message of the parser.
+    """
+    given = given_options(args)
+    cause, option = innermost(report), _option_of(report)
+    if "required" in cause and "data" not in given:
+        return (
+            "--data is required: a recipe (`ltr recipes` lists them) or a file after --config, "
+            "or a class, such as --data DigitsDataModule"
+        )
+    if "expected one argument" in cause:  # jsonargparse says --data where --data.seed has no value
+        followed = zip(args, [*args[1:], "--"], strict=True)
+        bare = [one for one, after in followed if one.startswith("--") and after.startswith("--")]
+        return f"{next((one for one in bare if '=' not in one), '')}: expected one argument"
+    option = ".".join(match.groups()) if (match := _GROUP.match(cause)) else option
+    if unknown := match or _UNKNOWN.match(cause):
+        name = without_nesting(unknown[unknown.re.groups])
+        option = option if option.endswith(name) else f"{option}.{name}".removeprefix(".")
+    below = [one for name, one in given.items() if name.startswith(f"{option}.")]
+    value, file = given.get(option, below[-1] if below else Given(None, ""))
+    dashes = "" if file else "--"
+    if unknown:
+        known = _known(parser, given)
+        if option in known:
+            cause += " before its class: name the class (class_path) before it, or beside it"
+        elif near := _nearest_options(option, known):
+            cause += f": did you mean {' or '.join(dashes + one for one in near)}?"
+    elif missing := _NO_CLASS.search(cause):
+        names = ((one, name) for one in _PACKAGES for name in import_module(one).__all__)
+        classes = {name: f"{package}.{name}" for package, name in names if name[0].isupper()}
+        if near := close_matches(missing[1], classes):
+            cause += f": did you mean {' or '.join(classes[one] for one in near)}?"
+    elif value is not None and "Expected a" in cause and "Got value" not in cause:
+        cause += f", got {value!r}"
+    if not option or cause.startswith("unrecognized"):
+        return cause
+    return f"{file}: {option}: {cause}" if file else f"--{option}: {cause}"
+
+
+def _option_of(report: str) -> str:
+    """Return the name of the option in the report, or "" if the report names none."""
+    keys = re.findall(r'Parser key "([^"]+)"', report)
+    nested = re.findall(r"NestedArg\(key='([^']+)'", report)
+    return without_nesting(f"{keys[0]}.{nested[-1]}" if nested else ".".join(keys))
+
+
+def _known(parser: ArgumentParser, given: dict[str, Given]) -> set[str]:
+    """Return the names of all options, including those of the given classes."""
+    known = {without_nesting(name) for name in parser.get_defaults().keys()}  # noqa: SIM118
+    for option, (value, _) in given.items():
+        if isinstance(cls := _find_class(value), type):
+            known |= {f"{option}.{name}" for name in inspect.signature(cls).parameters}
+    return known
+
+
+def _nearest_options(option: str, known: set[str]) -> list[str]:
+    """Return the options whose last name is most similar to that of `option`, the best first."""
+    groups = {name.rpartition(".")[0] for name in known}
+    lasts = {name: name.rpartition(".")[2] for name in {*known, *groups} - {option}}
+    like = close_matches(option.rpartition(".")[2], lasts.values())
+    return close_matches(option, [name for name, last in lasts.items() if last in like])
+
+
+def _find_class(name: Any) -> Any:
+    """Return the class of this name, or None; this never imports a module."""
+    module, _, last = str(name).rpartition(".")
+    of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
+    return getattr(sys.modules.get(module or next(of_all, "")), last, None)

@@ -1,0 +1,200 @@
+"""`ltr train`, and the commands that take its model: one walk, then the mistakes."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ltr.estimators import Blend, NeuralRanker
+from ltr.reports import evaluate
+
+COLUMNS = ("--qid", "query", "--label", "grade", "--doc-id", "sku")
+QUICK = ("--effort", "fast", "--quiet", "--out", "model")
+
+
+@pytest.fixture
+def table(ltr, write_table) -> pd.DataFrame:
+    return write_table(Path("train.parquet"), 300)
+
+
+def test_the_walk(ltr, table, write_table):
+    test = write_table(Path("test.csv"), 120, seed=1)
+    answer = ltr("train", "train.parquet", *COLUMNS, *QUICK, "--seed", 3)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("wrote model: trained on ")
+    schema = NeuralRanker.load("model").schema_
+    assert (schema.qid, schema.label, schema.doc_id) == ("query", "grade", "sku")
+    assert {*schema.steps} == {"price", "stock", "shop"}
+
+    assert ltr("predict", "model", "test.csv", "--output", "scores.parquet").code == 0
+    scored = pd.read_parquet("scores.parquet")
+    assert [*scored.columns] == ["query", "sku", "grade", "score", "rank"]
+    expected = NeuralRanker.load("model").predict(test[["price", "stock", "shop"]])
+    np.testing.assert_allclose(scored["score"], expected, rtol=1e-5)
+    value = evaluate(test["grade"], scored["score"], test["query"], ["ndcg@10"])["ndcg@10"].mean
+    assert value > 0.8  # the grades are the sign of the price and a shop
+
+    told = ltr("test", "model", "test.csv").out
+    assert f"{value:.4f}" in told
+    answer = ltr("evaluate", "scores.parquet", *COLUMNS, "--html", "report.html")
+    assert f"{value:.4f}" in answer.out
+    assert Path("report.html").is_file()
+
+    pytest.importorskip("shap")
+    top = scored.loc[(scored["query"] == "q9") & (scored["rank"] == 1), "sku"].item()
+    answer = ltr("explain", "model", "test.csv", "--query", "q9")
+    assert answer.code == 0, answer.err
+    assert f"Why {top} is above " in answer.out
+
+
+def test_the_same_seed_gives_the_same_model(ltr, table):
+    for out, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert (
+            ltr("train", "train.parquet", *COLUMNS, *QUICK, "--out", out, "--seed", seed).code == 0
+        )
+    weights = [Path(one, "model.safetensors").read_bytes() for one in "abc"]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_with_trees(ltr, table, write_table):
+    pytest.importorskip("lightgbm")
+    test = write_table(Path("test.parquet"), 120, seed=1)
+    answer = ltr("train", "train.parquet", *COLUMNS, *QUICK, "--with", "lightgbm")
+    assert answer.code == 0, answer.err
+    blend = Blend.load("model")
+    assert [type(one).__name__ for one in blend.rankers_] == ["NeuralRanker", "Booster"]
+    assert ltr("predict", "model", "test.parquet", "--output", "scores.csv").code == 0
+    scored = pd.read_csv("scores.csv")
+    own = blend.predict(test[["price", "stock", "shop"]])
+    np.testing.assert_allclose(scored["score"], own, rtol=1e-4, atol=1e-5)
+
+
+def test_lists_and_letor_text_need_no_names(ltr, table, letor_root):
+    assert ltr("convert", "train.parquet", "--out", "lists", *COLUMNS, "--quiet").code == 0
+    assert ltr("train", "lists", *QUICK).code == 0
+    fold = letor_root / "Fold1"
+    answer = ltr("train", fold / "train.txt", "--val", fold / "vali.txt", *QUICK)
+    assert answer.out.startswith("wrote model: trained on 40 queries, 120 documents; 8 held out")
+    assert ltr("predict", "model", fold / "test.txt", "--output", "scores.run").code == 0
+
+
+def test_positions_and_a_protected_group_change_the_model(ltr, table):
+    """Clicks are on the first positions, whatever the price: only with positions it is learned."""
+    rng = np.random.default_rng(0)
+    rows, length = 4000, 5
+    price = rng.normal(size=rows)
+    shelf = np.tile(np.arange(length), rows // length)  # a column that tells the position
+    looked = rng.random(rows) < 1 / (1 + shelf)
+    clicks = ((price > 0) & looked).astype(int)
+    frame = pd.DataFrame({"q": np.arange(rows) // length, "price": price, "shelf": shelf})
+    frame = frame.assign(click=clicks, place=shelf + 1, new=(price > 0).astype(int))
+    frame.to_parquet("clicks.parquet")
+    given = ("--qid", "q", "--label", "click", "--features", "price", "shelf", *QUICK)
+    probe = pd.DataFrame({"price": [0.0, 0.0], "shelf": [0, 4]})
+    gaps = {}
+    for name, more in (("no", ()), ("position", ("--position", "place"))):
+        answer = ltr("train", "clicks.parquet", *given, *more)
+        assert answer.code == 0, answer.err
+        first, last = NeuralRanker.load("model").predict(probe)
+        gaps[name] = first - last
+    assert gaps["position"] < 0.7 * gaps["no"]
+    scores = {}
+    for name, more in (("no", ()), ("protected", ("--protected", "new"))):
+        frame.assign(click=(price > 0).astype(int)).to_parquet("clicks.parquet")
+        assert ltr("train", "clicks.parquet", *given, *more).code == 0
+        scores[name] = NeuralRanker.load("model").predict(frame[["price", "shelf"]])
+    inside = frame["new"] == 1
+    spread = {name: x[inside].mean() - x[~inside].mean() for name, x in scores.items()}
+    assert spread["protected"] < spread["no"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([*COLUMNS, "--qid", "querry"], ["train.parquet", "'querry'", "mean 'query'?"]),
+        (["--qid", "query", "--doc-id", "sku"], ["label", "train.parquet"]),
+        ([*COLUMNS, "--loss", "SoftNCDG"], ["--loss SoftNCDG", "did you mean SoftNDCG?"]),
+        ([*COLUMNS, "--effort", "quick"], ["--effort", "'quick'"]),
+        ([*COLUMNS, "--metric", "ndgc@10"], ["ndgc", "ndcg"]),
+        ([*COLUMNS, "--with", "xgboost"], ["--with", "'xgboost'"]),
+        ([*COLUMNS, "--with", "lightgbm", "--position", "stock"], ["--position", "lightgbm"]),
+        ([*COLUMNS, "--val", "no.csv"], ["no.csv"]),
+        ([*COLUMNS, "--features", "prize"], ["'prize'", "'price'"]),
+        ([*COLUMNS, "--position", "stock"], ["'stock'", "position", "row"]),
+        ([*COLUMNS, "--weight", "shop"], ["'shop'", "row 0", "number"]),
+        ([*COLUMNS, "--label", "constant"], ["equal", "nothing to learn"]),
+        ([*COLUMNS, "--out", "train.parquet"], ["--out", "folder", "train.parquet"]),
+        ([*COLUMNS, "--seed", "x"], ["--seed", "'x'"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(ltr, table, options, words):
+    table.assign(constant=1).to_parquet("train.parquet")
+    before = {path.name for path in Path().iterdir()}
+    answer = ltr("train", "train.parquet", *QUICK, *options)
+    assert answer.code == 2
+    assert answer.err.startswith("ltr train: ")
+    assert answer.err.count("\n") == 1
+    assert [word for word in words if word not in answer.err] == []
+    assert {path.name for path in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["train", "test", "predict", "explain", "evaluate"])
+@pytest.mark.parametrize("name", ["none.csv", "folder", "empty.csv", "other.csv"])
+def test_a_bad_table(ltr, trained, command, name):
+    """A missing file, a folder for a file, an empty table, and a table of another model."""
+    Path("folder").mkdir()
+    Path("empty.csv").write_text("")
+    Path("other.csv").write_text("a,b\n1,2\n3,4\n")
+    before = {path.name for path in Path().iterdir()}
+    arguments = {
+        "train": (name, *COLUMNS, "--out", "new"),
+        "test": ("model", name),
+        "predict": ("model", name, "--output", "out.csv"),
+        "explain": ("model", name, "--query", "q1"),
+        "evaluate": (name, *COLUMNS),
+    }
+    answer = ltr(command, *arguments[command])
+    assert answer.code == 2
+    assert answer.err.startswith(f"ltr {command}: ")
+    assert answer.err.count("\n") == 1
+    assert name in answer.err or name == "other.csv"
+    assert {path.name for path in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["test", "predict", "explain", "export", "serve"])
+def test_a_bad_model(ltr, trained, command):
+    Path("folder").mkdir()
+    more = {"predict": ["t.csv", "--output", "o.csv"], "explain": ["t.csv", "--query", "q1"]}
+    more |= {"test": ["t.csv"], "export": ["m.onnx"], "serve": []}
+    for name in ("nowhere", "folder", "model/config.json"):
+        answer = ltr(command, name, *more[command])
+        assert answer.code == 2
+        assert answer.err.count("\n") == 1
+        assert name.partition("/")[0] in answer.err
+
+
+def test_a_query_that_there_is_not(ltr, trained):
+    answer = ltr("explain", "model", "train.parquet", "--query", "q1000")
+    assert answer.code == 2
+    assert answer.err.startswith("ltr explain: --query q1000: the table has no such query: did you")
+
+
+@pytest.fixture(scope="session")
+def one_model(tmp_path_factory) -> Path:
+    """A folder with a table and the model of it."""
+    from ltr.cli import main
+    from tests.cli.conftest import make_table
+
+    folder = tmp_path_factory.mktemp("one")
+    make_table(folder / "train.parquet", 300)
+    out = str(folder / "model")
+    assert main(["train", str(folder / "train.parquet"), *COLUMNS, *QUICK, "--out", out]) == 0
+    return folder
+
+
+@pytest.fixture
+def trained(ltr, one_model) -> None:
+    """`model` and its `train.parquet` in the working folder."""
+    Path("model").symlink_to(one_model / "model")
+    Path("train.parquet").symlink_to(one_model / "train.parquet")
