@@ -630,5 +630,5 @@ def test_lists_give_the_blend_of_their_table():
     vectors = pa.table(vectors).set_column(
         7, "v", pa.array([[0.0, 1.0]] * rows, pa.list_(pa.float32(), 2))
     )
-    with pytest.raises(ValueError, match="'v'.*lists of numbers"):
+    with pytest.raises(ValueError, match=r"'v'.*lists of numbers"):
         Blend(rankers).fit(prepare(vectors, roles))
