@@ -47,7 +47,7 @@ from torch import Tensor, nn
 from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform, read_table
 from ltr.estimators import NeuralRanker
 from ltr.losses import XENDCG
-from ltr.models import Ensemble, MLPScorer
+from ltr.models import MLPScorer
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import FeatureScorer, transformed
 from ltr.reports import evaluate
