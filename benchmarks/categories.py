@@ -18,6 +18,16 @@ the categories is missing. Grades of 0 to 3 are the ranks within a list (top 40,
 For each: NDCG@10 on the test lists with the 95 % interval of the difference to `one-hot` over these
 lists, CPU seconds of `fit` on one thread, and weights. Rankers have one member. The result is
 written to benchmarks/results/categories.json, beside the existing levels. Takes two minutes.
+
+    python benchmarks/categories.py --seconds --levels 30 300 1500
+
+This measures what the category costs: CPU seconds of a training step, and of a fit with the
+defaults and a code for each level, on 42,000 rows of such a table. All take turns in one process,
+on one thread. Takes five minutes.
+
+- `none`: the numbers alone.
+- `codes`: the first layer looks up the weights of the levels (`CodedLinear`).
+- `one-hot`: the first layer multiplies its weights by one-hot numbers.
 """
 
 import argparse
@@ -25,29 +35,35 @@ import json
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from measure import RESULTS, environment, rounded, write
+from measure import RESULTS, environment, rounded, times, write
 from torch import Tensor, nn
 
-from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
+from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform, read_table
 from ltr.estimators import NeuralRanker
+from ltr.losses import XENDCG
 from ltr.models import MLPScorer
-from ltr.models.scorer import FeatureScorer
+from ltr.models.ragged import score_ragged
+from ltr.models.scorer import FeatureScorer, transformed
 from ltr.reports import evaluate
 
 LENGTH, NUMBERS = 25, 20
 QUERIES = {"train": 800, "validation": 200, "test": 500}
 LEVELS = (30, 300, 3000)
+TIMED = 1680
+"""Queries of the table whose step and fit are timed."""
 
 
-def make_table(levels: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+def make_table(
+    levels: int, seed: int, queries: int = sum(QUERIES.values())
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Return the columns, the labels and the queries of a generated table."""
     rng = np.random.default_rng(seed)
-    queries = sum(QUERIES.values())
     rows = queries * LENGTH
     x = rng.normal(size=(rows, NUMBERS))
     frequency = 1 / (np.arange(levels) + 10)
@@ -185,15 +201,21 @@ def main() -> None:
     parser.add_argument("--levels", type=int, nargs="+", default=LEVELS)
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--seconds", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for levels in given.levels:
-        rows = [row for draw in range(given.draws) for row in measure(levels, draw, given.members)]
+        part = "seconds" if given.seconds else "rows"
+        if given.seconds:
+            rows = seconds(levels)
+        else:
+            draws = range(given.draws)
+            rows = [row for draw in draws for row in measure(levels, draw, given.members)]
         file = RESULTS / "categories.json"
-        kept = json.loads(file.read_text())["rows"] if file.exists() else []
-        rows += [row for row in kept if row["levels"] != levels]
+        known = json.loads(file.read_text()) if file.exists() else {}
+        rows += [row for row in known.get(part, []) if row["levels"] != levels]
         rows.sort(key=lambda row: row["levels"])
-        write(file, {"environment": environment(), "rows": rows})
+        write(file, {**known, "environment": environment(), part: rows})
 
 
 def measure(levels: int, draw: int, members: int) -> list[dict[str, Any]]:
@@ -223,6 +245,55 @@ def measure(levels: int, draw: int, members: int) -> list[dict[str, Any]]:
         error = 1.96 * gain.std(ddof=1) / math.sqrt(len(gain))
         row["difference"] = [rounded(gain.mean() - error), rounded(gain.mean() + error)]
     return rows
+
+
+class OneHot(MLPScorer):
+    """Gets one-hot numbers, as a subclass does that does not ask for codes."""
+
+
+def seconds(levels: int) -> list[dict[str, Any]]:
+    """Return the seconds of a training step and of a fit, with the category and without it."""
+    frame, labels, qid = make_table(levels, 0, TIMED)
+    kinds = {"none": MLPScorer, "codes": MLPScorer, "one-hot": OneHot}
+    steps, fits, widths = {}, {}, {}
+    for name, kind in kinds.items():
+        columns = frame.drop(columns="category") if name == "none" else frame
+        scorer = kind(hidden=(128, 64))
+        ranker = NeuralRanker(scorer=scorer, max_levels=levels, random_state=0, verbose=0)
+        start = time.process_time()
+        ranker.fit(columns, labels, qid=qid)
+        fits[name] = time.process_time() - start
+        widths[name] = ranker.scorer_.num_features
+        steps[name] = step_of(ranker, columns, labels, qid)
+    step = times(steps, rounds=10)
+    return [
+        {"levels": levels, "category": name, "inputs": widths[name]}
+        | {"step": rounded(step[name]), "fit": rounded(fits[name])}
+        for name in kinds
+    ]
+
+
+def step_of(
+    ranker: NeuralRanker, columns: pd.DataFrame, labels: np.ndarray, qid: np.ndarray
+) -> Callable[[], None]:
+    """Return a training step of a fitted ranker's members on its first 64 lists."""
+    size, schema = 64 * LENGTH, ranker.schema_
+    named = {schema.qid: qid[:size], str(schema.label): labels[:size]}
+    lists = read_table(columns[:size].assign(**named), schema)
+    batch = lists.__getitems__(range(len(lists)))
+    scorer, transform, loss = ranker.scorer_, ranker.transform_, XENDCG(gamma="random")
+    optimizer = torch.optim.AdamW(scorer.parameters(), lr=1e-4, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        given = batch["features"], None, batch.get("categories"), batch["lengths"]
+        features = transformed(scorer, transform, *given)
+        for one in scorer.copies:
+            scores = score_ragged(one, features, batch["lengths"])
+            loss(scores, batch["labels"], lengths=batch["lengths"]).backward()
+        optimizer.step()
+
+    return step
 
 
 if __name__ == "__main__":

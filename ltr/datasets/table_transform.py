@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import as_numbers
+from ltr.datasets.coded import Coded
 from ltr.datasets.transforms import FeatureTransform, Standardize, fit_numbers
 from ltr.shapes import check_at_least
 
@@ -24,7 +25,8 @@ class TableTransform(FeatureTransform):
       otherwise;
     - for each category, 1 at the position of its level and 0 elsewhere (one-hot). Followed by a
       linear layer, this is a learned embedding. Code 0, a value that is missing or unseen, has a
-      position too, which is always 0 if no training document had it.
+      position too, which is always 0 if no training document had it. `coded` gives the position
+      in place of the zeros and the 1.
 
     A feature that was never missing in training may be missing later: it is replaced by the median.
 
@@ -68,10 +70,9 @@ class TableTransform(FeatureTransform):
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
-        # of each position of the one-hot codes: the category and its code, or -1 for a position
-        # that stays 0; made from the levels
-        self.register_buffer("positions", torch.zeros(0, dtype=torch.int64), persistent=False)
-        self.register_buffer("codes", torch.zeros(0, dtype=torch.int64), persistent=False)
+        # the position of the first level of each category; made from the levels
+        self.register_buffer("starts", torch.zeros(0, dtype=torch.int64), persistent=False)
+        self._codes = 0  # how many numbers the one-hot codes are
         self.within_list = self.features.within_list
         self.fits_labels = self.features.fits_labels
         self._fitted = False
@@ -82,7 +83,7 @@ class TableTransform(FeatureTransform):
         if not self._fitted:
             return None
         numbers = self.features.out_features if len(self.median) else 0
-        return (numbers or 0) + len(self.indicators) + len(self.codes)
+        return (numbers or 0) + len(self.indicators) + self._codes
 
     def fit(
         self,
@@ -154,6 +155,20 @@ class TableTransform(FeatureTransform):
     ) -> Tensor:
         """Return (..., n, d') numbers, none missing; 0 under the mask.
 
+        See `coded` for the arguments and the errors.
+        """
+        coded = self.coded(features, mask, categories, lengths)
+        return coded.dense() if self._codes else coded.numbers
+
+    def coded(
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> Coded:
+        """Return the numbers and the positions of the levels, which stand for the output.
+
         Args:
             features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked ones are
                 ignored.
@@ -184,12 +199,15 @@ class TableTransform(FeatureTransform):
         if len(self.indicators):
             missing = features.index_select(-1, self.indicators).isnan()
             parts.append(missing.to(features.dtype))
-        if categories is not None:
+        numbers = torch.cat(parts, dim=-1) if len(parts) > 1 else (parts or [features])[0]
+        if categories is None:
+            codes = torch.zeros((*features.shape[:-1], 0), dtype=torch.int64, device=numbers.device)
+        else:
             found = torch.where((categories < 0) | (categories > self.levels), 0, categories)
-            hot = found.index_select(-1, self.positions) == self.codes
-            parts.append(hot.to(features.dtype))
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        return joined if mask is None else joined.masked_fill(~mask.unsqueeze(-1), 0)
+            known = (found > 0) | self.has_zero
+            codes = torch.where(known, found + self.starts, self._codes)
+        coded = Coded(numbers, codes, self._codes)
+        return coded if mask is None else coded.where(mask.unsqueeze(-1))
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the range of the numbers."""
@@ -198,12 +216,10 @@ class TableTransform(FeatureTransform):
         return self.features.training_range()
 
     def _lay_out(self) -> None:
-        """Give each level a position among the codes."""
+        """Give each level a position among the one-hot codes."""
         counts = self.levels + 1
-        self.positions = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
-        codes = torch.arange(len(self.positions), device=counts.device)
-        codes = codes - (counts.cumsum(0) - counts)[self.positions]
-        self.codes = torch.where((codes == 0) & ~self.has_zero[self.positions], -1, codes)
+        self.starts = counts.cumsum(0) - counts
+        self._codes = int(counts.sum())
 
     def _begin_loading(self, saved: dict[str, Any]) -> None:
         for name, buffer in self.named_buffers(recurse=False):  # whatever it was fitted on

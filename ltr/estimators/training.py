@@ -24,6 +24,7 @@ from ltr.losses import RankingLoss
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
+from ltr.models.scorer import transformed
 from ltr.modules.checks import FailedStep, all_finite, check_scores
 from ltr.modules.steps import own_random_numbers, seed_batch, side_inputs
 
@@ -260,11 +261,8 @@ class Training:
 
     def _scores(self, batch: Batch) -> Tensor:
         """Return the scores (members, N) of the members that have not stopped."""
-        known = {"categories": batch["categories"]} if "categories" in batch else {}
-        lengths = batch["lengths"]
-        if self.transform.within_list:
-            known["lengths"] = lengths
-        features = self.transform(batch["features"], **known)
+        lengths, given = batch["lengths"], (batch["features"], None, batch.get("categories"))
+        features = transformed(self.scorer, self.transform, *given, lengths)
         copies = [self.scorer.copies[i] for i in self.active]
         return torch.stack([score_ragged(one, features, lengths) for one in copies])
 

@@ -51,6 +51,7 @@ class AttentionScorer(FeatureScorer):
     """
 
     per_document = False
+    takes_codes = True
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from ltr.datasets.coded import Coded
 from ltr.kernels.lists import check_lengths, list_ids
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import Scorer
@@ -39,6 +40,7 @@ class Ensemble(Scorer):
     (torch.Size([8, 20]), torch.Size([8, 20]))
     """
 
+    takes_codes = True
     scorer: Scorer
     scales: Tensor
 
@@ -58,6 +60,7 @@ class Ensemble(Scorer):
         self.members = members
         self.item_dims = scorer.item_dims
         self.per_document = scorer.per_document
+        self.takes_codes = type(self).takes_codes and scorer.takes_codes
         self.copies = nn.ModuleList()
         self.num_features: int | tuple[int, ...] | None = None
         self.register_buffer("scales", torch.ones(members))
@@ -73,11 +76,11 @@ class Ensemble(Scorer):
             self.copies.append(member.to(self.scales.device))
         self.num_features = num_features
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor | Coded, mask: Tensor | None = None) -> Tensor:
         """Return the average (..., n) of the members' scaled scores; 0 under the mask.
 
         Args:
-            features: (..., n, *item).
+            features: (..., n, *item), or `Coded` for (..., n, d).
             mask: (..., n) bool, True for a real item. Default: all are real.
         """
         if not self.copies:

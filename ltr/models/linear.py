@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from ltr.models.coded import CodedLinear
 from ltr.models.scorer import FeatureScorer
 
 
@@ -24,6 +25,8 @@ class LinearScorer(FeatureScorer):
     torch.Size([8, 20])
     """
 
+    takes_codes = True
+
     def make_layers(self, num_features: int) -> nn.Module:
         """Return one linear layer."""
-        return nn.Linear(num_features, 1)
+        return CodedLinear(num_features, 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from ltr.models.coded import CodedLinear
 from ltr.models.dropout import Dropout
 from ltr.models.scorer import FeatureScorer
 
@@ -37,6 +38,8 @@ class MLPScorer(FeatureScorer):
     torch.Size([8, 20])
     """
 
+    takes_codes = True
+
     def __init__(
         self,
         num_features: int | None = None,
@@ -63,7 +66,8 @@ class MLPScorer(FeatureScorer):
         layers = hidden_layers(
             num_features, self.hidden, self.dropout, self.activation, norm=self.norm
         )
-        return nn.Sequential(*layers, nn.Linear([num_features, *self.hidden][-1], 1))
+        last = nn.Linear(self.hidden[-1], 1) if self.hidden else CodedLinear(num_features, 1)
+        return nn.Sequential(*layers, last)
 
 
 def hidden_layers(
@@ -74,10 +78,13 @@ def hidden_layers(
     *,
     norm: bool = False,
 ) -> list[nn.Module]:
-    """Return the hidden layers of an MLP: linear, layer norm, activation and dropout for each."""
+    """Return the hidden layers of an MLP: linear, layer norm, activation and dropout for each.
+
+    The first one also takes `Coded`.
+    """
     layers: list[nn.Module] = []
     for width, out in pairwise([num_features, *widths]):
-        layers.append(nn.Linear(width, out))
+        layers.append(nn.Linear(width, out) if layers else CodedLinear(width, out))
         if norm:
             layers.append(nn.LayerNorm(out))
         layers.append(activation())

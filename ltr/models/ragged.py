@@ -2,11 +2,12 @@
 
 from torch import Tensor, nn
 
+from ltr.datasets.coded import Coded
 from ltr.datasets.lists import pad_documents, real_places
 from ltr.kernels.lists import check_lengths
 
 
-def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor:
+def score_ragged(scorer: nn.Module, features: Tensor | Coded, lengths: Tensor) -> Tensor:
     """Return the scores (N,) of ragged lists.
 
     A scorer with `per_document` scores the documents directly, without padding. Any other gets the
@@ -14,7 +15,7 @@ def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor
 
     Args:
         scorer: a `Scorer`, or a module that is called like one.
-        features: (N, *item), the documents of one list after the other.
+        features: (N, *item), or `Coded` for (N, d), the documents of one list after the other.
         lengths: (B,) whole numbers >= 0, which sum to N; their values are checked on the CPU alone.
 
     Raises:
@@ -25,15 +26,20 @@ def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor
     >>> score_ragged(LinearScorer(3), torch.zeros(5, 3), torch.tensor([2, 3])).shape
     torch.Size([5])
     """
+    coded = isinstance(features, Coded)
+    numbers = features.numbers if coded else features
     item_dims = getattr(scorer, "item_dims", features.dim() - 1)
     if features.dim() != 1 + item_dims:
         raise ValueError(
             f"features must be (N, *item) if lengths are given, got {tuple(features.shape)} "
             f"with {item_dims} axes of an item"
         )
-    lengths = check_lengths(features.new_empty(len(features)), lengths, "documents")
+    lengths = check_lengths(numbers.new_empty(len(numbers)), lengths, "documents")
     if getattr(scorer, "per_document", False):
         return scorer(features)
     filled = lengths[lengths > 0]
     mask = real_places(filled if len(filled) else lengths)
-    return scorer(pad_documents(features, mask), mask)[mask]
+    padded = pad_documents(numbers, mask)
+    if coded:
+        padded = Coded(padded, pad_documents(features.codes, mask), features.width)
+    return scorer(padded, mask)[mask]

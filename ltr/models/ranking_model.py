@@ -32,7 +32,7 @@ from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import TableFiles, column_names, naming, of_file, rows_at_once
 from ltr.datasets.transforms import FeatureTransform
 from ltr.models.ragged import score_ragged
-from ltr.models.scorer import Scorer
+from ltr.models.scorer import Scorer, transformed
 from ltr.names import shown_names
 
 _BLOCK = 1 << 20  # the most features of lists on disk that are scored at a time
@@ -147,15 +147,13 @@ class RankingModel(nn.Module):
             raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
         if self.transform is None and categories is not None:
             raise ValueError("categories must be None: there is no transform that takes them")
+        found = features
         if self.transform is not None:
-            # a transform of the user's own may not know of categories, or of lists
-            known = {} if categories is None else {"categories": categories}
-            if self.transform.within_list and lengths is not None:
-                known["lengths"] = lengths
-            features = self.transform(features, mask, **known)
+            given = mask, categories, lengths
+            found = transformed(self.scorer, self.transform, features, *given)
         if lengths is None:
-            return self.scorer(features, mask)
-        return score_ragged(self.scorer, features, lengths)
+            return self.scorer(found, mask)
+        return score_ragged(self.scorer, found, lengths)
 
     def score(self, lists: ListDataset, *, device: str | torch.device = "cpu") -> np.ndarray:
         """Return the scores (documents,) of lists, float32, in their order.

@@ -1,8 +1,13 @@
 """The base classes of scorers, in general and on feature vectors."""
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 
+from ltr.datasets.coded import Coded
+from ltr.datasets.table_transform import TableTransform
+from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_mask
 
 
@@ -23,6 +28,8 @@ class Scorer(nn.Module):
         item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
         per_document: whether an item's score depends only on that item. Such a scorer gets the
             items of ragged lists directly, (N, *item); any other gets padded lists.
+        takes_codes: whether `score` also takes `Coded` features: categories as codes, not as
+            one-hot numbers. A subclass does not inherit it, since it may change the features.
 
     >>> class Total(Scorer):
     ...     def score(self, features, mask):
@@ -34,6 +41,11 @@ class Scorer(nn.Module):
 
     item_dims: int = 1
     per_document: bool = False
+    takes_codes: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.takes_codes = cls.__dict__.get("takes_codes", False)
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
         """Set the number of features from the data; called before training and loading.
@@ -48,30 +60,33 @@ class Scorer(nn.Module):
         """Return the scores (..., n) of features (..., n, *item), which are 0 under the mask."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor | Coded, mask: Tensor | None = None) -> Tensor:
         """Return scores (..., n) of features (..., n, *item).
 
         Args:
-            features: (..., n, *item).
+            features: (..., n, *item), or `Coded` for (..., n, d).
             mask: (..., n) bool, True for a real item. Default: all are real.
 
         Raises:
             ValueError: features are not a tensor or have too few axes, or mask is not bool of shape
                 (..., n).
         """
-        if not isinstance(features, Tensor):
+        if not isinstance(features, Tensor | Coded):
             raise ValueError(f"features must be a tensor, got {type(features).__name__}")
         if features.dim() <= self.item_dims:
             raise ValueError(
                 f"features must have {self.item_dims + 1} axes (..., n, *item) or more, "
                 f"got {tuple(features.shape)}"
             )
-        if mask is None:
-            return self.score(features, None)
-        check_mask(mask, features.shape[: features.dim() - self.item_dims])
-        real = mask.reshape(*mask.shape, *(1,) * self.item_dims)
-        scores = self.score(torch.where(real, features, 0), mask)
-        return torch.where(mask, scores, 0)
+        if isinstance(features, Coded) and not self.takes_codes:
+            features = features.dense()
+        if mask is not None:
+            check_mask(mask, features.shape[: features.dim() - self.item_dims])
+            real = mask.reshape(*mask.shape, *(1,) * self.item_dims)
+            coded = isinstance(features, Coded)
+            features = features.where(real) if coded else torch.where(real, features, 0)
+        scores = self.score(cast(Tensor, features), mask)
+        return scores if mask is None else torch.where(mask, scores, 0)
 
 
 class FeatureScorer(Scorer):
@@ -133,7 +148,7 @@ class FeatureScorer(Scorer):
         """Return the layers' output for each item."""
         return self.ready(features)(features).squeeze(-1)
 
-    def ready(self, features: Tensor) -> nn.Module:
+    def ready(self, features: Tensor | Coded) -> nn.Module:
         """Return the layers, for features (..., n, d).
 
         Raises:
@@ -145,7 +160,8 @@ class FeatureScorer(Scorer):
                 "before it scores, got None"
             )
         if not features.is_floating_point():
-            raise ValueError(f"features must be floating point, got {features.dtype}")
+            dtype = (features.numbers if isinstance(features, Coded) else features).dtype
+            raise ValueError(f"features must be floating point, got {dtype}")
         if features.shape[-1] != self.num_features:
             raise ValueError(
                 f"features must have num_features={self.num_features}, got {features.shape[-1]}"
@@ -156,3 +172,38 @@ class FeatureScorer(Scorer):
         check_at_least("num_features", num_features, 1)
         self.layers = self.make_layers(num_features)
         self.num_features = num_features
+
+
+def transformed(
+    scorer: Scorer,
+    transform: FeatureTransform,
+    features: Tensor,
+    mask: Tensor | None = None,
+    categories: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> Tensor | Coded:
+    """Return a transform's output, in the form that costs a scorer the least.
+
+    A transform of the user's own may not know of categories or of lists, so it gets them only if
+    they matter.
+
+    Args:
+        scorer: the scorer that gets the output.
+        transform: the transform, fitted.
+        features: see `FeatureTransform.forward`, also for the others.
+        mask: see there.
+        categories: see there.
+        lengths: see there.
+    """
+    known: dict[str, Tensor] = {} if categories is None else {"categories": categories}
+    if transform.within_list and lengths is not None:
+        known["lengths"] = lengths
+    # a subclass with a `forward` of its own may change the numbers
+    if (
+        categories is not None
+        and scorer.takes_codes
+        and isinstance(transform, TableTransform)
+        and type(transform).forward is TableTransform.forward
+    ):
+        return transform.coded(features, mask, **known)
+    return transform(features, mask, **known)

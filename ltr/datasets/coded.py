@@ -1,0 +1,55 @@
+"""Numbers and one-hot codes side by side, without the zeros of the codes."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Coded(NamedTuple):
+    """Stands for numbers followed by one-hot codes, and holds the positions of the ones alone.
+
+    A column of 1,000 levels is one whole number here, and 1,000 numbers in `dense`. A linear layer
+    needs only the weights at these positions; see `ltr.models.coded.CodedLinear`.
+
+    Attributes:
+        numbers: (..., n, k), floating point.
+        codes: (..., n, c) int64, for each category the position of its 1 among the w numbers of
+            the one-hot codes, or w if they are all 0.
+        width: w.
+
+    >>> coded = Coded(torch.tensor([[0.5], [0.7]]), torch.tensor([[0, 2], [1, 3]]), width=3)
+    >>> coded.shape
+    torch.Size([2, 4])
+    >>> coded.dense()
+    tensor([[0.5000, 1.0000, 0.0000, 1.0000],
+            [0.7000, 0.0000, 1.0000, 0.0000]])
+    """
+
+    numbers: Tensor
+    codes: Tensor
+    width: int
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape (..., n, k + w) of `dense`."""
+        return torch.Size((*self.numbers.shape[:-1], self.numbers.shape[-1] + self.width))
+
+    def dim(self) -> int:
+        """Return the number of axes."""
+        return self.numbers.dim()
+
+    def is_floating_point(self) -> bool:
+        """Return whether the numbers are floating point."""
+        return self.numbers.is_floating_point()
+
+    def where(self, real: Tensor) -> "Coded":
+        """Return 0 for all numbers of an item where `real` (..., n, 1) is False."""
+        numbers = torch.where(real, self.numbers, 0)
+        return Coded(numbers, torch.where(real, self.codes, self.width), self.width)
+
+    def dense(self) -> Tensor:
+        """Return all numbers, (..., n, k + w)."""
+        hot = self.numbers.new_zeros((*self.codes.shape[:-1], self.width + 1))
+        hot = hot.scatter(-1, self.codes, 1)
+        return torch.cat([self.numbers, hot[..., : self.width]], dim=-1)
