@@ -101,7 +101,8 @@ def test_positions_and_a_protected_group_change_the_model(ltr, table):
     assert gaps["position"] < 0.7 * gaps["no"]
     scores = {}
     for name, more in (("no", ()), ("protected", ("--protected", "new"))):
-        frame.assign(click=(price > 0).astype(int)).to_parquet("clicks.parquet")
+        few = frame[:500].assign(click=(price[:500] > 0).astype(int))
+        few.to_parquet("clicks.parquet")
         assert ltr("train", "clicks.parquet", *given, *more).code == 0
         scores[name] = NeuralRanker.load("model").predict(frame[["price", "shelf"]])
     inside = frame["new"] == 1
