@@ -2,6 +2,9 @@
 
     python benchmarks/large_tables.py "NeuralRanker()" "NeuralRanker(members=2)" --rows 100000
     python benchmarks/large_tables.py --rows 1000000 --tables noise
+    python benchmarks/large_tables.py "NeuralRanker(members=2)" \
+        "NeuralRanker(members=2, loss=SoftmaxLoss())" --against "NeuralRanker(members=2)" \
+        --output benchmarks/results/large_tables_losses.json
 
 A ranker is an expression. A trial fits one on one table with one seed, which draws the table too,
 and adds a line to benchmarks/results/large_tables.json: NDCG@10 of 2,000 test lists, the seconds of
@@ -20,8 +23,9 @@ Columns were chosen by halves, an earlier rule, unless "choice" says "longest ru
 
 After the trials, `comparisons` of the file are computed again for all its trials: for each table
 and number of rows the difference of each ranker from LightGBM over the test lists of all its seeds,
-with the 95 % interval, p, and p after Holm's correction. On a set of `quality.py` a list counts
-once, with its mean over the seeds.
+with its standard error, the 95 % interval, p, and p after Holm's correction. On a set of
+`quality.py` a list counts once, with its mean over the seeds. `--against` is another ranker to
+compare with.
 """
 
 import argparse
@@ -154,8 +158,11 @@ def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> di
     }
 
 
-def comparisons(out: Path, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the differences from LightGBM, if both have scores."""
+def comparisons(
+    out: Path, trials: list[dict[str, Any]], against: str = TREES
+) -> list[dict[str, Any]]:
+    """Return the differences from LightGBM or another ranker, if both have scores."""
+    key = "trees" if against == TREES else "against"
     rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(one["data"] for one in trials):
         runs: dict[str, list[int]] = {}
@@ -164,27 +171,29 @@ def comparisons(out: Path, trials: list[dict[str, Any]]) -> list[dict[str, Any]]
                 runs.setdefault(one["ranker"], []).append(one["seed"])
         for confirming, ranker in product((False, True), runs):
             seeds = [
-                x for x in runs[ranker] if x in runs.get(TREES, ()) and (x < 100) == confirming
+                x for x in runs[ranker] if x in runs.get(against, ()) and (x < 100) == confirming
             ]
-            if ranker == TREES or not seeds:
+            if ranker == against or not seeds:
                 continue
             found = [
                 [np.load(folder_of(out, data, name, seed))["ndcg"] for seed in seeds]
-                for name in (TREES, ranker)
+                for name in (against, ranker)
             ]
             # the seeds of a public set have the same lists, those of a generated table do not
             pair = [np.mean(x, axis=0) if data in SETS else np.concatenate(x) for x in found]
             result = compare(*pair).models[1]
             assert result.difference is not None
+            each = pair[1] - pair[0]
             rows.append(
                 {
                     "data": data,
                     "ranker": ranker,
                     "seeds": seeds,
                     "lists": len(pair[0]),
-                    "trees": rounded(float(pair[0].mean())),
+                    key: rounded(float(pair[0].mean())),
                     "ndcg_10": rounded(float(pair[1].mean())),
                     "difference": [rounded(x) for x in result.difference],
+                    "standard_error": rounded(float(each.std(ddof=1) / len(each) ** 0.5)),
                     "p": result.p,
                 }
             )
@@ -204,6 +213,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=[], choices=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--out", type=Path, default=Path("runs/large_tables"))
+    parser.add_argument("--against", default=TREES)
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -237,7 +247,7 @@ def main() -> None:
         ),
         "screening": screening,
         "trials": kept["trials"],
-        "comparisons": comparisons(arguments.out, kept["trials"]),
+        "comparisons": comparisons(arguments.out, kept["trials"], arguments.against),
     }
     write(arguments.output, result)
 

@@ -158,6 +158,23 @@ def _goal(result: Mapping[str, Any]) -> str:
     return table([*header, "without the softmax term", "SoftNDCG()", "ApproxNDCG(0.1)"], rows)
 
 
+def _against(result: Mapping[str, Any]) -> str:
+    """Return NDCG@10 of the ranker that the others are compared with, and their differences."""
+    comparisons = result["comparisons"]
+    rankers = list(dict.fromkeys(row["ranker"] for row in comparisons))
+    rows = []
+    for data in dict.fromkeys(row["data"] for row in comparisons):
+        found = {row["ranker"]: row for row in comparisons if row["data"] == data}
+        first = found[rankers[0]]
+        cells = [data, str(first["lists"]), f"{first['against']:.4f}"]
+        for ranker in rankers:
+            row = found[ranker]
+            cells.append(f"{row['difference'][0]:+.4f} ± {row['standard_error']:.4f}")
+        rows.append(cells)
+    losses = [f"`{ranker.partition('loss=')[2][:-1]}`" for ranker in rankers]
+    return table(["", "lists", "default, XENDCG", *losses], rows)
+
+
 def _standardized(result: Mapping[str, Any]) -> str:
     """Return the means over the seeds of each loss, set and operator."""
     rows = []
@@ -248,15 +265,16 @@ def tables() -> dict[str, str]:
     """Return every table by its name."""
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
-        "standardized", "trials", "text", "tuning",
+        "standardized", "trials", "text", "tuning", "large_tables_losses",
     )  # fmt: skip
-    compared, cubed, step, training, goal, standardized, trials, text, tuning = (
+    compared, cubed, step, training, goal, standardized, trials, text, tuning, losses = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
     found |= {"goal": _goal(goal), "standardized": _standardized(standardized)}
+    found |= {"losses": _against(losses)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
     found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}
