@@ -29,7 +29,7 @@ def check_path(name: str, value: str | PathLike[str]) -> Path:
 def check_archive(file: IO[bytes]) -> None:
     """Raise a ValueError for a zip archive that is larger than its file, or damaged.
 
-    torch and skops compress nothing, so a small file must not need more memory than its size.
+    torch compresses nothing, so a small file must not need more memory than its size.
     """
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()

@@ -24,7 +24,7 @@ HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse", "transformers", "sentenc
 HEAVY |= {"jinja2", "optuna", "shap"}
 
 
-# Two processes take these steps, and each asks what is loaded after it, with that of those before.
+# A process takes these steps, and each asks what is loaded after it, with that of those before.
 STEPS = {
     "nothing": "import ltr",
     "extras": "import ltr.integrations",
@@ -48,6 +48,7 @@ STEPS = {
         "ranker.fit(X, X[:, 0] > 0, qid=np.arange(200) // 10).predict(X)"
     ),
 }
+# A copy of the process after the step "torch" takes these.
 ENGINE_STEPS = {
     "numba": "import numba",
     "a loop": (
@@ -60,20 +61,28 @@ ENGINE_STEPS = {
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The top-level modules after each of the steps."""
-    show = "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    found = {}
-    for steps in (STEPS, ENGINE_STEPS):
-        code = "\n".join(f"{step}\n{show}" for step in steps.values())
-        result = subprocess.run(
-            [sys.executable, "-c", f"import sys; from contextlib import redirect_stdout\n{code}"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path_factory.mktemp("steps"),
-        )
-        lines = result.stdout.splitlines()
-        found |= {name: {*line.split()} for name, line in zip(steps, lines, strict=True)}
-    return found
+    modules = "' '.join({m.partition('.')[0] for m in sys.modules})"
+    code = {
+        n: f"{c}\nprint({n!r}, {modules}, sep='\\t', flush=True)\n"
+        for n, c in (STEPS | ENGINE_STEPS).items()
+    }
+    engine = "".join(code.pop(name) for name in ENGINE_STEPS)
+    code["torch"] += (
+        "if not (child := os.fork()):\n"
+        f"{textwrap.indent(engine, '    ')}"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    start = "import os, sys; from contextlib import redirect_stdout\n"
+    result = subprocess.run(
+        [sys.executable, "-c", start + "".join(code.values())],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path_factory.mktemp("steps"),
+    )
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    return {name: {*found.split()} for name, found in lines}
 
 
 def test_import_ltr_loads_not_even_torch(loaded):

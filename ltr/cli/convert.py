@@ -5,28 +5,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ltr.cli.arguments import LineParser
+from ltr.cli.arguments import LineParser, add_roles, roles_of
 
 _EPILOG = """\
-The result is a folder of arrays that numpy maps. `ltr fit`, `test` and `predict` take it instead
+The result is a folder of arrays that numpy maps. `ltr train`, `test` and `predict` take it instead
 of a table; its lists are read from the disk on demand. The conversion takes at most 1 GiB of
 memory. The folder appears when it is complete. A conversion that is killed leaves a folder
 `OUT.partial`: delete it before the next one.
 
   ltr convert train.parquet --out train.lists --qid query --label grade
   ltr convert 'msn/Fold1/train.txt' --out train.lists
-  ltr fit --config table --data.path train.lists
+  ltr train train.lists --out model
 """
-_COLUMNS = {
-    "qid": (None, "column of the queries; not for LETOR text"),
-    "label": (None, "column of the labels, if there are any"),
-    "weight": (None, "column of the weights"),
-    "position": (None, "column of the positions"),
-    "protected": (None, "column of numbers above 0 in the protected group"),
-    "doc_id": (None, "column of the documents' names"),
-    "features": ("+", "default: all other columns of numbers and dates"),
-    "categories": ("+", "default: other text and booleans"),
-}
 
 
 def run(command: str, args: list[str]) -> int:
@@ -39,7 +29,7 @@ def run(command: str, args: list[str]) -> int:
         data = convert(
             options.input,
             options.out,
-            **{name: getattr(options, name) for name in _COLUMNS},
+            **roles_of(options),
             max_levels=options.max_levels,
             missing=options.missing,
             sort_by_qid=options.sort_by_qid,
@@ -62,8 +52,7 @@ def _parser() -> LineParser:
     add = parser.add_argument
     add("input", metavar="INPUT", help="a file, a folder of files or a pattern")
     add("--out", required=True, metavar="FOLDER", help="a new or empty folder")
-    for name, (nargs, about) in _COLUMNS.items():
-        add(f"--{name.replace('_', '-')}", nargs=nargs, metavar="COLUMN", help=about)
+    add_roles(parser)
     add(
         "--max-levels",
         type=int,

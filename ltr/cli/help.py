@@ -3,14 +3,15 @@
 from textwrap import fill
 
 ABOUT = {
-    "fit": "Train a model, and keep its best weights.",
+    "fit": "Train a recipe or classes of your own (`ltr train` trains on a table).",
     "validate": "Evaluate a model on the validation lists.",
-    "test": "Evaluate a model on the test lists.",
+    "test": "Evaluate a model on a table, or a recipe's checkpoint on its test lists.",
 }
 _USAGE = {
     "fit": "ltr fit --config RECIPE [--data.path TABLE] [options]",
     "validate": "ltr validate --config RECIPE --ckpt_path CHECKPOINT [options]",
-    "test": "ltr test --config RECIPE --ckpt_path CHECKPOINT [options]",
+    "test": "ltr test MODEL TABLE [options of `ltr evaluate`]\n"
+    "       ltr test --config RECIPE --ckpt_path CHECKPOINT [options]",
 }
 _FIT, _TRAINED, _ALL = ("fit",), ("validate", "test"), tuple(ABOUT)
 CHECKPOINT = "a checkpoint, or `best` or `last` of the newest run; fit resumes from it"
@@ -51,10 +52,10 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
 def short_help(command: str) -> str:
     """Return the short help of a command.
 
-    >>> print(short_help("test").partition("Data")[0])
-    usage: ltr test --config RECIPE --ckpt_path CHECKPOINT [options]
+    >>> print(short_help("validate").partition("Data")[0])
+    usage: ltr validate --config RECIPE --ckpt_path CHECKPOINT [options]
     <BLANKLINE>
-    Evaluate a model on the test lists.
+    Evaluate a model on the validation lists.
     <BLANKLINE>
     <BLANKLINE>
     """

@@ -24,7 +24,14 @@ from ltr.cli.help import ABOUT, CHECKPOINT
 from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint, removed_unless
+from ltr.cli.runs import (
+    hold,
+    named_checkpoint,
+    new_run,
+    read_checkpoint,
+    remove_run,
+    removed_unless,
+)
 
 # so that their names are enough: jsonargparse finds classes that are imported
 from ltr.datasets import (
@@ -189,7 +196,7 @@ class RankingCLI(LightningCLI):
         if self.command == "fit" and not self.goes_on:
             # the first process makes the folder; the others take it from its callbacks
             first = self.numbered and not light and is_first_process()
-            self.run = new_run(self.root) if first else self.root
+            self.run, self.made = new_run(self.root) if first else (self.root, [])
         config["default_root_dir"] = str(self.run)
         if config["logger"] in (None, True):
             config["logger"] = CSVLogger(self.run, name="logs")
@@ -229,7 +236,7 @@ class RankingCLI(LightningCLI):
             option = "devices" if "devices" in said else option
             where = f"--trainer.{option} {config[option]}" if option else "trainer"
             if self._is_new:
-                self.run.rmdir()
+                remove_run(self.run, self.made)
             raise CommandError(f"{where}: {one_line(error)}") from error
 
     def execute(self) -> None:
@@ -238,7 +245,8 @@ class RankingCLI(LightningCLI):
         with ExitStack() as stack:
             if self._is_new:
                 batches = self.trainer.fit_loop.epoch_loop.batch_progress
-                stack.enter_context(removed_unless(self.run, lambda: batches.total.ready > 0))
+                trained = lambda: batches.total.ready > 0  # noqa: E731
+                stack.enter_context(removed_unless(self.run, self.made, trained))
             stack.enter_context(self.memory.explained(self.datamodule))
             stack.enter_context(self._naming_the_checkpoint())
             stack.enter_context(name_full_disk(self.run))

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,13 @@ def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
     return content
 
 
-def new_run(root: Path) -> Path:
-    """Make the folder of a new run, with the next number. No two processes get the same one."""
+def new_run(root: Path) -> tuple[Path, list[Path]]:
+    """Make the folder of a new run, with the next number. No two processes get the same one.
+
+    Returns:
+        The folder, and the folders above it that did not exist, the innermost first.
+    """
+    missing = [one for one in (root, *root.parents) if not one.exists()]
     newest = numbered(root)[0]
     number = int(newest.name) if newest != root else 0
     while True:
@@ -97,19 +102,27 @@ def new_run(root: Path) -> Path:
         run = root / str(number)
         try:
             run.mkdir(parents=True)
-            return run
+            return run, missing
         except FileExistsError:
             continue
 
 
+def remove_run(run: Path, made: list[Path]) -> None:
+    """Remove the folder of a run, and those above it that were made for it, if they are empty."""
+    shutil.rmtree(run, ignore_errors=True)
+    for one in made:
+        with suppress(OSError):  # another process may have put something there
+            one.rmdir()
+
+
 @contextmanager
-def removed_unless(run: Path, trained: Callable[[], bool]) -> Iterator[None]:
+def removed_unless(run: Path, made: list[Path], trained: Callable[[], bool]) -> Iterator[None]:
     """Remove the folder of a new run if an error comes before its first batch."""
     try:
         yield
     except BaseException:
         if not trained():
-            shutil.rmtree(run, ignore_errors=True)
+            remove_run(run, made)
         raise
 
 

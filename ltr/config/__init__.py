@@ -7,12 +7,11 @@ instead of pickled objects. Reading one runs no code from the file, and imports 
 package allows.
 """
 
-from ltr.config.reading import BASES, check_trust, from_config, read_arguments
+from ltr.config.reading import check_trust, from_config, read_arguments
 from ltr.config.signatures import parameters
 from ltr.config.writing import import_path, to_config
 
 __all__ = [
-    "BASES",
     "check_trust",
     "from_config",
     "import_path",

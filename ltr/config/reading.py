@@ -1,25 +1,17 @@
 """Read a configuration: make the object, using only allowed classes."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from types import FunctionType, ModuleType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from ltr.config.signatures import annotations, parameters, takes_any
 from ltr.config.writing import DEPTH, MARKS, is_within
 
-BASES = (nn.Module, Optimizer, LRScheduler)
-"""A class in a configuration must be a subclass of one of these."""
-
 _OWN = __name__.partition(".")[0]
-_PACKAGES = (_OWN, "torch.nn", "torch.optim")
-# a scheduler that needs a `monitor`, which `Ranker` takes from Lightning
-_CLASSES = ("lightning.pytorch.cli.ReduceLROnPlateau",)
+_PACKAGES = (_OWN, "torch.nn")
 # of our own functions only those of tensors, which do nothing except return a tensor
 _FUNCTIONS = tuple(
     f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
@@ -33,11 +25,10 @@ def from_config(
 ) -> Any:
     """Return the object of a configuration.
 
-    Classes are imported only from `ltr`, `torch.nn` and `torch.optim`, unless `trust` names their
-    package. The name is checked before anything is imported. A class must be an `nn.Module`,
-    an optimizer or a scheduler, be defined in an allowed package, and fit the annotation of its
-    argument. Optimizers and schedulers become `functools.partial`. A function is looked up but
-    never called.
+    Classes are imported only from `ltr` and `torch.nn`, unless `trust` names their package. The
+    name is checked before anything is imported. A class must be an `nn.Module`, be defined in an
+    allowed package, and fit the annotation of its argument. A function is looked up but never
+    called.
 
     Args:
         config: from `to_config`, or the same in YAML.
@@ -156,8 +147,6 @@ class _Reader:
         if not isinstance(given, Mapping):
             raise ValueError(f"{_at(where)}init_args must be keyword arguments, got {given!r}")
         arguments = self.read_arguments(cls, given, where, depth)
-        if issubclass(cls, Optimizer | LRScheduler):
-            return partial(cls, **arguments) if arguments else cls
         try:
             return cls(**arguments)
         except ValueError:
@@ -187,10 +176,8 @@ class _Reader:
 
     def _find_class(self, path: Any, bases: tuple[type, ...] | None, where: str) -> type:
         found = self._find(path, where)
-        if not isinstance(found, type) or not issubclass(found, BASES):
-            raise ValueError(
-                f"{_at(where)}{path} is not a class of modules, optimizers or schedulers"
-            )
+        if not isinstance(found, type) or not issubclass(found, nn.Module):
+            raise ValueError(f"{_at(where)}{path} is not a class of modules")
         self._check_home(found, path, (*_PACKAGES, *self.trust), where)
         if bases and not issubclass(found, bases):
             names = " or ".join(one.__name__ for one in bases)
@@ -211,7 +198,7 @@ class _Reader:
         module, _, name = path.rpartition(".")
         if module == "__main__":
             raise ValueError(f"{_at(where)}{path} must be given again: {module} cannot be imported")
-        if not is_within(module, (*_PACKAGES, *self.trust)) and path not in _CLASSES:
+        if not is_within(module, (*_PACKAGES, *self.trust)):
             package = path.partition(".")[0]
             raise ValueError(
                 f"{_at(where)}{path} is in the package {package}, which is not named in trust"
@@ -229,7 +216,7 @@ class _Reader:
         return found
 
     def _check_home(self, found: Any, path: str, homes: tuple[str, ...], where: str) -> None:
-        if not is_within(found.__module__, homes) and path not in _CLASSES:
+        if not is_within(found.__module__, homes):
             raise ValueError(
                 f"{_at(where)}{path} is defined in {found.__module__}, which is not named in trust"
             )
@@ -240,7 +227,7 @@ def _wanted(hint: Any) -> tuple[type, ...] | None:
     members = _members(hint)
     if members is None:
         return None
-    return tuple(one for one in members if issubclass(one, BASES)) or None
+    return tuple(one for one in members if issubclass(one, nn.Module)) or None
 
 
 def _wants_class(hint: Any) -> bool:

@@ -4,14 +4,11 @@ import inspect
 import math
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from ltr.config.signatures import parameters
 
@@ -33,9 +30,7 @@ def to_config(obj: Any) -> Any:
 
     - an object is `{"class_path": "ltr.losses.SoftNDCG", "init_args": {...}}`, jsonargparse's own
       form, with all arguments: a default that changes in a later version does not change it;
-    - an optimizer or scheduler, which a module takes as a class or as a `functools.partial` of
-      one, has that form too;
-    - any other class is `{"class": path}`, a function `{"function": path}`;
+    - a class is `{"class": path}`, a function `{"function": path}`;
     - inf and nan, which JSON lacks, are `{"float": "inf"}`;
     - a dict with keys that are not strings, or that are special here, is
       `{"dict": [[key, value], ...]}`.
@@ -126,24 +121,12 @@ def _to(value: Any, where: str, depth: int) -> Any:
 def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the path of an object, class or function, and its arguments separately."""
     if isinstance(value, type):
-        mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
-        return {mark: import_path(value)}, {}
+        return {"class": import_path(value)}, {}
     if isinstance(value, FunctionType):
         return {"function": import_path(value)}, {}
-    if isinstance(value, partial):
-        cls = value.func
-        if not (isinstance(cls, type) and issubclass(cls, Optimizer | LRScheduler)) or value.args:
-            raise ValueError(
-                "a functools.partial must hold an optimizer or scheduler class and keyword "
-                f"arguments, got {value!r}"
-            )
-        arguments: dict[str, Any] = value.keywords
-    elif isinstance(value, nn.Module):
-        cls = type(value)
-        arguments = _arguments(value)
-    else:
-        raise ValueError(f"it is a {type(value).__module__}.{type(value).__qualname__}")
-    return {"class_path": import_path(cls)}, arguments
+    if isinstance(value, nn.Module):
+        return {"class_path": import_path(type(value))}, _arguments(value)
+    raise ValueError(f"it is a {type(value).__module__}.{type(value).__qualname__}")
 
 
 def _arguments(obj: nn.Module) -> dict[str, Any]:

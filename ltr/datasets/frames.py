@@ -70,6 +70,15 @@ class Frame:
             f"{type(source).__module__}.{type(source).__qualname__}"
         )
 
+    @classmethod
+    def of_array(cls, values: np.ndarray) -> "Frame":
+        """Return the frame of numbers (rows, columns), whose columns are called x0, x1 and so on.
+
+        >>> Frame.of_array(np.ones((3, 2))).column_names
+        ['x0', 'x1']
+        """
+        return cls({f"x{i}": column for i, column in enumerate(values.T)})
+
     @property
     def column_names(self) -> list[str]:
         """The names of the columns."""

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader, Dataset
 
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
+from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.shapes import check_at_least, check_whole
 
@@ -221,13 +221,10 @@ class ListDataModule(SplitDataModule):
 
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
         """Return the order of a split's lists for this process."""
-        assert isinstance(dataset, ListDataset)
-        # lengths are sorted in memory
-        if split == "predict" or len(dataset) > EXACT or not self._in_buckets():
-            return super().sampler(split, dataset)
-        return BucketSampler(
-            dataset.lengths,
+        return order_lists(
+            dataset,
             self.batch_size,
+            bucket=split != "predict" and self._in_buckets(),
             shuffle=split == "train",
             seed=self.seed,
             **self.replicas(),

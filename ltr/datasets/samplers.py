@@ -179,6 +179,20 @@ class BucketSampler(ListSampler):
         return (batches if draws is None else draws.permutation(batches)).reshape(-1)
 
 
+def order_lists(lists: Any, batch_size: int, *, bucket: bool, **options: Any) -> ListSampler:
+    """Return the order of lists: a `BucketSampler`, or a `ListSampler` for too many lists.
+
+    Args:
+        lists: a `ListDataset`.
+        batch_size: lists in a batch, in each process.
+        bucket: whether the lists of a batch should have similar lengths.
+        options: of the samplers.
+    """
+    if bucket and len(lists) <= EXACT:  # lengths are sorted in memory
+        return BucketSampler(lists.lengths, batch_size, **options)
+    return ListSampler(lists, **options)
+
+
 def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
     """Return the first and the last position + 1 of each bucket of ascending lengths (lists,).
 

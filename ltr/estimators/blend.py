@@ -311,9 +311,9 @@ class Blend(RankingEstimator):
         return _names(self._rankers() or self.rankers_)
 
     def _check(self) -> None:
-        default = self.rankers is None or isinstance(self.rankers, NeuralRanker)
-        if not default and not self._rankers():
-            raise ValueError(f"rankers must be a list of estimators or None, got {self.rankers!r}")
+        given = self.rankers
+        if not self._rankers() and given is not None and not isinstance(given, NeuralRanker):
+            raise ValueError(f"rankers must be a list of estimators or None, got {given!r}")
         for one in self._rankers():
             if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "predict")):
                 raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from ltr.datasets import ListDataset, Schema
+from ltr.estimators.scoring import values_of_lists
 from ltr.models import RankingModel
 
 _CLEAR = 2.0
@@ -148,11 +148,10 @@ class _Shuffled:
         device: str,
         seed: int,
     ) -> None:
-        from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
-
-        self.model, self.device, self.schema = model, device, schema
-        self.lists = lists
-        self.measure, self.draw = ranking_measure(metric), np.random.default_rng(seed)
+        self.model, self.device = model, device
+        self.lists, self.metric = lists, metric
+        self.groups = np.repeat(np.arange(len(lists)), lists.lengths)
+        self.draw = np.random.default_rng(seed)
         self.features = _positions(schema.features)
         self.categories = _positions(dict.fromkeys(schema.categories, 1))
         self.whole = self._values(self.lists)
@@ -178,11 +177,9 @@ class _Shuffled:
         return self._values(self.lists.with_arrays(**shuffled))
 
     def _values(self, lists: ListDataset) -> np.ndarray:
-        scores = torch.from_numpy(self.model.score(lists, device=self.device))
-        labels = torch.from_numpy(np.asarray(lists.labels))
-        lengths = torch.from_numpy(np.diff(lists.offsets))
-        largest = float(lists.labels.max())
-        return self.measure.per_list(scores, labels, lengths, largest=largest).double().numpy()
+        scores = self.model.score(lists, device=self.device)
+        values = values_of_lists(scores, lists.labels, self.groups, metric=self.metric)
+        return values.astype(np.float64)
 
 
 def _positions(widths: Mapping[str, int]) -> dict[str, range]:

@@ -26,7 +26,7 @@ def read_lists(
     beside: Mapping[str, Any],
     loss: RankingLoss | None,
     known: Schema | None,
-    validation: float,
+    validation: float = 0,
 ) -> Prepared:
     """Return lists to train on, with validation lists if there are any.
 

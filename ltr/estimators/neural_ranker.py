@@ -398,7 +398,7 @@ class NeuralRanker(RankingEstimator):
         validation = None if one_pass else data.val
         if not lists.varied().any():
             raise ValueError(
-                "y must have two different labels in some list that is trained on, got lists of "
+                "labels (y) must differ in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={lists.offsets[-1]}): there is nothing to learn"
             )
         note = "" if validation is not None or one_pass else "no query held out"

@@ -42,7 +42,6 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     if is_frame(X):
         validate_data(estimator, X, y, reset=reset, skip_check_array=True)
         frame = load_frame(X)
-        columns = frame.column_names
     else:
         if not isinstance(y, str):
             validate_data(estimator, X, y, reset=reset, skip_check_array=True)
@@ -54,10 +53,9 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
             raise ValueError(f"X must be finite in float32, got {error}") from None
         if values.dtype == np.longdouble:
             values = values.astype(np.float64)
-        columns = [f"x{i}" for i in range(values.shape[1])]
-        frame = Frame({name: values[:, i] for i, name in enumerate(columns)})
+        frame = Frame.of_array(values)
     if reset:
-        estimator.columns_ = columns
+        estimator.columns_ = frame.column_names
     return frame.renamed(estimator.columns_)
 
 
@@ -72,8 +70,8 @@ def check_whole_numbers(X: Any) -> None:
     """
     table: Any = X
     if isinstance(X, np.ndarray):
-        X = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
-    if isinstance(X, pd.DataFrame):
+        table = Frame.of_array(X if _is_narrow(X.dtype) else np.empty((0, 0)))
+    elif isinstance(X, pd.DataFrame):
         narrow = [i for i, dtype in enumerate(X.dtypes) if _is_narrow(dtype)]
         table = pd.DataFrame({str(X.columns[i]): X.iloc[:, i] for i in narrow})
     refuse_lost_numbers(Frame.of(table))

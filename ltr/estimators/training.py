@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
+from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import Settings, new_loss
 from ltr.estimators.progress import Progress
@@ -221,9 +221,8 @@ class Training:
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
         options |= {"num_replicas": 1, "rank": 0}  # even if this process is one of several
-        if self.scorer.per_document or len(lists) > EXACT:
-            return ListSampler(lists, **options)
-        return BucketSampler(lists.lengths, self.settings.batch_size, **options)
+        bucket = not self.scorer.per_document
+        return order_lists(lists, self.settings.batch_size, bucket=bucket, **options)
 
     def _batches(self, lists: ListDataset, order: Any) -> Iterator[Batch]:
         for positions in BatchSampler(order, self.settings.batch_size, drop_last=False):

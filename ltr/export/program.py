@@ -141,19 +141,12 @@ def describe(module: Any) -> dict[str, Any]:
     >>> describe(ExportedRanker(RankingModel(LinearScorer(3))))["inputs"]
     ['features']
     """
-    schema = module.schema
+    columns = {} if module.schema is None else module.schema.to_dict()
     return {
         "ltr": ltr.__version__,
         "inputs": list(module.inputs),
         "num_features": module.num_features,
         "per_document": module.per_document,
         "looks_at_list": module.looks_at_list,
-        "features": None if schema is None else dict(schema.features),
-        "dates": None if schema is None else dict(schema.dates),
-        "categories": None
-        if schema is None
-        else {
-            name: {"kind": one.kind, "levels": list(one.levels)}
-            for name, one in schema.categories.items()
-        },
+        **{key: columns.get(key) for key in ("features", "dates", "categories")},
     }

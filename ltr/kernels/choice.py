@@ -24,6 +24,7 @@ LENGTHS = {
     "laplace": 50,
     "logistic": 50,
     "normal": 50,
+    "softplus": 50,
     "softsort 1": 50,
     "softsort 1, ranks": 0,
     "softsort 2": 50,
@@ -31,14 +32,15 @@ LENGTHS = {
 }
 """Lists shorter than this take matrices, however many they are.
 
-The sums are ranks by the distribution of the noise, rows by a power of the distance, and A_j of
-NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length.
+The sums are ranks by the distribution of the noise or by softplus, rows by a power of the distance,
+and A_j of NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length.
 """
 
 ENTRIES = {
     "laplace": 2**15,
     "logistic": 2**18,
     "normal": 2**15,
+    "softplus": 2**16,
     "softsort 1": 2**17,
     "softsort 2": 2**17,
     "neuralsort": 2**18,

@@ -20,11 +20,18 @@ from ltr.losses.base import RankingLoss, Reduction, check_flag, first_value
 from ltr.losses.scaling import sinkhorn_scaled
 from ltr.losses.soft import check_rows, cutoff_discount, shortfall, sort_operator
 from ltr.losses.softmax import softmax_divergence
-from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator, Standardized
+from ltr.operators import (
+    NeuralSort,
+    RankOperator,
+    SigmoidRank,
+    SoftplusRank,
+    SortOperator,
+    Standardized,
+)
 from ltr.operators.base import check_operator
 from ltr.shapes import check_at_least, check_number, check_top_k, masked_fill, positions
 
-Mean = Literal["harmonic", "arithmetic"]
+Mean = Literal["harmonic", "arithmetic", "regret"]
 
 
 class SoftNDCG(RankingLoss):
@@ -38,14 +45,22 @@ class SoftNDCG(RankingLoss):
 
         harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
+        regret: (sum_i p_i / d(r_i)) - (sum_i p_i / d(ideal rank_i))
 
-    Both are 0 only for an ideal order, and a network that lowers the first one raises a lower bound
-    of NDCG. They differ in their gradients. For the arithmetic mean, the gradient at rank r is that
-    of 1 / log2(1 + r), which decreases like 1 / (r log(r)^2). A relevant item at a low position has
-    almost no gradient. So training soon ignores it, spreads the other scores until their ranks are
-    hard, and stops. The harmonic mean has the gradient of log2(1 + r), which decreases like 1 / r.
-    (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax cross-entropy.) The guide
-    "How to train on soft NDCG" has measurements.
+    With hard ranks all are 0 only for an ideal order. A network that lowers the first one raises a
+    lower bound of NDCG. They differ in their gradients. For the arithmetic mean, the gradient at
+    rank r is that of 1 / log2(1 + r), which decreases like 1 / (r log(r)^2). A relevant item at a
+    low position has almost no gradient. So training soon ignores it, spreads the other scores until
+    their ranks are hard, and stops. The harmonic mean has the gradient of log2(1 + r), which
+    decreases like 1 / r. (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax
+    cross-entropy.) The guide "How to train on soft NDCG" has measurements.
+
+    The regret is a difference where the harmonic form has a quotient. It is not bounded, so a list
+    that is far from ideal keeps its gradient. Its default operator is `SoftplusRank()`, whose ranks
+    are at least the hard ranks. So the loss is at least the regret of the hard order. For discounts
+    of at most 1 that is at least (ideal DCG - DCG) / sum of g: swaps of neighbors lead from the
+    ideal order to any other, and each changes 1 / d by at least as much as d. With `SoftplusRank`
+    the loss tends to 0 only for a list with one relevant item that is far ahead.
 
     With `softmax` = w the loss is that plus w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
     the same shares p and the unstandardized scores. This term controls the scale of the scores.
@@ -70,17 +85,17 @@ class SoftNDCG(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
-            does not depend on the scale of the scores.
+            does not depend on the scale of the scores; for the regret, `SoftplusRank()`.
         top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact), for the
             arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
             hardly any gradient after the cutoff.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
-            `ltr.metrics.functional.ndcg`), or a function of the ranks. The harmonic mean needs
-            discounts above 0. On the CPU, a function that returns another discount within the
-            longest list is an error. On other devices, and in `torch.compile`, it makes the loss
-            NaN.
-        mean: "harmonic" (the default) or "arithmetic".
+            `ltr.metrics.functional.ndcg`), or a function of the ranks. The harmonic mean and the
+            regret need discounts above 0. On the CPU, a function that returns another discount
+            within the longest list is an error. On other devices, and in `torch.compile`, it makes
+            the loss NaN.
+        mean: "harmonic" (the default), "arithmetic", or "regret" for the difference above.
         dequantize: whether to add a random number from [0, 1) to each label before its gain is
             computed, if the list has a relevant document. Like dropout, this draws new numbers at
             each call in training mode. Documents of one grade then count differently at each call,
@@ -114,6 +129,8 @@ class SoftNDCG(RankingLoss):
     tensor(0.4131)
     >>> SoftNDCG(HardRank())(scores, labels).round(decimals=4)
     tensor(0.3955)
+    >>> SoftNDCG(HardRank(), mean="regret")(scores, labels).round(decimals=4)
+    tensor(0.7500)
     """
 
     def __init__(
@@ -128,20 +145,21 @@ class SoftNDCG(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = (
-            Standardized(SigmoidRank(0.3)) if operator is None else check_operator(operator)
-        )
+        if operator is None:
+            operator = SoftplusRank() if mean == "regret" else Standardized(SigmoidRank(0.3))
+        self.operator = check_operator(operator)
         self.top_k = check_top_k(top_k)
         gain_function(gain)  # raises ValueError for an unknown gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
-        if mean not in ("harmonic", "arithmetic"):
-            raise ValueError(f"mean must be 'harmonic' or 'arithmetic', got {mean!r}")
-        if mean == "harmonic" and top_k is not None:
+        if mean not in ("harmonic", "arithmetic", "regret"):
+            raise ValueError(f"mean must be 'harmonic', 'arithmetic' or 'regret', got {mean!r}")
+        if mean != "arithmetic" and top_k is not None:
             raise ValueError(
-                f"top_k needs mean='arithmetic', since the harmonic mean of discounts of 0 is 0, "
-                f"got top_k={top_k!r} and mean={mean!r}; leave top_k out to train a new network"
+                "top_k needs mean='arithmetic', since the others divide by discounts of 0 after a "
+                f"cutoff, got top_k={top_k!r} and mean={mean!r}; leave top_k out to train a new "
+                "network"
             )
         self.mean: Mean = mean
         self.dequantize = check_flag("dequantize", dequantize)
@@ -150,7 +168,7 @@ class SoftNDCG(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - soft NDCG of each list, plus the softmax term."""
+        """Return 1 - soft NDCG or the regret of each list, plus the softmax term."""
         if self.dequantize and self.training:
             labels = masked_fill(labels, mask)
             relevant = (labels > 0).any(-1, keepdim=True)
@@ -159,7 +177,12 @@ class SoftNDCG(RankingLoss):
         self._check_discount(scores)
         term, soft_term = self._terms()
         soft = (gains * self.operator.discounts(soft_term, scores, mask)).sum(-1)
-        found = self._shortfall(soft, ideal_dcg(gains, term, self.top_k))
+        ideal = ideal_dcg(gains, term, self.top_k)
+        if self.mean == "regret":
+            total = gains.sum(-1)
+            found = (soft - ideal) / torch.where(total > 0, total, 1.0)
+        else:
+            found = self._shortfall(soft, ideal)
         if self.softmax:
             found = found + self.softmax * softmax_divergence(scores, gains, mask)[0]
         return found
@@ -175,14 +198,14 @@ class SoftNDCG(RankingLoss):
         wrong = first_value(ranks, ~(values > 0))
         if wrong is not None:
             raise ValueError(
-                f"discount must be above 0 at every rank with mean='harmonic', got "
+                f"discount must be above 0 at every rank with mean={self.mean!r}, got "
                 f"{values[ranks == wrong].item():g} at rank {wrong:.0f}"
             )
 
     def _terms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
         # what is summed over the items, at whole ranks and at soft ones
         discount = discount_function(self.discount)
-        if self.mean == "harmonic":
+        if self.mean != "arithmetic":
             if discount is log2_discount:
                 return inverse_log2, inverse_log2  # which operators know by name
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse

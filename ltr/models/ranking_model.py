@@ -363,15 +363,14 @@ def _read(model: Predictor, table: Any) -> tuple[Frame, Schema]:
     values = as_numbers("table", table)
     if values.ndim != 2:
         raise ValueError(f"table must be (rows, d), got shape {values.shape}")
-    names = [f"x{i}" for i in range(values.shape[1])]
-    frame = Frame(dict(zip(names, values.T, strict=True)))
+    frame = Frame.of_array(values)
     if model.schema is not None:
         return frame, model.schema
-    if model.num_features != len(names):
+    if model.num_features != values.shape[1]:
         raise ValueError(
-            f"table must have the model's {model.num_features} columns, got {len(names)}"
+            f"table must have the model's {model.num_features} columns, got {values.shape[1]}"
         )
-    return frame, Schema("qid", steps=dict.fromkeys(names, Number()))
+    return frame, Schema("qid", steps=dict.fromkeys(frame.column_names, Number()))
 
 
 def score_file(

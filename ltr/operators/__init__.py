@@ -29,7 +29,7 @@ from ltr.operators.isotonic import IsotonicRank, IsotonicSort
 from ltr.operators.lapsum import LapSum
 from ltr.operators.network import SortingNetwork
 from ltr.operators.neuralsort import NeuralSort
-from ltr.operators.pairwise import GaussianRank, LaplaceRank, SigmoidRank
+from ltr.operators.pairwise import GaussianRank, LaplaceRank, SigmoidRank, SoftplusRank
 from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.operators.sinkhorn import SinkhornSort
 from ltr.operators.softrank import SoftRank
@@ -58,6 +58,7 @@ __all__ = [
     "SoftSort",
     "SoftSortRank",
     "SoftTopK",
+    "SoftplusRank",
     "SortOperator",
     "SortingNetwork",
     "Standardized",

@@ -27,19 +27,20 @@ class RankOperator(nn.Module):
     - A NaN score makes ranks of its own list NaN and does not affect other lists. An infinite score
       makes at least its own rank NaN (inf - inf is NaN); hard operators rank it instead.
     - Weights are scaled to sum to m. In `SinkhornSort` they are the masses of the items.
-      `SigmoidRank`, `GaussianRank` and `LaplaceRank` count an item of weight w like w items.
+      `SigmoidRank`, `GaussianRank`, `LaplaceRank` and `SoftplusRank` count an item of weight w like
+      w items.
       Weights that are all 0 count as equal. Negative weights are not checked, since a check would
       wait for the device.
     - An operator without a weighted form refuses `weights` with a ValueError. Its rows are
       positions, which hold one item each. A loss weights its terms instead, as `SoftNDCG` weights
       the gains.
 
-    >>> class SoftplusRank(RankOperator):
+    >>> class HingeRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):
-    ...         above = torch.nn.functional.softplus(scores.unsqueeze(-2) - scores.unsqueeze(-1))
-    ...         return 1 + above.sum(-1)
-    >>> SoftplusRank()(torch.tensor([0.0, 50.0])).round()
-    tensor([52.,  2.])
+    ...         above = torch.relu(1 + scores.unsqueeze(-2) - scores.unsqueeze(-1))
+    ...         return above.sum(-1)
+    >>> HingeRank()(torch.tensor([0.0, 50.0]))
+    tensor([52.,  1.])
     """
 
     @property

@@ -1,12 +1,18 @@
-"""Distribution functions of the noise that decides a pair, elementwise: the plain definitions."""
+"""What a pair of items adds to a soft rank, elementwise: the plain definitions."""
 
+import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from ltr.kernels.named import Distribution
 from ltr.shapes import full_precision
+
+Count = Distribution | Literal["softplus"]
+"""How an item above counts: by the distribution function of some noise, or by softplus / log 2."""
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
@@ -40,16 +46,17 @@ CUMULATIVE: dict[Distribution, Callable[[Tensor], Tensor]] = {
 
 
 def counts_above(
-    scores: Tensor, distribution: Distribution, scales: float | Tensor, column: Tensor | None
+    scores: Tensor, kind: Count, scales: float | Tensor, column: Tensor | None
 ) -> Tensor:
     """Return, for each item, the sum of the probabilities that items are above it: (..., n).
 
-    The item itself counts 1/2. The probabilities are `CUMULATIVE[distribution]` of the differences;
-    this function needs fewer arrays (..., n, n).
+    The item itself counts 1/2. The probabilities are `CUMULATIVE[kind]` of the differences; this
+    function needs fewer arrays (..., n, n). With the kind "softplus", an item counts
+    log(1 + exp(x)) / log 2 for a difference x, and the item itself 1.
 
     Args:
         scores: (..., n).
-        distribution: of the noise.
+        kind: the distribution of the noise, or "softplus".
         scales: its scale, > 0, or one for each item that may be above, (..., 1, n).
         column: (..., n), the weight of each item in the sums. Default: 1 each.
 
@@ -58,9 +65,11 @@ def counts_above(
     """
     # in-place operations change no tensor that autograd saves
     gaps = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).div_(scales)
-    if distribution == "logistic":
+    if kind == "softplus":
+        return _product(softplus(gaps, threshold=50), column) / math.log(2)
+    if kind == "logistic":
         return _product(gaps.sigmoid_(), column)
-    if distribution == "normal":
+    if kind == "normal":
         return _product(torch.erfc(gaps.mul_(-(0.5**0.5))), column) / 2
     # F(x) is (1 + E(x) - E(-x)) / 2 for E(x) = exp(min(x, 0)); minimum has the slope 1/2 at a tie
     tails = torch.minimum(gaps, gaps.new_zeros(())).exp_()

@@ -1,5 +1,6 @@
 """Ranks that softly count the items above each item, in sort time by kernel sums."""
 
+import math
 from typing import ClassVar
 
 import torch
@@ -7,13 +8,21 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import SortedLists, in_order, sort_lists
-from ltr.kernels.named import Distribution, level_of, survival
+from ltr.kernels.named import Distribution, level_of, softplus, survival
 from ltr.kernels.sums import kernel_sums
-from ltr.operators.base import TemperatureRank
-from ltr.operators.distributions import counts_above
+from ltr.operators.base import RankOperator, TemperatureRank
+from ltr.operators.distributions import Count, counts_above
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.tiles import by_lists
-from ltr.shapes import check_lists, count, masked_fill, positions, real_scores
+from ltr.shapes import (
+    LEAST_TEMPERATURE,
+    check_lists,
+    check_number,
+    count,
+    masked_fill,
+    positions,
+    real_scores,
+)
 
 LEAST = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
@@ -73,44 +82,61 @@ def kernel_ranks(
     """
     if temperature == 0:
         return hard_expected_ranks(scores, mask, weights)
+    counts = _counts(scores, mask, distribution, temperature, weights)
+    return with_masked(0.5 + counts, mask)  # the sum counts the item itself as 1/2
+
+
+def softplus_ranks(
+    scores: Tensor, mask: Tensor | None, temperature: float, weights: Tensor | None = None
+) -> Tensor:
+    """Return the ranks 1 + sum over j != i of softplus(s_j - s_i) / log 2, as `kernel_ranks` does.
+
+    They bound the hard ranks from above. The temperature is > 0. With weights, an item counts as w
+    tied copies of itself, which add 1 to each other's ranks.
+
+    >>> softplus_ranks(torch.tensor([1.0, 3.0, 3.0]), None, 0.1)
+    tensor([58.7078,  2.0000,  2.0000])
+    """
+    return with_masked(_counts(scores, mask, "softplus", temperature, weights), mask)
+
+
+def _counts(
+    scores: Tensor, mask: Tensor | None, kind: Count, temperature: float, weights: Tensor | None
+) -> Tensor:
+    # return the sums over the items j, the item i itself too, of what j above i counts
     scores = real_scores(scores, mask, weights)
     column = None if weights is None else item_weights(scores, mask, weights)
-    if prefers_dense(distribution, scores.shape):
+    if prefers_dense(kind, scores.shape):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
 
         def dense(scores: Tensor, column: Tensor | None) -> Tensor:
             fixed = scores.detach()
             scales = temperature + (fixed - fixed)  # NaN, and so the whole list, for infinities
-            return counts_above(scores, distribution, scales.unsqueeze(-2), column)
+            return counts_above(scores, kind, scales.unsqueeze(-2), column)
 
-        chances = by_lists(dense, scores.size(-1), scores, (column, 1))
-        return with_masked(0.5 + chances, mask)
+        return by_lists(dense, scores.size(-1), scores, (column, 1))
     if scores.shape[-1] < LONG:
-        lists = sort_lists(scores, mask)
-        chances = _chances(scores, distribution, lists, temperature, column)
-    else:
-        order = descending_order(scores, mask)
-        points = descending(scores, order, mask)
-        column = None if column is None else column.gather(-1, order)
-        lists = in_order(points, mask)
-        chances = _chances(points, distribution, lists, temperature, column)
-        chances = torch.empty_like(chances).scatter(-1, order, chances)
-    return with_masked(0.5 + chances, mask)  # the sum counts the item itself as 1/2
+        return _sums(scores, kind, sort_lists(scores, mask), temperature, column)
+    order = descending_order(scores, mask)
+    points = descending(scores, order, mask)
+    column = None if column is None else column.gather(-1, order)
+    counts = _sums(points, kind, in_order(points, mask), temperature, column)
+    return torch.empty_like(counts).scatter(-1, order, counts)
 
 
-def _chances(
+def _sums(
     scores: Tensor,
-    distribution: Distribution,
+    kind: Count,
     lists: SortedLists,
     temperature: float,
     column: Tensor | None = None,
 ) -> Tensor:
-    # return the sums of the chances that each item is above, the item itself with 1/2
-    above = survival(distribution, level_of(scores.dtype))
     column = scores.new_ones(()).expand(scores.shape) if column is None else column
-    (chances,) = kernel_sums(scores, [column], [(0, above)], lists, temperature)
-    return chances
+    level = level_of(scores.dtype)
+    kernel = softplus(level) if kind == "softplus" else survival(kind, level)
+    (counts,) = kernel_sums(scores, [column], [(0, kernel)], lists, temperature)
+    return counts / math.log(2) if kind == "softplus" else counts
 
 
 def hard_expected_ranks(
@@ -316,3 +342,58 @@ class LaplaceRank(KernelRank):
     """
 
     distribution = "laplace"
+
+
+class SoftplusRank(RankOperator):
+    """Upper bounds of the ranks, whose gradient does not vanish far from the hard ranks.
+
+    The rank of item i is 1 + sum over j != i of softplus((s_j - s_i) / temperature) / log 2, with
+    softplus(x) = log(1 + exp(x)). Each term is at least 1 if s_j >= s_i, and above 0 otherwise. So
+    the rank is at least the hard rank, however ties are ordered. For an item far above another
+    one, the term is the difference of their scores in temperatures, divided by log 2, where a
+    probability is 1. So an item far too low keeps its gradient, whatever the scale of the scores.
+    `SoftNDCG(mean="regret")` uses these ranks.
+
+    The ranks of m items are at least 1, in the order of the scores, and may exceed m. They do not
+    sum to m (m + 1) / 2. As the temperature approaches 0, all of them except the first grow without
+    bound: there is no hard limit, and 0 is refused. As it grows, all tend to m, the rank of m tied
+    items. With weights, an item counts as w_i tied copies, and its rank is w_i + the sum over
+    j != i of w_j softplus / log 2. A cutoff at k compares the bound with k + 1/2. So `top_k` counts
+    fewer than k items, often none: take another operator for a loss with a cutoff.
+
+    Args:
+        temperature: t, in units of the scores; >= 1e-30. Default: 1.0, for the scores of a network,
+            whose scale training chooses.
+
+    Ranks grow in proportion to the differences: float32 overflows for scores that are 1e38
+    temperatures apart.
+
+    Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
+    below rounding (docs/kernels/table.md).
+
+    Raises:
+        ValueError: temperature < 1e-30, 0 included.
+
+    Source: the logistic cost of a pair of RankNet (Burges et al., "Learning to rank using gradient
+    descent", ICML 2005), divided by log 2 so that it bounds the number of items above.
+
+    >>> import torch
+    >>> SoftplusRank()(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3.4687, 2.6031, 3.0144])
+    >>> SoftplusRank()(torch.tensor([0.0, 50.0]))
+    tensor([73.1348,  1.0000])
+    """
+
+    def __init__(self, temperature: float = 1.0):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=LEAST_TEMPERATURE)
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
+        return softplus_ranks(scores, mask, self.temperature, weights)
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameter, for `print`."""
+        return f"temperature={self.temperature:g}"

@@ -51,7 +51,8 @@ def temperature_for(
         Cost: O(number of scores), or about 60 calls of the operator.
 
     Raises:
-        ValueError: sharpness <= 0, or scores that are not finite or all equal in each list.
+        ValueError: sharpness <= 0; scores that are not finite or all equal in each list; an
+            operator without a hard limit, such as `SoftplusRank`.
 
     >>> scores = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> round(temperature_for(scores), 4)
@@ -96,6 +97,11 @@ def _as_blurred(
     wanted = blur(SigmoidRank(width))
     # bisection on a logarithmic scale, wide enough for any unit (score^p, or score / n)
     low, high = math.log(width) - 40, math.log(width) + 40
+    if blur(operator(math.exp(low))) > wanted:
+        raise ValueError(
+            "operator must have ranks that tend to the hard ranks at low temperatures, got "
+            f"{operator(width)!r}"
+        )
     for _ in range(60):
         middle = (low + high) / 2
         if blur(operator(math.exp(middle))) < wanted:

@@ -74,7 +74,7 @@ def test_runs_of_earlier_versions_are_found(ltr, fit_once):
 
 def test_starts_at_the_same_time_get_different_numbers(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: runs.new_run(tmp_path / "runs"), range(40)))
+        made = list(pool.map(lambda _: runs.new_run(tmp_path / "runs")[0], range(40)))
     assert sorted(int(run.name) for run in made) == list(range(1, 41))
 
 
@@ -115,7 +115,7 @@ def test_a_fit_that_fails_before_its_first_batch_leaves_no_folder(ltr, options, 
     answer = ltr(*FIT, *options)
     assert answer.code == 2
     assert message in answer.err
-    assert not list(Path("runs").glob("tiny/*"))
+    assert not Path("runs").exists()
 
 
 def test_a_fit_that_fails_later_keeps_its_folder(ltr):
@@ -128,4 +128,4 @@ def test_a_fit_that_fails_later_keeps_its_folder(ltr):
 
 def test_a_trainer_that_cannot_be_made_takes_no_number(ltr):
     assert ltr(*FIT, "--trainer.accelerator", "abacus").code == 2
-    assert not list(Path("runs/tiny").iterdir())
+    assert not Path("runs").exists()

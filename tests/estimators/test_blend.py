@@ -25,6 +25,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
 from ltr.datasets import convert, query_folds
+from ltr.datasets.prepare import prepare
 from ltr.datasets.splits import query_shares
 from ltr.estimators import Blend, NeuralRanker
 from ltr.models import AttentionScorer
@@ -595,3 +596,39 @@ def test_a_pipeline_encodes_for_itself():
     encode = make_column_transformer((OneHotEncoder(), ["shop"]), remainder="drop")
     blend = Blend([make_pipeline(encode, Ridge())], verbose=0).fit(X, y, qid=qid)
     assert blend.rankers_[0][:1].transform(X).shape == (160, 4)  # None is a level of its own
+
+
+def test_lists_give_the_blend_of_their_table():
+    """Numbers, text, booleans and dates with hours come back from their codes."""
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    rows = 240
+    X = pd.DataFrame({"price": rng.normal(size=rows).astype(np.float32)})
+    X["day"] = pd.Timestamp("2024-05-01 06:00") + pd.to_timedelta(rng.integers(0, 99, rows), "h")
+    X["shop"] = rng.choice(["a", "b", None], rows)
+    X["new"] = rng.random(rows) < 0.5
+    X.loc[::9, ["price", "day"]] = None
+    qid = np.arange(rows) // 8
+    y = (X["price"].fillna(0) + (X["shop"] == "b") + X["new"] > 0.5).astype(int)
+    table = X.assign(q=qid, y=y, w=1.0 + (qid % 2))
+    rankers = [
+        NeuralRanker(members=1, max_epochs=2, random_state=0, verbose=0),
+        lightgbm.LGBMRanker(n_estimators=5, min_child_samples=3, n_jobs=1, verbose=-1),
+    ]
+    given = {"qid": qid, "sample_weight": table["w"]}
+    of_table = Blend(rankers, verbose=0).fit(X, y, **given)
+    roles = {"qid": "q", "label": "y", "weight": "w"}
+    prepared = prepare(table, roles)
+    of_lists = Blend(rankers, verbose=0).fit(prepared)
+    np.testing.assert_allclose(of_lists.predict(X), of_table.predict(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_lists.model_.predict(table), of_table.predict(X), atol=1e-5)
+    assert of_lists.schema_ is not None
+    assert (of_lists.schema_.qid, of_lists.schema_.label) == ("q", "y")
+    with pytest.raises(ValueError, match="y must be None if X is lists"):
+        Blend(rankers).fit(prepared, y)
+    vectors = table.assign(v=[[0.0, 1.0]] * rows)
+    vectors = pa.table(vectors).set_column(
+        7, "v", pa.array([[0.0, 1.0]] * rows, pa.list_(pa.float32(), 2))
+    )
+    with pytest.raises(ValueError, match=r"'v'.*lists of numbers"):
+        Blend(rankers).fit(prepare(vectors, roles))

@@ -179,7 +179,7 @@ def test_memory_does_not_grow_with_the_features_on_disk(tmp_path, monkeypatch):
     stored = open_lists(tmp_path / "lists")
     total = features.nbytes
     del features, data
-    ranker = quick(max_epochs=1, scorer=LinearScorer(), members=1, batch_size=16)
+    ranker = quick(max_epochs=1, scorer=LinearScorer(), members=1, batch_size=64)
     ranker.fit(stored.select(range(32)))  # which imports what is needed
     tracemalloc.start()
     ranker.fit(stored)

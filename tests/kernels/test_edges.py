@@ -1,6 +1,7 @@
 """The engine at its edges: each line of its contract, for all operators that use it."""
 
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -35,6 +36,7 @@ from ltr.operators import (
     NeuralSort,
     RankOperator,
     SigmoidRank,
+    SoftplusRank,
     SoftSort,
     SoftSortRank,
 )
@@ -50,6 +52,7 @@ ENGINE = {
     "SigmoidRank": SigmoidRank,
     "GaussianRank": GaussianRank,
     "LaplaceRank": LaplaceRank,
+    "SoftplusRank": SoftplusRank,
     "NeuralSort": NeuralSort,
 }
 operators = each("make", ENGINE)
@@ -101,6 +104,8 @@ def dense_ranks(make, scores: torch.Tensor, tau: float) -> torch.Tensor:
     }
     if make in above:
         return 0.5 + above[make](x).sum(-1)
+    if make is SoftplusRank:
+        return torch.logaddexp(x, 0 * x).sum(-1) / math.log(2)
     operator, n = make(tau), len(s)
     positions = torch.arange(1, n + 1, dtype=torch.float64)
     tops = s.sort(descending=True).values.unsqueeze(-1)

@@ -52,6 +52,7 @@ VARIANTS = {
     "SoftNDCG-arithmetic": lambda **options: SoftNDCG(
         SigmoidRank(0.5), mean="arithmetic", **options
     ),
+    "SoftNDCG-regret": lambda **options: SoftNDCG(mean="regret", **options),
     "SoftNDCG-Standardized": lambda **options: SoftNDCG(Standardized(), **options),
     "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
     "SoftNDCG-softmax": lambda **options: SoftNDCG(SigmoidRank(0.5), softmax=1.0, **options),

@@ -1,19 +1,22 @@
 """SoftNDCG compared with its formula, its hard limit and scikit-learn."""
 
 import itertools
-from math import log2
+from math import exp, log, log2
 
 import pytest
 import torch
+from loss_table import draw
 from sklearn.metrics import ndcg_score
 
 from ltr.gains import log2_discount
+from ltr.kernels import use
 from ltr.losses import PointwiseMSE, SoftmaxLoss, SoftNDCG
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
     HardRank,
     RankOperator,
     SigmoidRank,
+    SoftplusRank,
     SoftSort,
     Standardized,
     Stochastic,
@@ -245,6 +248,91 @@ def test_a_network_learns_an_interaction_that_the_arithmetic_mean_misses():
     assert found["harmonic"] > found["arithmetic"] + 0.02
 
 
+@pytest.mark.parametrize("operator", [*OPERATORS, SoftplusRank(0.5)], ids=repr)
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+@pytest.mark.parametrize("discount", ["log2", "letor4"])
+def test_the_regret_by_the_formula(operator, gain, discount):
+    scores, labels = draw(4, 6)
+    labels[0] = 0
+    mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(2)) < 0.8
+    weights = torch.rand(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def cost(rank):
+        return log2(1 + rank) if discount == "log2" else log2(max(rank, 2))
+
+    loss = SoftNDCG(operator, None, gain, discount, mean="regret", reduction="none")
+    found = loss(scores, labels, mask, weights)
+    ragged = loss(scores[mask], labels[mask], None, weights[mask], lengths=mask.sum(-1))
+    torch.testing.assert_close(ragged, found)
+    assert found[0] == 0  # no relevant item
+    for s, y, w, m, value in zip(scores, labels, weights, mask, found, strict=True):
+        grades = [2 ** v.item() - 1 if gain == "exp2" else v.item() for v in y[m]]
+        gains = [g * v for g, v in zip(grades, w[m].tolist(), strict=True)]
+        soft = sum(g * cost(r) for g, r in zip(gains, operator(s[m]).tolist(), strict=True))
+        least = sum(g * cost(1 + i) for i, g in enumerate(sorted(gains, reverse=True)))
+        expected = (soft - least) / sum(gains) if sum(gains) else 0
+        assert value.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_regret_is_over_softplus_ranks_by_default():
+    scores, labels = draw(4, 6)
+    loss = SoftNDCG(mean="regret")
+    assert isinstance(loss.operator, SoftplusRank)
+    assert loss.operator.temperature == 1
+    bounds = 1 + torch.tensor(
+        [
+            [
+                sum(log2(1 + exp(t - s)) for j, t in enumerate(row) if j != i)
+                for i, s in enumerate(row)
+            ]
+            for row in scores.tolist()
+        ]
+    )
+    gains = 2**labels - 1
+    mean = (gains * (1 + bounds).log2()).sum(-1) / gains.sum(-1)
+    best = (gains.sort(descending=True).values * (2 + torch.arange(6)).log2()).sum(-1)
+    torch.testing.assert_close(loss(scores, labels), (mean - best / gains.sum(-1)).mean())
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 100.0])
+def test_the_regret_bounds_those_of_the_hard_order_and_of_dcg(temperature, scale):
+    scores, labels = draw(200, 8)
+    scores, labels[:, 0] = scale * scores, 1
+    options = {"mean": "regret", "reduction": "none"}
+    soft = SoftNDCG(SoftplusRank(temperature), **options)(scores, labels)
+    hard = SoftNDCG(HardRank(), **options)(scores, labels)
+    gains = 2**labels - 1
+    best = (gains.sort(descending=True).values / (2 + torch.arange(8)).log2()).sum(-1)
+    lost = (1 - ndcg(scores, labels, ties="stable", reduction="none")) * best / gains.sum(-1)
+    assert (soft >= hard - 1e-12).all()
+    assert (hard >= lost - 1e-12).all()
+    assert (lost >= -1e-12).all()
+
+
+def test_the_regret_of_one_relevant_item_tends_to_0():
+    labels = torch.tensor([0.0, 1.0, 0.0])
+    scores = torch.tensor([0.0, 40.0, 1.0])
+    loss = SoftNDCG(mean="regret")
+    assert loss(scores, labels).item() == pytest.approx(0, abs=1e-6)
+    worst = (-10 * scores).requires_grad_()
+    far = loss(worst, labels)
+    assert far.item() == pytest.approx(log2(1 + 1 + 790 / log(2)) - 1, rel=1e-5)
+    (gradient,) = torch.autograd.grad(far, worst)
+    assert gradient[1] < -1e-3  # one over the rank, at any distance
+
+
+def test_derivatives_of_the_regret():
+    scores, labels = draw(3, 5)
+    labels[0] = 0
+    mask = torch.tensor([[True] * 5, [True] * 5, [True] * 3 + [False] * 2])
+    loss, x = SoftNDCG(mean="regret", reduction="none"), scores.clone().requires_grad_()
+    for form in ("dense", "sums"):
+        with use(form):
+            assert torch.autograd.gradcheck(lambda x: loss(x, labels, mask), x)
+            assert torch.autograd.gradgradcheck(lambda x: loss(x, labels, mask), x)
+
+
 @pytest.mark.parametrize("mean", ["geometric", None, 1])
 def test_another_mean_is_refused(mean):
     with pytest.raises(ValueError, match=rf"mean.*{mean!r}"):
@@ -254,6 +342,8 @@ def test_another_mean_is_refused(mean):
 def test_a_cut_needs_the_arithmetic_mean():
     with pytest.raises(ValueError, match=r"top_k.*10"):
         SoftNDCG(top_k=10)
+    with pytest.raises(ValueError, match=r"top_k needs mean='arithmetic'.*mean='regret'"):
+        SoftNDCG(top_k=10, mean="regret")
 
 
 @pytest.mark.parametrize("form", ["padded", "ragged"])
@@ -368,4 +458,6 @@ def test_the_harmonic_mean_needs_discounts_above_0(form):
     assert loss(scores[:, :3], labels[:, :3]).isfinite()
     if fits:
         assert loss(*arguments, **fits).isfinite()
+    with pytest.raises(ValueError, match=r"discount.*mean='regret', got 0 at rank 4"):
+        SoftNDCG(discount=first_three, mean="regret")(*arguments, **named)
     assert SoftNDCG(discount=first_three, mean="arithmetic")(*arguments, **named).isfinite()

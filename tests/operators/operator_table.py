@@ -46,6 +46,8 @@ def public() -> dict[str, tuple[type[RankOperator], str]]:
     }
 
 
+# Upper bounds of the ranks: they have no hard limit, and refuse temperature 0 (test_softplus.py).
+BOUNDS = {"SoftplusRank"}
 PUBLIC = {
     name: cls for name, (cls, first) in public().items() if first in ("temperature", "epsilon")
 }
@@ -62,7 +64,7 @@ MORE: dict[str, Callable[[float], RankOperator]] = {
     "IsotonicRank-kl": lambda temperature: IsotonicRank(temperature, "kl"),
 }
 
-# name -> temperature -> operator; temperature 0 must be hard
+# name -> temperature -> operator; temperature 0 must be hard, but for those in BOUNDS
 SOFT: dict[str, Callable[[float], RankOperator]] = {**PUBLIC, **MORE}
 SOFT_OPERATORS: dict[str, RankOperator] = {name: make(0.7) for name, make in SOFT.items()}
 # Those without a temperature: hard ones, and wrappers, which a test of equal results takes in eval
@@ -75,7 +77,7 @@ OTHERS: dict[str, RankOperator] = {
 OPERATORS: dict[str, RankOperator] = {
     **SOFT_OPERATORS,
     **OTHERS,
-    **{f"{name}-0": make(0) for name, make in PUBLIC.items()},
+    **{f"{name}-0": make(0) for name, make in PUBLIC.items() if name not in BOUNDS},
     "StraightThrough-rank": StraightThrough(SigmoidRank(0.7)),
     "StraightThrough-network": StraightThrough(SortingNetwork(0.7, "bitonic")),
 }
@@ -94,8 +96,9 @@ NETWORKS = {name for name in SOFT if name.startswith("SortingNetwork")}
 NOT_EQUIVARIANT: set[str] = NETWORKS
 # Tied items have different soft ranks: in a network it depends on whom they met before.
 TIES_DIFFER: set[str] = NETWORKS
-# The ranks do not all tend to (n + 1) / 2: a network of swaps by one half is not uniform.
-NOT_FLAT_WHEN_HOT: set[str] = NETWORKS
+# The ranks do not all tend to (n + 1) / 2: a network of swaps by one half is not uniform, and the
+# bounds tend to n.
+NOT_FLAT_WHEN_HOT: set[str] = NETWORKS | BOUNDS
 # The ranks tend to the hard ones like temperature / gap, not exponentially: heavy tails.
 HEAVY_TAILED: set[str] = {"SortingNetwork-cauchy", "SortingNetwork-optimal"}
 # An item that is alone in its block has its hard rank already, and gradient 0.
@@ -105,7 +108,7 @@ SPARSE_GRADIENT: set[str] = {"IsotonicRank-kl"}
 ROW_SOFTMAX: set[str] = {"SoftSort", "SoftSort-2", "SoftSort-1.5", "SoftSort-log", "NeuralSort"}
 ROW_SOFTMAX |= {"Stochastic", "Standardized"}  # around SoftSort
 # The ranks do not sum to 1 + ... + n.
-RANK_SUM_DIFFERS: set[str] = ROW_SOFTMAX | {"SoftSortRank", "SoftSortRank-2", "DFTopK"}
+RANK_SUM_DIFFERS: set[str] = ROW_SOFTMAX | BOUNDS | {"SoftSortRank", "SoftSortRank-2", "DFTopK"}
 # Discounts are means over whole ranks, not discounts of the mean rank.
 AVERAGES_OVER_RANKS: set[str] = {"SoftRank", "SoftRank-exact"}
 

@@ -18,15 +18,13 @@ def chosen(*axes: Mapping[str, object]) -> set[tuple[str, ...]]:
     every = list(itertools.product(*axes))
     random.Random(0).shuffle(every)
 
-    def parts(one: tuple[str, ...]) -> set[tuple[tuple[int, str], ...]]:
-        return set(itertools.combinations(enumerate(one), strength))
-
-    left = set().union(*map(parts, every))
+    parts = {one: {*itertools.combinations(enumerate(one), strength)} for one in every}
+    left = set().union(*parts.values())
     found = set()
     while left:
-        best = max(every, key=lambda one: len(parts(one) & left))
+        best = max(every, key=lambda one: len(parts[one] & left))
         found.add(best)
-        left -= parts(best)
+        left -= parts[best]
     return found
 
 
