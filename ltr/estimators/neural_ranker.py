@@ -84,7 +84,7 @@ class NeuralRanker(RankingEstimator):
             default), "mrr@10" or "map"; see `ltr.reports.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or as many as make 40
-            steps if an epoch has fewer than 14; with a cycle, `max_epochs`.
+            steps if an epoch has fewer than 14; with a cycle, at least a third of `max_epochs`.
         validation: the fraction of the queries that is held out for early stopping, if `fit` gets
             no `eval_set`, in (0, 1). A hash of the qid decides, so a query always stays on its
             side. With 0, or too few queries, none are held out, and training takes all of

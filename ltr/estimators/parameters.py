@@ -29,6 +29,9 @@ LARGE = 30_000
 _EPOCHS, _STEPS = 3, 40
 """By default, patience lasts at least this many epochs and this many steps."""
 
+_OF_CYCLE = 1 / 3
+"""And this fraction of a cycle: while its learning rate is high, the metric moves up and down."""
+
 _LONG, _FAST_NUMBERS = 60_000, 15_000_000
 """With `effort="fast"`, a table is long from this many rows; all epochs read this many numbers."""
 
@@ -89,9 +92,10 @@ def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
     steps = math.ceil(lists / estimator.batch_size)
     values = _values(estimator.effort, estimator.schedule, rows, columns, steps)
     given = {"loss": XENDCG(gamma="random"), **values, **given}
-    cycle = given["schedule"] == "cycle"
-    short = max(_EPOCHS, math.ceil(_STEPS / steps))
-    given = {"patience": given["max_epochs"] if cycle else short, **given}
+    patience = max(_EPOCHS, math.ceil(_STEPS / steps))
+    if given["schedule"] == "cycle":
+        patience = max(patience, math.ceil(given["max_epochs"] * _OF_CYCLE))
+    given = {"patience": patience, **given}
     if _has_width(given["scorer"], given["transform"]):
         if estimator.columns == "useful":
             raise ValueError(

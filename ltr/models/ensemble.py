@@ -5,7 +5,6 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from ltr.datasets.coded import Coded
 from ltr.kernels.lists import check_lengths, list_ids
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import Scorer
@@ -76,11 +75,11 @@ class Ensemble(Scorer):
             self.copies.append(member.to(self.scales.device))
         self.num_features = num_features
 
-    def forward(self, features: Tensor | Coded, mask: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the average (..., n) of the members' scaled scores; 0 under the mask.
 
         Args:
-            features: (..., n, *item), or `Coded` for (..., n, d).
+            features: (..., n, *item); or `Coded`, which stands for (..., n, d).
             mask: (..., n) bool, True for a real item. Default: all are real.
         """
         if not self.copies:

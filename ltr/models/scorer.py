@@ -60,11 +60,11 @@ class Scorer(nn.Module):
         """Return the scores (..., n) of features (..., n, *item), which are 0 under the mask."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
-    def forward(self, features: Tensor | Coded, mask: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return scores (..., n) of features (..., n, *item).
 
         Args:
-            features: (..., n, *item), or `Coded` for (..., n, d).
+            features: (..., n, *item); or `Coded`, which stands for (..., n, d).
             mask: (..., n) bool, True for a real item. Default: all are real.
 
         Raises:
@@ -78,15 +78,16 @@ class Scorer(nn.Module):
                 f"features must have {self.item_dims + 1} axes (..., n, *item) or more, "
                 f"got {tuple(features.shape)}"
             )
-        if isinstance(features, Coded) and not self.takes_codes:
-            features = features.dense()
-        if mask is not None:
-            check_mask(mask, features.shape[: features.dim() - self.item_dims])
-            real = mask.reshape(*mask.shape, *(1,) * self.item_dims)
-            coded = isinstance(features, Coded)
-            features = features.where(real) if coded else torch.where(real, features, 0)
-        scores = self.score(cast(Tensor, features), mask)
-        return scores if mask is None else torch.where(mask, scores, 0)
+        given = cast(Tensor | Coded, features)
+        if isinstance(given, Coded) and not self.takes_codes:
+            given = given.dense()
+        if mask is None:
+            return self.score(cast(Tensor, given), None)
+        check_mask(mask, given.shape[: given.dim() - self.item_dims])
+        real = mask.reshape(*mask.shape, *(1,) * self.item_dims)
+        clean = given.where(real) if isinstance(given, Coded) else torch.where(real, given, 0)
+        scores = self.score(cast(Tensor, clean), mask)
+        return torch.where(mask, scores, 0)
 
 
 class FeatureScorer(Scorer):

@@ -1,6 +1,7 @@
 """The choice of columns by `NeuralRanker`, and what its effort sets."""
 
 import json
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -251,14 +252,15 @@ def test_an_effort_sets_by_size_what_is_not_given():
         "learning_rate": 3e-3,
         "schedule": "cycle",
         "max_epochs": 15,
-        "patience": 15,
+        "patience": 5,
         "columns": "useful",
     }
     fast = settings(NeuralRanker(effort="fast"), *large)
     assert (fast.members, fast.schedule, fast.columns) == (1, "cycle", "all")
-    assert fast.patience == fast.max_epochs == 25
+    assert (fast.max_epochs, fast.patience) == (25, 9)
     longer = settings(NeuralRanker(effort="fast"), 1_000_000, 100, 40_000)
     assert (longer.members, longer.max_epochs, longer.columns) == (2, 5, "useful")
+    assert longer.patience == 3
     best = settings(NeuralRanker(effort="best"), *large)
     assert best.members == 10
     assert isinstance(best.scorer, CrossScorer)
@@ -270,7 +272,8 @@ def test_an_effort_sets_by_size_what_is_not_given():
 def test_a_cycle_has_enough_steps_and_not_too_many(lists: int, epochs: int):
     """At least 300 steps of 64 lists or 100 epochs; near 2,000 steps, in 5 to 15 epochs."""
     found = settings(NeuralRanker(schedule="cycle"), 10 * lists, 20, lists)
-    assert found.max_epochs == found.patience == epochs
+    assert found.max_epochs == epochs
+    assert found.patience == max(3, ceil(epochs / 3), ceil(40 / ceil(lists / 64)))
 
 
 def test_large_tables_have_codes_for_more_levels():
@@ -309,6 +312,21 @@ def test_every_argument_wins_over_the_effort():
         assert found.transform is transform
 
 
+def test_a_cycle_ends_early():
+    """Where labels say nothing, no later epoch is better."""
+    X, y, qid = draw(60)
+    y = np.random.default_rng(1).permutation(y)
+    options: dict[str, Any] = {"members": 2, "batch_size": 4, "random_state": 0, "verbose": 0}
+    ranker = NeuralRanker(schedule="cycle", max_epochs=30, **options).fit(X, y, qid=qid)
+    assert ranker.settings_["patience"] == 10
+    assert ranker.n_iter_ == max(ranker.best_iterations_) + 10 < 30
+    whole = NeuralRanker(schedule="cycle", max_epochs=30, patience=30, **options)
+    whole.fit(X, y, qid=qid)
+    assert whole.n_iter_ == 30
+    stopped = np.array(ranker.history_)
+    np.testing.assert_array_equal(stopped[:10], whole.history_[:10])
+
+
 def test_fit_shows_what_it_was_set_to():
     X, y, qid = draw(20)
     ranker = NeuralRanker(effort="fast", max_epochs=2, random_state=0, verbose=0)
@@ -317,7 +335,7 @@ def test_fit_shows_what_it_was_set_to():
         "learning_rate": 3e-3,
         "schedule": "cycle",
         "max_epochs": 2,
-        "patience": 2,
+        "patience": 40,
         "columns": "all",
     }
     assert ranker.get_params()["members"] is None
