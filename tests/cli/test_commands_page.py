@@ -1,7 +1,7 @@
 """The session of the page on the command line: each command is run, and prints what the page says.
 
 Numbers may differ from machine to machine, so only the words are compared.
-`python -m tests.cli.test_commands_page` writes the page's outputs anew.
+`python -m tests.cli.test_commands_page` writes the page's outputs again.
 """
 
 import os

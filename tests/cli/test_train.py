@@ -92,12 +92,12 @@ def test_positions_and_a_protected_group_change_the_model(ltr, table):
     looked = rng.random(rows) < 1 / (1 + shelf)
     clicks = ((price > 0) & looked).astype(int)
     frame = pd.DataFrame({"q": np.arange(rows) // length, "price": price, "shelf": shelf})
-    frame = frame.assign(click=clicks, place=shelf + 1, new=(price > 0).astype(int))
+    frame = frame.assign(click=clicks, spot=shelf + 1, new=(price > 0).astype(int))
     frame.to_parquet("clicks.parquet")
     given = ("--qid", "q", "--label", "click", "--features", "price", "shelf", *QUICK)
     probe = pd.DataFrame({"price": [0.0, 0.0], "shelf": [0, 4]})
     gaps = {}
-    for name, more in (("no", ()), ("position", ("--position", "place"))):
+    for name, more in (("no", ()), ("position", ("--position", "spot"))):
         answer = ltr("train", "clicks.parquet", *given, *more)
         assert answer.code == 0, answer.err
         first, last = NeuralRanker.load("model").predict(probe)
@@ -117,7 +117,7 @@ def test_positions_and_a_protected_group_change_the_model(ltr, table):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([*COLUMNS, "--qid", "querry"], ["train.parquet", "'querry'", "mean 'query'?"]),
+        ([*COLUMNS, "--qid", "quer"], ["train.parquet", "'quer'", "mean 'query'?"]),
         (["--qid", "query", "--doc-id", "sku"], ["label", "train.parquet"]),
         ([*COLUMNS, "--loss", "SoftNCDG"], ["--loss SoftNCDG", "did you mean SoftNDCG?"]),
         ([*COLUMNS, "--effort", "quick"], ["--effort", "'quick'"]),
