@@ -24,6 +24,7 @@ LTR = ["-c", "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))
 COMMANDS = {
     "ltr --help": ["--help"],
     "ltr recipes": ["recipes"],
+    "ltr train --help": ["train", "--help"],
     "ltr fit --help": ["fit", "--help"],
     "ltr predict --help": ["predict", "--help"],
     "ltr fit --help-all": ["fit", "--help-all"],
