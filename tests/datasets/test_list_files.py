@@ -425,3 +425,12 @@ def test_another_process_gets_the_path(folder: Path):
         raw = pickle.dumps(data)
         assert b"zz" not in raw
         assert_same(pickle.loads(raw), data)
+
+
+def test_a_choice_of_features_among_chosen_ones(folder: Path):
+    data = open_lists(folder)
+    whole = data.features
+    chosen = data.take_features(np.array([1, -1, 0])).take_features(np.array([2, 0, -1, 1]))
+    zeros = np.zeros(len(whole), np.float32)
+    want = np.stack([whole[:, 0], whole[:, 1], zeros, zeros], axis=1)
+    np.testing.assert_array_equal(chosen.features, want)

@@ -1,11 +1,13 @@
 """One preparation: the lists of `read_table`, in one array."""
 
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ltr.datasets import Schema, read_table
+from ltr.datasets import Schema, infer, read_table
 from ltr.datasets.frames import Frame
 from ltr.datasets.prepare import prepare
 from ltr.datasets.splits import query_shares
@@ -86,3 +88,10 @@ def test_a_frame_does_not_copy_numbers():
     kept = Frame.of(made)
     values = kept.column("grade").chunk(0).to_numpy()
     assert np.shares_memory(values, made["grade"].to_numpy())
+
+
+def test_rare_levels_are_forgotten_if_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(infer, "MOST_LEVELS", 4)
+    counts = Counter({"a": 5, "b": 4, "c": 1})
+    infer._count(counts, pa.chunked_array([["d", "e", "a"]]))
+    assert counts == {"a": 6, "b": 4}
