@@ -26,7 +26,8 @@ class CrossEncoderLoss(nn.Module):
     | --- | --- | --- |
     | a text | a list of texts | a list of numbers, one for each document |
 
-    Exactly one score is computed for each document: lists are not padded. Scores in half precision
+    Exactly one score is computed for each document: lists are not padded. Mini-batches hold texts
+    of similar length, which saves padding inside the model too. Scores in half precision
     become float32 before `activation_fn`. A list whose loss is undefined, such as one without a
     relevant document, adds nothing to the gradient. The loss is in training mode if the model is.
     So evaluation has no noise of `Stochastic` operators.
@@ -111,12 +112,15 @@ class CrossEncoderLoss(nn.Module):
         lengths = check_columns(queries, documents, labels)
         pairs = [(q, d) for q, each in zip(queries, documents, strict=True) for d in each]
         size = self.mini_batch_size or len(queries)
+        # a mini-batch is padded to its longest text, so texts of one length go together
+        order = sorted(range(len(pairs)), key=lambda i: text_length(pairs[i]), reverse=True)
         scores = [
-            self._score(pairs[begin : begin + size], prompt, task)
+            self._score([pairs[i] for i in order[begin : begin + size]], prompt, task)
             for begin in range(0, len(pairs), size)
         ]
         self.loss.train(self.model.training)
-        flat = self.activation_fn(upcast(torch.cat(scores)))
+        back = torch.tensor(order).argsort().to(scores[0].device)
+        flat = self.activation_fn(upcast(torch.cat(scores)[back]))
         return self.loss(flat, torch.cat([*labels]).to(flat.device), lengths=lengths)
 
     def _score(self, pairs: list[tuple[Any, Any]], prompt: str | None, task: str | None) -> Tensor:
@@ -188,6 +192,15 @@ def check_columns(
     if not any(lengths):
         raise ValueError(f"documents must not all be empty, got {len(queries)} empty lists")
     return lengths
+
+
+def text_length(pair: tuple[Any, Any]) -> int:
+    """Return the number of characters of a query and a document; what is no text has none.
+
+    >>> text_length(("ab", "cde"))
+    5
+    """
+    return sum(len(part) for part in pair if isinstance(part, str))
 
 
 def reference(kind: type) -> str:
