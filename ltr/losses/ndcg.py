@@ -86,9 +86,11 @@ class SoftNDCG(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
             does not depend on the scale of the scores; for the regret, `SoftplusRank()`.
-        top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact), for the
-            arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
-            hardly any gradient after the cutoff.
+        top_k: for NDCG@k, count only the gains of the first k items of the ideal order; items that
+            are tied there share what is left. Ranks after k keep their cost and so their gradient.
+            For the arithmetic mean, a smooth cutoff of the discounts at rank k + 1/2 instead (that
+            of the ideal is exact), with which a new network has hardly any gradient on long lists.
+            Default: all items, for NDCG@k too.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks. The harmonic mean and the
@@ -111,8 +113,7 @@ class SoftNDCG(RankingLoss):
     Cost: the operator's, and one sort of the gains.
 
     Raises:
-        ValueError: an argument is invalid, or `top_k` is given without `mean="arithmetic"`; the
-            message names it and its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
     information retrieval measures", 2010, for the arithmetic mean.
@@ -155,12 +156,6 @@ class SoftNDCG(RankingLoss):
         self.discount: Discount = discount
         if mean not in ("harmonic", "arithmetic", "regret"):
             raise ValueError(f"mean must be 'harmonic', 'arithmetic' or 'regret', got {mean!r}")
-        if mean != "arithmetic" and top_k is not None:
-            raise ValueError(
-                "top_k needs mean='arithmetic', since the others divide by discounts of 0 after a "
-                f"cutoff, got top_k={top_k!r} and mean={mean!r}; leave top_k out to train a new "
-                "network"
-            )
         self.mean: Mean = mean
         self.dequantize = check_flag("dequantize", dequantize)
         self.softmax = check_number("softmax", softmax, minimum=0.0)
@@ -176,8 +171,11 @@ class SoftNDCG(RankingLoss):
         gains = ndcg_gains(labels, mask, weights, self.gain)
         self._check_discount(scores)
         term, soft_term = self._terms()
+        top_k = self.top_k
+        if self.mean != "arithmetic" and top_k is not None:
+            gains, top_k = first_gains(gains, top_k), None
         soft = (gains * self.operator.discounts(soft_term, scores, mask)).sum(-1)
-        ideal = ideal_dcg(gains, term, self.top_k)
+        ideal = ideal_dcg(gains, term, top_k)
         if self.mean == "regret":
             total = gains.sum(-1)
             found = (soft - ideal) / torch.where(total > 0, total, 1.0)
@@ -216,6 +214,22 @@ class SoftNDCG(RankingLoss):
             return shortfall(soft, ideal)
         defined = ideal > 0  # elsewhere 0 / 1, or NaN if a score is NaN
         return defined.to(soft.dtype) - ideal / torch.where(defined, soft, 1 + 0 * soft)
+
+
+def first_gains(gains: Tensor, top_k: int) -> Tensor:
+    """Return the gains (..., n) that count in the ideal DCG@k; those of the other items are 0.
+
+    Items that are tied at the last of the k positions share what is left of them.
+
+    >>> first_gains(torch.tensor([1.0, 3.0, 0.0, 1.0]), 2)
+    tensor([0.5000, 3.0000, 0.0000, 0.5000])
+    """
+    if top_k >= gains.shape[-1]:
+        return gains
+    last = gains.topk(top_k).values[..., -1:]
+    above, tied = gains > last, gains == last
+    left, sharing = top_k - above.sum(-1, keepdim=True), tied.sum(-1, keepdim=True)
+    return torch.where(tied, gains * left / sharing, gains * above)
 
 
 class ApproxNDCG(SoftNDCG):

@@ -339,11 +339,32 @@ def test_another_mean_is_refused(mean):
         SoftNDCG(mean=mean)
 
 
-def test_a_cut_needs_the_arithmetic_mean():
-    with pytest.raises(ValueError, match=r"top_k.*10"):
-        SoftNDCG(top_k=10)
-    with pytest.raises(ValueError, match=r"top_k needs mean='arithmetic'.*mean='regret'"):
-        SoftNDCG(top_k=10, mean="regret")
+@pytest.mark.parametrize("mean", ["harmonic", "regret"])
+@pytest.mark.parametrize("top_k", [1, 2, 3, 9])
+def test_a_cutoff_counts_the_gains_of_the_first_items_of_the_ideal_order(mean, top_k):
+    labels = torch.tensor([1.0, 3.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+    gains = {1: [0, 7, 0, 0, 0], 2: [1 / 3, 7, 1 / 3, 0, 1 / 3], 3: [2 / 3, 7, 2 / 3, 0, 2 / 3]}
+    gain = torch.tensor(gains.get(top_k, [1, 7, 1, 0, 1]), dtype=torch.float64)
+    best = torch.log2(2 + torch.arange(5.0, dtype=torch.float64)) @ gain.sort(descending=True)[0]
+    loss, seen = SoftNDCG(HardRank(), top_k=top_k, mean=mean), []
+    for order in itertools.permutations(range(5)):
+        ranks = torch.tensor(order, dtype=torch.float64) + 1
+        cost = torch.log2(1 + ranks) @ gain
+        expected = 1 - best / cost if mean == "harmonic" else (cost - best) / gain.sum()
+        found = loss(-ranks, labels).item()
+        assert found == pytest.approx(expected.item(), abs=1e-12)
+        seen.append(found)
+        if found < 1e-12:
+            assert ndcg(-ranks, labels, top_k=top_k).item() == pytest.approx(1)
+    assert min(seen) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("mean", ["harmonic", "regret"])
+def test_a_cutoff_leaves_a_gradient_to_items_far_below_it(mean):
+    scores = torch.linspace(3, -3, 200, dtype=torch.float64).requires_grad_()
+    labels = torch.zeros(200, dtype=torch.float64).index_fill(0, torch.tensor([150, 199]), 1)
+    SoftNDCG(top_k=10, mean=mean)(scores, labels).backward()
+    assert (scores.grad[[150, 199]] < -1e-4).all()
 
 
 @pytest.mark.parametrize("form", ["padded", "ragged"])
