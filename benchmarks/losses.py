@@ -98,7 +98,9 @@ def losses() -> dict[str, Loss]:
             continue
         if name not in ("RankingLoss", "PairwiseLoss", "LambdaLoss"):
             found[name] = kind()
-    found["SoftNDCG(LaplaceRank)"] = SoftNDCG(LaplaceRank())
+    # the ranks of its floor are sigmoids too
+    found["SoftNDCG"] = SoftNDCG(mean="harmonic")
+    found["SoftNDCG(LaplaceRank)"] = SoftNDCG(LaplaceRank(), mean="harmonic")
     found["NeuralNDCG(top_k=10)"] = NeuralNDCG(top_k=10)
     found["RankNet without numba"] = without_numba(RankNet())
     found["LambdaRank without numba"] = without_numba(LambdaRank())

@@ -146,7 +146,7 @@ METHODS = {
     BLEND: Method(flagship),
     "MLP with bins, XENDCG": _bins(XENDCG(gamma="random")),
     "MLP with bins, softmax": _bins(SoftmaxLoss()),
-    "MLP with bins, SoftNDCG with SoftSort": _bins(SoftNDCG(SoftSort())),
+    "MLP with bins, SoftNDCG with SoftSort": _bins(SoftNDCG(SoftSort(), mean="harmonic")),
     "linear, XENDCG": Method(
         partial(network, loss=XENDCG(gamma="random"), scorer=LinearScorer(), logarithm=True),
         "rate",

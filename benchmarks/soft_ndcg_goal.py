@@ -28,9 +28,13 @@ from ltr.files import atomic_write
 from ltr.metrics.compare import compare, holm
 
 SEEDS = (0, 1, 2)
-OURS = "SoftNDCG(gain='linear', dequantize=True, softmax=1.0)"
+OURS = "SoftNDCG(gain='linear', dequantize=True, softmax=1.0, mean='harmonic')"
 OTHERS = ("SoftmaxLoss()", "XENDCG('random')")
-REST = ("SoftNDCG(gain='linear', dequantize=True)", "SoftNDCG()", "ApproxNDCG(0.1)")
+REST = (
+    "SoftNDCG(gain='linear', dequantize=True, mean='harmonic')",
+    "SoftNDCG(mean='harmonic')",
+    "ApproxNDCG(0.1)",
+)
 """For the table alone, without a test."""
 
 LOSSES = (*OTHERS, OURS, *REST)

@@ -18,6 +18,7 @@ lists. After each epoch, on the same 500 training lists:
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,15 +34,16 @@ from ltr.operators import SigmoidRank, Standardized, hard_ranks
 
 EPOCHS = 12
 STANDARD = Standardized(SigmoidRank(0.3))
+HARMONIC = partial(SoftNDCG, mean="harmonic", reduction="none")
 LOSSES: dict[str, tuple[RankingLoss, float | None]] = {
     "softmax": (SoftmaxLoss(reduction="none"), None),
     "XENDCG, random gamma": (XENDCG("random", reduction="none"), None),
     "arithmetic, temperature 0.1": (ApproxNDCG(0.1, reduction="none"), 0.1),
     "arithmetic, temperature 1": (ApproxNDCG(1.0, reduction="none"), 1.0),
     "arithmetic, standardized": (SoftNDCG(STANDARD, mean="arithmetic", reduction="none"), 0.3),
-    "harmonic, temperature 1": (SoftNDCG(SigmoidRank(1.0), reduction="none"), 1.0),
-    "SoftNDCG(): harmonic, standardized": (SoftNDCG(STANDARD, reduction="none"), 0.3),
-    "SoftNDCG(softmax=1.0)": (SoftNDCG(STANDARD, softmax=1.0, reduction="none"), 0.3),
+    "harmonic, temperature 1": (HARMONIC(SigmoidRank(1.0)), 1.0),
+    "harmonic, standardized": (HARMONIC(STANDARD), 0.3),
+    "harmonic, softmax=1.0": (HARMONIC(STANDARD, softmax=1.0), 0.3),
 }
 """Each loss, and the temperature of its ranks, of standardized scores where it has those."""
 

@@ -107,7 +107,11 @@ def step(loss: nn.Module, given: tuple[Any, ...]) -> Callable[[], None]:
 def losses_of(model: Any, size: int, more: bool) -> dict[str, nn.Module]:
     """Return the contestants by name; `more` adds losses that the library does not have."""
     ours: dict[str, Any] = {"ListNet": ListNet(), "LambdaLoss": LambdaLoss()}
-    ours |= {"SoftmaxLoss": SoftmaxLoss(), "SoftNDCG": SoftNDCG()} if more else {}
+    ours |= (
+        {"SoftmaxLoss": SoftmaxLoss(), 'SoftNDCG(mean="harmonic")': SoftNDCG(mean="harmonic")}
+        if more
+        else {}
+    )
     return {
         **{f"ltr {name}": CrossEncoderLoss(model, loss, size) for name, loss in ours.items()},
         "library ListNetLoss": losses.ListNetLoss(model, mini_batch_size=size),

@@ -42,7 +42,7 @@ def made(trial: optuna.trial.BaseTrial, **options: Any) -> NeuralRanker:
     width = trial.suggest_categorical("width", [64, 128, 256])
     dropout = trial.suggest_float("dropout", 0.0, 0.4, step=0.1)
     bins = trial.suggest_int("bins", 4, 32, log=True)
-    losses = {"xendcg": XENDCG(gamma="random"), "soft ndcg": SoftNDCG()}
+    losses = {"xendcg": XENDCG(gamma="random"), "soft ndcg": SoftNDCG(mean="harmonic")}
     return NeuralRanker(
         scorer=MLPScorer(hidden=(width, width // 2), dropout=dropout),
         loss=losses[trial.suggest_categorical("loss", [*losses])],

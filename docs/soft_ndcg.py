@@ -30,7 +30,7 @@ def main() -> None:
     for axes, (name, title) in zip(grid.flat, PANELS.items(), strict=True):
         for number, (label, rows) in enumerate(losses.items()):
             points = [(row["epoch"], row[name]) for row in rows if name in row]
-            style = "-" if label.startswith("SoftNDCG(") else "--"
+            style = "-" if label.startswith("harmonic, s") else "--"
             if points:
                 axes.plot(*zip(*points, strict=True), style, color=f"C{number}", label=label)
         axes.set_title(title, fontsize=9)

@@ -151,11 +151,11 @@ def _goal(result: Mapping[str, Any]) -> str:
             p = f"{mean:+.4f} [{low:+.4f}, {high:+.4f}], p = {test['p_holm']:.3f}"
             cells.append(f"{found[other]:.4f} ({p})")
         without = ours.replace(", softmax=1.0", "")
-        rest = (without, "SoftNDCG()", "ApproxNDCG(0.1)")
+        rest = (without, "SoftNDCG(mean='harmonic')", "ApproxNDCG(0.1)")
         cells += [f"{found[loss]:.4f}" if loss in found else "" for loss in rest]
         rows.append(cells)
-    header = ["", "lists", "soft NDCG, as above", "SoftmaxLoss()", "XENDCG, random gammas"]
-    return table([*header, "without the softmax term", "SoftNDCG()", "ApproxNDCG(0.1)"], rows)
+    header = ["", "lists", "harmonic, as above", "SoftmaxLoss()", "XENDCG, random gammas"]
+    return table([*header, "without the softmax term", "exp2 gains alone", "ApproxNDCG(0.1)"], rows)
 
 
 def _against(result: Mapping[str, Any]) -> str:
@@ -173,6 +173,45 @@ def _against(result: Mapping[str, Any]) -> str:
         rows.append(cells)
     losses = [f"`{ranker.partition('loss=')[2][:-1]}`" for ranker in rankers]
     return table(["", "lists", "default, XENDCG", *losses], rows)
+
+
+def _compared(row: Mapping[str, Any]) -> str:
+    """Return the difference from the first loss, with its interval and its p-value."""
+    if "difference" not in row:
+        return ""
+    mean, low, high = row["difference"]
+    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}], p = {row['p_holm']:.3f}"
+
+
+def _embeddings(result: Mapping[str, Any]) -> str:
+    rows = [
+        [f"`{row['loss']}`", f"{row['ndcg_10']:.4f}", _compared(row), number(row["seconds"])]
+        for row in result["losses"]
+    ]
+    return table(["", "NDCG@10", "difference from `SoftmaxLoss()`", "CPU seconds"], rows)
+
+
+def _rerankers(result: Mapping[str, Any]) -> str:
+    """Return the losses of the largest number of training lists, the best one first."""
+    summary = result["summary"][max(result["summary"], key=int)]
+    rows = []
+    for row in sorted(summary, key=lambda row: -row["mrr"]):
+        library, _, loss = row["loss"].partition(" ")
+        name = f"{library} `{loss}`" if loss else "before training"
+        cells = [f"{row[metric]:.3f}" for metric in ("mrr", "ndcg_10", "p_1")]
+        step = number(row["step_seconds"]) if loss else ""
+        rows.append([name, *cells, _compared(row), step])
+    header = ["", "MRR", "NDCG@10", "P@1", "MRR, difference from `SoftmaxLoss()`", "step, s"]
+    return table(header, rows)
+
+
+def _reranker_memory(result: Mapping[str, Any]) -> str:
+    rows = [
+        [f"`cached={row['cached']}`", number(row["peak_mib"]), number(row["step_seconds"])]
+        for row in result["memory"]
+    ]
+    documents = result["memory"][0]["documents"]
+    return table([f"{documents} documents in 16 lists", "peak memory, MiB", "step, s"], rows)
 
 
 def _standardized(result: Mapping[str, Any]) -> str:
@@ -266,15 +305,19 @@ def tables() -> dict[str, str]:
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
         "standardized", "trials", "text", "tuning", "large_tables_losses",
+        "embeddings", "rerankers",
     )  # fmt: skip
-    compared, cubed, step, training, goal, standardized, trials, text, tuning, losses = (
+    compared, cubed, step, training, goal, standardized, trials, text, tuning, *rest = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
+    losses, embeddings, rerankers = rest
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
     found |= {"goal": _goal(goal), "standardized": _standardized(standardized)}
-    found |= {"losses": _against(losses)}
+    found |= {"losses": _against(losses), "embeddings": _embeddings(embeddings)}
+    found |= {"setting rerankers": setting(rerankers), "rerankers": _rerankers(rerankers)}
+    found |= {"rerankers memory": _reranker_memory(rerankers)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
     found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}

@@ -288,7 +288,7 @@ def one_line(loss: RankingLoss) -> str:
 
     >>> from ltr.losses import SoftNDCG
     >>> one_line(SoftNDCG())
-    'SoftNDCG with Standardized, SigmoidRank'
+    'SoftNDCG with SoftplusRank'
     """
     first, *others = (type(module).__name__ for module in loss.modules())
     return f"{first} with {', '.join(others)}" if others else first

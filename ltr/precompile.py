@@ -18,6 +18,7 @@ from ltr.operators import (
     NeuralSort,
     RankOperator,
     SigmoidRank,
+    SoftplusRank,
     SoftRank,
     SoftSort,
     SoftSortRank,
@@ -80,6 +81,7 @@ def _losses() -> list[RankingLoss]:
 def _operators() -> list[RankOperator]:
     return [
         SigmoidRank(),
+        SoftplusRank(),
         LaplaceRank(),
         LapSum(),
         SoftRank(),

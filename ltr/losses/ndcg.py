@@ -31,61 +31,37 @@ from ltr.operators import (
 from ltr.operators.base import check_operator
 from ltr.shapes import check_at_least, check_number, check_top_k, masked_fill, positions
 
-Mean = Literal["harmonic", "arithmetic", "regret"]
+Mean = Literal["regret", "harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    r"""A differentiable loss for NDCG: 1 - NDCG with soft ranks instead of ranks.
+    r"""A differentiable loss for NDCG on soft ranks; `SoftNDCG()` is the one to start with.
 
-    By default it uses the harmonic mean of the discounts, which trains best.
+    With gains g_i, shares p_i = g_i / sum of g, discounts d and soft ranks r_i it is the regret
 
-    With gains g_i, shares p_i = g_i / sum of g, discounts d and soft ranks r_i, the DCG of a list
-    is the sum of its gains times the arithmetic mean of the discounts, sum of p_i d(r_i). The
-    harmonic mean, 1 / (sum of p_i / d(r_i)), is at most that:
+        sum_i p_i / d(r_i) - sum_i p_i / d(ideal rank_i),
+
+    the mean of log2(1 + rank) over the gains, minus its least value. By default the ranks are those
+    of `SoftplusRank()`, which are at least the hard ranks. So the loss is at least (ideal DCG -
+    DCG) / sum of g, and no item that ranks too low loses its gradient. "How to train on soft NDCG"
+    in the documentation has the proof, the measurements and the other two forms, by `mean`:
 
         harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
-        regret: (sum_i p_i / d(r_i)) - (sum_i p_i / d(ideal rank_i))
 
-    With hard ranks all are 0 only for an ideal order. A network that lowers the first one raises a
-    lower bound of NDCG. They differ in their gradients. For the arithmetic mean, the gradient at
-    rank r is that of 1 / log2(1 + r), which decreases like 1 / (r log(r)^2). A relevant item at a
-    low position has almost no gradient. So training soon ignores it, spreads the other scores until
-    their ranks are hard, and stops. The harmonic mean has the gradient of log2(1 + r), which
-    decreases like 1 / r. (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax
-    cross-entropy.) The guide "How to train on soft NDCG" has measurements.
-
-    The regret is a difference where the harmonic form has a quotient. It is not bounded, so a list
-    that is far from ideal keeps its gradient. Its default operator is `SoftplusRank()`, whose ranks
-    are at least the hard ranks. So the loss is at least the regret of the hard order. For discounts
-    of at most 1 that is at least (ideal DCG - DCG) / sum of g: swaps of neighbors lead from the
-    ideal order to any other, and each changes 1 / d by at least as much as d. With `SoftplusRank`
-    the loss tends to 0 only for a list with one relevant item that is far ahead.
-
-    With `softmax` = w the loss is that plus w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
-    the same shares p and the unstandardized scores. This term controls the scale of the scores.
-    Without it, nothing does: the gradient g of a loss of standardized scores has sum of s_i g_i =
-    0. The spread of a network's scores then falls to a tenth, and a step of the optimizer changes
-      the order of more pairs. The cross-entropy is smallest at s_i = log(p_i)
-    plus a constant, so the spread then expresses how certain the order of a list is. For graded
-    labels, the minimum of the sum is slightly above 0.
-
-    Measured with one network, `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)` is as good as
-    `SoftmaxLoss` and `XENDCG` on seven data sets by paired tests, and never better. Without the
-    softmax term it is worse by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For
-    NDCG@10 alone, `XENDCG(gamma="random")` is as good and simpler.
-
-    With hard ranks, `mean="arithmetic"` is exactly 1 - `ltr.metrics.NDCG`, and with `SigmoidRank`
-    it is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG
-    may then be slightly above 1, and the loss slightly below 0.
+    With hard ranks all three are 0 only for an ideal order. `mean="arithmetic"` is then exactly 1 -
+    `ltr.metrics.NDCG`; with `SigmoidRank` it is ApproxNDCG (Qin et al. 2010). The harmonic form is
+    a lower bound of NDCG, from 0 to 1. Ranks by SoftSort's transpose can be below 1, so with them
+    a loss may be slightly below 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
     tied scores. With equal labels any order is ideal.
 
     Args:
-        operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
-            does not depend on the scale of the scores; for the regret, `SoftplusRank()`.
+        operator: any `RankOperator`. Default: `SoftplusRank()` for the regret, else
+            `Standardized(SigmoidRank(0.3))`, with which the loss does not depend on the scale of
+            the scores.
         top_k: for NDCG@k, count only the gains of the first k items of the ideal order; items that
             are tied there share what is left. Ranks after k keep their cost and so their gradient.
             For the arithmetic mean, a smooth cutoff of the discounts at rank k + 1/2 instead (that
@@ -93,19 +69,20 @@ class SoftNDCG(RankingLoss):
             Default: all items, for NDCG@k too.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
-            `ltr.metrics.functional.ndcg`), or a function of the ranks. The harmonic mean and the
-            regret need discounts above 0. On the CPU, a function that returns another discount
+            `ltr.metrics.functional.ndcg`), or a function of the ranks. The regret and the harmonic
+            form need discounts above 0, also at the ranks of `SoftplusRank`, which exceed the
+            number of items. On the CPU, a function that returns another discount
             within the longest list is an error. On other devices, and in `torch.compile`, it makes
             the loss NaN.
-        mean: "harmonic" (the default), "arithmetic", or "regret" for the difference above.
+        mean: "regret" (the default), "harmonic" or "arithmetic", see above.
         dequantize: whether to add a random number from [0, 1) to each label before its gain is
             computed, if the list has a relevant document. Like dropout, this draws new numbers at
             each call in training mode. Documents of one grade then count differently at each call,
             and irrelevant ones count a little. This keeps a network from memorizing a small data
             set, like the random gammas of `XENDCG`. Default: False.
-        softmax: the weight of a softmax cross-entropy of the same gains, see above. Default: 0.
-            For a new network, use `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)`: with
-            linear gains it learns equally from all grades, which helps on small data sets.
+        softmax: the weight w of an additional w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
+            the same shares and the unstandardized scores. It holds the scale of standardized
+            scores, which the harmonic form needs on noisy tables. Default: 0.
 
     Weights multiply the gains, in the ideal too. Labels may have any size and need not be whole
     numbers, in float32 too: gains of "exp2" are computed relative to the list's largest.
@@ -126,12 +103,12 @@ class SoftNDCG(RankingLoss):
     >>> loss.backward()
     >>> scores.grad.sign()  # raise the relevant items, lower the other
     tensor([[-1.,  1., -1.]])
+    >>> SoftNDCG(HardRank())(scores, labels).round(decimals=4)
+    tensor(0.7500)
+    >>> SoftNDCG(HardRank(), mean="harmonic")(scores, labels).round(decimals=4)
+    tensor(0.3955)
     >>> SoftNDCG(HardRank(), mean="arithmetic")(scores, labels).round(decimals=4)  # 1 - NDCG
     tensor(0.4131)
-    >>> SoftNDCG(HardRank())(scores, labels).round(decimals=4)
-    tensor(0.3955)
-    >>> SoftNDCG(HardRank(), mean="regret")(scores, labels).round(decimals=4)
-    tensor(0.7500)
     """
 
     def __init__(
@@ -140,7 +117,7 @@ class SoftNDCG(RankingLoss):
         top_k: int | None = None,
         gain: Gain = "exp2",
         discount: Discount = "log2",
-        mean: Mean = "harmonic",
+        mean: Mean = "regret",
         dequantize: bool = False,
         softmax: float = 0.0,
         reduction: Reduction = "mean",
@@ -154,8 +131,8 @@ class SoftNDCG(RankingLoss):
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
-        if mean not in ("harmonic", "arithmetic", "regret"):
-            raise ValueError(f"mean must be 'harmonic', 'arithmetic' or 'regret', got {mean!r}")
+        if mean not in ("regret", "harmonic", "arithmetic"):
+            raise ValueError(f"mean must be 'regret', 'harmonic' or 'arithmetic', got {mean!r}")
         self.mean: Mean = mean
         self.dequantize = check_flag("dequantize", dequantize)
         self.softmax = check_number("softmax", softmax, minimum=0.0)
@@ -163,7 +140,7 @@ class SoftNDCG(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - soft NDCG or the regret of each list, plus the softmax term."""
+        """Return the regret or 1 - soft NDCG of each list, plus the softmax term."""
         if self.dequantize and self.training:
             labels = masked_fill(labels, mask)
             relevant = (labels > 0).any(-1, keepdim=True)

@@ -44,8 +44,7 @@ class Ranker(ScoringModule):
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
-        loss: the loss to minimize. Default: `SoftNDCG(gain="linear", dequantize=True,
-            softmax=1.0)`, as the page "How to train on soft NDCG" recommends.
+        loss: the loss to minimize. Default: `SoftNDCG()`.
         metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
             names. Default: `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr`
             (`MRR()`).
@@ -80,7 +79,7 @@ class Ranker(ScoringModule):
     ):
         check_part("scorer", scorer)
         super().__init__(
-            SoftNDCG(gain="linear", dequantize=True, softmax=1.0) if loss is None else loss,
+            SoftNDCG() if loss is None else loss,
             _default_metrics() if metrics is None else metrics,
             torch.optim.AdamW if optimizer is None else optimizer,
             scheduler,

@@ -352,7 +352,7 @@ class SoftplusRank(RankOperator):
     the rank is at least the hard rank, however ties are ordered. For an item far above another
     one, the term is the difference of their scores in temperatures, divided by log 2, where a
     probability is 1. So an item far too low keeps its gradient, whatever the scale of the scores.
-    `SoftNDCG(mean="regret")` uses these ranks.
+    `SoftNDCG()` uses these ranks.
 
     The ranks of m items are at least 1, in the order of the scores, and may exceed m. They do not
     sum to m (m + 1) / 2. As the temperature approaches 0, all of them except the first grow without

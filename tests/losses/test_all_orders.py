@@ -143,7 +143,7 @@ def raised(y, w):
 
 CASES = {
     "SoftNDCG": Case(SoftNDCG(HARD, mean="arithmetic"), exp2, strict=True),
-    "SoftNDCG-harmonic": Case(SoftNDCG(HARD), exp2, strict=True),
+    "SoftNDCG-harmonic": Case(SoftNDCG(HARD, mean="harmonic"), exp2, strict=True),
     "SoftNDCG-regret": Case(SoftNDCG(HARD, mean="regret"), exp2, strict=True),
     "SoftNDCG-linear": Case(SoftNDCG(HARD, gain="linear", mean="arithmetic"), linear, strict=True),
     "SoftNDCG@2": Case(SoftNDCG(HARD, 2, mean="arithmetic"), exp2),

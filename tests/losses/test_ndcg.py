@@ -179,7 +179,7 @@ def test_the_harmonic_mean_by_the_formula(operator, gain):
     labels = torch.randint(0, 4, (4, 6), generator=torch.Generator().manual_seed(1)).double()
     labels[0] = 0
     mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(2)) < 0.8
-    loss = SoftNDCG(operator, gain=gain, reduction="none")(scores, labels, mask)
+    loss = SoftNDCG(operator, gain=gain, mean="harmonic", reduction="none")(scores, labels, mask)
     for s, y, m, value in zip(scores, labels, mask, loss, strict=True):
         gains = [2 ** v.item() - 1 if gain == "exp2" else v.item() for v in y[m]]
         cost = sum(g * log2(1 + r) for g, r in zip(gains, operator(s[m]).tolist(), strict=True))
@@ -202,7 +202,7 @@ def test_the_harmonic_mean_bounds_ndcg():
     least = (best * (1 + positions).log2()).sum(-1)
     dcg = (best / (1 + positions).log2()).sum(-1)
     constant = gains.sum(-1).square() / (least * dcg)  # <= 1, by Cauchy and Schwarz
-    harmonic = 1 - SoftNDCG(HardRank(), reduction="none")(scores, labels)
+    harmonic = 1 - SoftNDCG(HardRank(), mean="harmonic", reduction="none")(scores, labels)
     assert (constant <= 1 + 1e-12).all()
     assert (ndcg(scores, labels, reduction="none") >= constant * harmonic - 1e-12).all()
 
@@ -373,7 +373,7 @@ def test_standardized_scores_make_it_independent_of_their_scale(form):
     scores = torch.randn(5, 9, dtype=torch.float64, generator=generator)
     labels = torch.randint(0, 3, (5, 9), generator=generator).double()
     mask = torch.rand(5, 9, generator=generator) < 0.8
-    loss = SoftNDCG(Standardized(SigmoidRank(0.3)))
+    loss = SoftNDCG(Standardized(SigmoidRank(0.3)), mean="harmonic")
     results = []
     for scale, shift in ((1.0, 0.0), (10.0, -3.0)):
         x = (scale * scores + shift).requires_grad_()
@@ -448,7 +448,7 @@ def test_the_softmax_term_holds_the_scale_of_the_scores():
     pull = {}
     for weight in (0.0, 0.5, 1.0):
         x = scores.clone().requires_grad_()
-        SoftNDCG(softmax=weight)(x, labels).backward()
+        SoftNDCG(mean="harmonic", softmax=weight)(x, labels).backward()
         pull[weight] = (x.grad * x.detach()).sum().item()
     assert pull[0.0] == pytest.approx(0, abs=1e-12)
     assert pull[1.0] == pytest.approx(2 * pull[0.5])
@@ -462,7 +462,7 @@ def test_a_bad_weight_of_the_softmax_term_is_refused(weight):
 
 
 @pytest.mark.parametrize("form", ["padded", "ragged"])
-def test_the_harmonic_mean_needs_discounts_above_0(form):
+def test_all_but_the_arithmetic_mean_need_discounts_above_0(form):
     def first_three(ranks):
         return (ranks <= 3) / torch.log2(1 + ranks)
 
@@ -473,7 +473,7 @@ def test_the_harmonic_mean_needs_discounts_above_0(form):
         fits, named = {"lengths": short}, {"lengths": long}
     else:
         arguments, fits, named = (scores, labels), None, {}
-    loss = SoftNDCG(discount=first_three)
+    loss = SoftNDCG(HardRank(), discount=first_three)
     with pytest.raises(ValueError, match=r"discount.*got 0 at rank 4"):
         loss(*arguments, **named)
     assert loss(scores[:, :3], labels[:, :3]).isfinite()
