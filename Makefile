@@ -37,6 +37,7 @@ pages: .venv/.docs  ## the tables and pictures of the pages, from the results of
 	$(BIN)/python docs/metric_tables.py
 	$(BIN)/python docs/loss_speed.py
 	$(BIN)/python docs/soft_ndcg.py
+	$(BIN)/python docs/rerankers.py
 	$(BIN)/python docs/quality_tables.py
 	$(BIN)/python docs/sizing.py
 	$(BIN)/python docs/recipe_pages.py

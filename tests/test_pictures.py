@@ -30,7 +30,7 @@ def assert_same(committed, drawn, tolerance=2):
         assert drawn.read_text() == text
 
 
-@pytest.mark.parametrize("name", ["speed", "loss_speed", "metric_tables"])
+@pytest.mark.parametrize("name", ["speed", "loss_speed", "metric_tables", "rerankers"])
 def test_plots_of_measurements(name, tmp_path):
     script = load(name)
     result = script.result() if name == "metric_tables" else json.loads(script.RESULT.read_text())

@@ -131,7 +131,9 @@ def test_logged_names(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "loss", [None, SoftNDCG(Stochastic(SoftSort(0.5)))], ids=["default", "noisy"]
+    "loss",
+    [SoftNDCG(dequantize=True), SoftNDCG(Stochastic(SoftSort(0.5)))],
+    ids=["labels", "scores"],
 )
 def test_both_losses_are_the_same_quantity(tmp_path: Path, loss):
     """With the same lists and the same weights they differ by the noise alone."""
