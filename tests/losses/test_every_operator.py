@@ -12,7 +12,7 @@ from pairwise import each, split, together
 
 import ltr.losses
 import ltr.operators
-from ltr.losses import RankingLoss, SoftNDCG
+from ltr.losses import RankingLoss
 from ltr.operators import HardRank, RankOperator, SortOperator, Stochastic
 
 

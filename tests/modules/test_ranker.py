@@ -132,7 +132,10 @@ def test_logged_names(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "loss",
-    [SoftNDCG(dequantize=True), SoftNDCG(Stochastic(SoftSort(0.5)))],
+    [
+        SoftNDCG(mean="harmonic", gain="linear", dequantize=True, softmax=1.0),
+        SoftNDCG(Stochastic(SoftSort(0.5))),
+    ],
     ids=["labels", "scores"],
 )
 def test_both_losses_are_the_same_quantity(tmp_path: Path, loss):
