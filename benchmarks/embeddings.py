@@ -33,8 +33,8 @@ BASE = "SoftmaxLoss()"
 LOSSES = (
     BASE,
     "XENDCG()",
-    'SoftNDCG(mean="regret")',
-    'SoftNDCG(mean="regret", softmax=1.0)',
+    "SoftNDCG()",
+    "SoftNDCG(softmax=1.0)",
     'SoftNDCG(mean="harmonic")',
     'SoftNDCG(mean="harmonic", gain="linear", dequantize=True, softmax=1.0)',
     "LambdaLoss()",

@@ -56,9 +56,9 @@ BASE = "ltr SoftmaxLoss()"
 OURS = (
     "SoftmaxLoss()",
     "XENDCG()",
-    'SoftNDCG(mean="regret")',
-    'SoftNDCG(gain="linear", dequantize=True, softmax=1.0)',
     "SoftNDCG()",
+    'SoftNDCG(mean="harmonic")',
+    'SoftNDCG(mean="harmonic", gain="linear", dequantize=True, softmax=1.0)',
     "LambdaLoss()",
     "RankNet()",
     "ADRMSE()",

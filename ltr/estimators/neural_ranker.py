@@ -57,29 +57,28 @@ class NeuralRanker(RankingEstimator):
     Args:
         effort: "fast", "default" or "best": chooses the arguments that are None, depending on the
             number of training rows; see `settings_`. Arguments that are not None override it.
-            "fast" trains one network for a few epochs, and from 60,000 rows two networks on useful
-            columns. "best" has twice the members of the default, each a `CrossScorer`.
+            "fast" trains one network, and from 30,000 rows two for a few epochs. "best" has twice
+            the members of the default, each a `CrossScorer`.
         columns: "all", or "useful": one member is trained first, each column is shuffled on the
             validation lists, and columns are dropped if shuffling them, alone and together, costs
-            nothing; see `selected_`. Default: "useful" from 30,000 training rows ("fast": 60,000),
-            if there are validation lists.
+            nothing; see `selected_`. Default: "useful" from 30,000 training rows, if there are
+            validation lists.
         scorer: the network, made without the number of features; each member is a copy of it.
             Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
         transform: turns the columns into the scorer's input. Default:
-            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`. Below
-            60,000 rows, "fast" uses `PiecewiseLinearBins(8)` in it.
+            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
         members: how many networks are trained and averaged, >= 1. They differ only by random draws.
-            Default: 5 ("best": 10; "fast": 1, and 2 from 60,000 rows).
+            Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows).
         learning_rate: of AdamW. Default: 3e-3.
         schedule: "constant", or "cycle": the learning rate rises in the first tenth of the steps of
             `max_epochs`, and descends to 0 by a half cosine. Default: "constant"; "cycle" from
-            30,000 rows, and for "fast".
+            30,000 rows.
         weight_decay: of AdamW.
         batch_size: lists per training step.
         max_epochs: the most passes over the training lists. Default: 100; for a cycle as many as
-            make 2,000 steps, but at least 5 and at most 15, or as many as make 300 steps. "fast": 2
-            to 40, by the rows and columns, and 5 from 60,000 rows.
+            make 2,000 steps, but at least 5 and at most 15 ("fast": 5), or as many as make 300
+            steps.
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.reports.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
@@ -408,7 +407,7 @@ class NeuralRanker(RankingEstimator):
         warn_caller(data.notice)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
-        chosen = settings(self, int(lists.offsets[-1]), len(column_names(schema)), len(lists))
+        chosen = settings(self, int(lists.offsets[-1]), len(lists))
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")
         if again:

@@ -32,9 +32,6 @@ _EPOCHS, _STEPS = 3, 40
 _OF_CYCLE = 1 / 3
 """And this fraction of a cycle: while its learning rate is high, the metric moves up and down."""
 
-_LONG, _FAST_NUMBERS = 60_000, 15_000_000
-"""With `effort="fast"`, a table is long from this many rows; all epochs read this many numbers."""
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -84,13 +81,13 @@ class Settings:
 _FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice"}
 
 
-def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
-    """Return the settings of an estimator for these numbers of training rows, columns and lists."""
+def settings(estimator: Any, rows: int, lists: int) -> Settings:
+    """Return the settings of an estimator for these numbers of training rows and lists."""
     named = {name: getattr(estimator, name) for name in _FIELDS}
     named["transform"] = estimator.get_params(deep=False).get("transform")
     given = {name: value for name, value in named.items() if value is not None}
     steps = math.ceil(lists / estimator.batch_size)
-    values = _values(estimator.effort, estimator.schedule, rows, columns, steps)
+    values = _values(estimator.effort, estimator.schedule, rows, steps)
     given = {"loss": XENDCG(gamma="random"), **values, **given}
     patience = max(_EPOCHS, math.ceil(_STEPS / steps))
     if given["schedule"] == "cycle":
@@ -126,12 +123,10 @@ def for_choice(settings: Settings, lists: int) -> Settings:
     )
 
 
-def _values(
-    effort: Effort, schedule: Schedule | None, rows: int, columns: int, steps: int
-) -> dict[str, Any]:
-    """Return what an effort sets for this number of rows, columns and steps in an epoch."""
+def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) -> dict[str, Any]:
+    """Return what an effort sets for this number of rows and steps in an epoch."""
     large, hidden = rows >= LARGE, (128, 64)
-    schedule = schedule or ("cycle" if large or effort == "fast" else "constant")
+    schedule = schedule or ("cycle" if large else "constant")
     bins = PiecewiseLinearBins(4, thresholds=8)
     found: dict[str, Any] = {
         "scorer": MLPScorer(hidden=hidden),
@@ -144,18 +139,18 @@ def _values(
     }
     if effort == "best":
         found |= {"scorer": CrossScorer(hidden=hidden), "members": 10}
-    elif effort == "fast" and rows >= _LONG:
-        found |= {"members": 2, "max_epochs": 5, "choice": Choice(lists=400, epochs=2, steps=150)}
+    elif effort == "fast" and large:
+        found |= {"members": 2, "choice": Choice(lists=400, epochs=2, steps=150)}
+        if schedule == "cycle":
+            found["max_epochs"] = _cycle(steps, longest=5)
     elif effort == "fast":
-        bins = PiecewiseLinearBins(8)  # thresholds take seconds to find
-        epochs = min(max(round(_FAST_NUMBERS / (rows * columns)), 2), 40)
-        found |= {"members": 1, "max_epochs": epochs, "columns": "all"}
+        found["members"] = 1
     return found | {"transform": TableTransform(Join([bins, Standardize()]))}
 
 
-def _cycle(steps: int) -> int:
-    """Return the epochs of a cycle: about 2,000 steps, at most 15 epochs if they are long."""
-    long = min(max(round(2000 / steps), 5), 15)
+def _cycle(steps: int, longest: int = 15) -> int:
+    """Return the epochs of a cycle: some 2,000 steps, at most `longest` epochs if they are long."""
+    long = min(max(round(2000 / steps), 5), longest)
     return min(max(long, math.ceil(300 / steps)), 100)
 
 

@@ -238,7 +238,7 @@ def test_names_of_parameters_are_checked(parameters: dict[str, Any], match: str)
 
 
 def test_an_effort_sets_by_size_what_is_not_given():
-    small, large = (1000, 20, 50), (LARGE, 20, 1500)
+    small, large = (1000, 50), (LARGE, 1500)
     assert settings(NeuralRanker(), *small).resolved() == {
         "members": 5,
         "learning_rate": 3e-3,
@@ -255,12 +255,13 @@ def test_an_effort_sets_by_size_what_is_not_given():
         "patience": 5,
         "columns": "useful",
     }
-    fast = settings(NeuralRanker(effort="fast"), *large)
-    assert (fast.members, fast.schedule, fast.columns) == (1, "cycle", "all")
-    assert (fast.max_epochs, fast.patience) == (25, 9)
-    longer = settings(NeuralRanker(effort="fast"), 1_000_000, 100, 40_000)
-    assert (longer.members, longer.max_epochs, longer.columns) == (2, 5, "useful")
-    assert longer.patience == 3
+    fast = settings(NeuralRanker(effort="fast"), *small)
+    assert fast.resolved() == settings(NeuralRanker(members=1), *small).resolved()
+    longer = settings(NeuralRanker(effort="fast"), *large)
+    assert (longer.members, longer.schedule, longer.columns) == (2, "cycle", "useful")
+    assert (longer.max_epochs, longer.patience) == (13, 5)
+    longest = settings(NeuralRanker(effort="fast"), 1_000_000, 40_000)
+    assert (longest.members, longest.max_epochs, longest.patience) == (2, 5, 3)
     best = settings(NeuralRanker(effort="best"), *large)
     assert best.members == 10
     assert isinstance(best.scorer, CrossScorer)
@@ -271,7 +272,7 @@ def test_an_effort_sets_by_size_what_is_not_given():
 )
 def test_a_cycle_has_enough_steps_and_not_too_many(lists: int, epochs: int):
     """At least 300 steps of 64 lists or 100 epochs; near 2,000 steps, in 5 to 15 epochs."""
-    found = settings(NeuralRanker(schedule="cycle"), 10 * lists, 20, lists)
+    found = settings(NeuralRanker(schedule="cycle"), 10 * lists, lists)
     assert found.max_epochs == epochs
     assert found.patience == max(3, ceil(epochs / 3), ceil(40 / ceil(lists / 64)))
 
@@ -306,7 +307,7 @@ def test_every_argument_wins_over_the_effort():
     scorer, transform = MLPScorer(hidden=(4,)), TableTransform(PiecewiseLinearBins(3))
     for effort in ("fast", "default", "best"):
         ranker = NeuralRanker(effort=effort, scorer=scorer, transform=transform, **given)
-        found = settings(ranker, 1_000_000, 100, 40_000)
+        found = settings(ranker, 1_000_000, 40_000)
         assert found.resolved() == given
         assert found.scorer is scorer
         assert found.transform is transform
@@ -333,7 +334,7 @@ def test_fit_shows_what_it_was_set_to():
     assert ranker.fit(X, y, qid=qid).settings_ == {
         "members": 1,
         "learning_rate": 3e-3,
-        "schedule": "cycle",
+        "schedule": "constant",
         "max_epochs": 2,
         "patience": 40,
         "columns": "all",
