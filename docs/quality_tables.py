@@ -1,4 +1,4 @@
-"""Write docs/quality.md's tables, from quality.json and boosting.json.
+"""Write the tables of quality of docs/quality.md and README.md, from the results of benchmarks.
 
 python docs/quality_tables.py
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tables import RESULTS, filled, setting, table
 
-PAGE = Path(__file__).parent / "quality.md"
+PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
 LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
@@ -200,6 +200,26 @@ def large(found: Result) -> str:
     return table([*header, "CPU seconds of LightGBM", "CPU seconds"], rows)
 
 
+def first(found: Result) -> str:
+    """Return NDCG@10 and CPU seconds of LightGBM, the network and their average, by set.
+
+    The best value of a row is bold, whether or not the difference is more than chance.
+    """
+    names = ("LightGBM", "NeuralRanker()", "blend")
+    rows: list[list[str]] = []
+    for data in dict.fromkeys(one["data"] for one in found["trials"]):
+        trials = [one for one in found["trials"] if one["data"] == data and one["seed"] < CHOOSING]
+        runs = [[one for one in trials if one["ranker"] == name] for name in names]
+        if min(map(len, runs)) < 3:  # drawn once
+            continue
+        values = [np.mean([one["ndcg_10"] for one in each]) for each in runs]
+        cells = [f"{x:.3f}" for x in values]
+        cells = [f"**{x}**" if x == max(cells) else x for x in cells]
+        seconds = [f"{np.mean([one['seconds'] for one in each]):.0f}" for each in runs]
+        rows.append([data, *cells, " / ".join(seconds)])
+    return table(["NDCG@10", "LightGBM", "`NeuralRanker()`", "both", "CPU seconds"], rows)
+
+
 def tables() -> dict[str, str]:
     """Return every table by its name."""
     found = result()
@@ -207,10 +227,12 @@ def tables() -> dict[str, str]:
     named = {"setting": setting(found), "overview": overview(found), "beside": beside(found)}
     named["verdicts"] = verdicts(found)
     named |= {"boosting": boosting(trees), "boosting times": boosting_times(trees)}
-    named["large"] = large(json.loads((RESULTS / "large_tables.json").read_text()))
+    by_default = json.loads((RESULTS / "large_tables.json").read_text())
+    named |= {"large": large(by_default), "first": first(by_default)}
     return named | {one["set"]: details(found, one) for one in found["sets"]}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(), tables()))
-    print(f"wrote {PAGE}")  # noqa: T201
+    for page in PAGES:
+        page.write_text(filled(page.read_text(), tables()))
+        print(f"wrote {page}")  # noqa: T201

@@ -101,10 +101,11 @@ def test_the_page_shows_the_results():
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    page = module.PAGE.read_text()
     tables = module.tables()
-    assert module.filled(page, tables) == page
-    assert all(f"<!-- table {name} -->" in page for name in tables)
+    pages = [page.read_text() for page in module.PAGES]
+    for page in pages:
+        assert module.filled(page, tables) == page
+    assert all(f"<!-- table {name} -->" in "".join(pages) for name in tables)
     assert len(module.whole(module.result())) >= 3
 
 
