@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from ltr.datasets import TableDataModule
+from ltr.export.card import Difference
 from ltr.serving import OnnxRanker
 
 
@@ -220,7 +221,7 @@ def metrics_of(answer) -> list[str]:
     return found
 
 
-def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
+def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table, monkeypatch):
     frame = write_table(tmp_path / "plain.parquet", 300)
     frame.assign(w=np.arange(300) % 3, shown=1).to_parquet("weighted.parquet")
     fit = ("fit", "--config", "table/smoke", "--data.path", "weighted.parquet")
@@ -233,6 +234,8 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
     assert predict(ltr, "weighted.parquet", "one.csv").code == 0
     assert predict(ltr, "plain.parquet", "two.csv").code == 0
     assert Path("one.csv").read_text() == Path("two.csv").read_text()
+    # the model card alone reads the table; test_a_table_with_categories_alone exports too
+    monkeypatch.setattr("ltr.export.write._checked", lambda *_: (b"", Difference(0, 1, 0)))
     assert ltr("export", "runs/table-smoke", "out.pt2", "--test", "plain.parquet").code == 0
     assert "On 50 test lists" in Path("out.md").read_text()
     answer = ltr(*fit, *names[:-2], "--data.val_path", "plain.parquet")

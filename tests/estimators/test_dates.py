@@ -209,10 +209,6 @@ def test_a_blend_gives_each_ranker_its_dates(tmp_path: Path):
     assert blend.score(X[1000:], y[1000:], qid=qid[1000:]) > 0.9
     blend.save(tmp_path / "blend")
     assert np.array_equal(Blend.load(tmp_path / "blend").predict(X), expected)
-    assert blend.export(tmp_path / "blend.onnx").differing == 0
-    served = OnnxRanker(tmp_path / "blend.onnx")
-    for given in (X, *documents(X)):
-        np.testing.assert_allclose(served.score(given), expected, atol=1e-5)
     X.assign(query=qid).to_parquet(tmp_path / "new.parquet")
     command = ["predict", tmp_path / "blend", tmp_path / "new.parquet", "--qid", "query"]
     command += ["--output", tmp_path / "scores.parquet"]
@@ -221,16 +217,22 @@ def test_a_blend_gives_each_ranker_its_dates(tmp_path: Path):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.slow  # a second export; test_blend.py of the exports has one in single precision
-def test_a_blend_of_dates_in_single_precision(tmp_path: Path):
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(
+    "networks",
+    # an export of a network takes seconds, and gets the dates as the trees do
+    [[], pytest.param([quick()], marks=pytest.mark.slow)],
+    ids=["trees", "both"],
+)
+def test_an_exported_blend_scores_raw_dates(networks, single, tmp_path: Path):
     X, y, qid = frame()
     X["price"] = np.random.default_rng(1).normal(size=ROWS)
     trees = LGBMRanker(n_estimators=20, num_leaves=7, verbose=-1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        blend = Blend([quick(), trees], verbose=0).fit(X[:1000], y[:1000], qid=qid[:1000])
-    written = blend.export(tmp_path / "blend.onnx", single=True)
-    assert written.differing <= written.rows // 100
+        blend = Blend([*networks, trees], verbose=0).fit(X[:1000], y[:1000], qid=qid[:1000])
+    written = blend.export(tmp_path / "blend.onnx", single=single)
+    assert written.differing <= (written.rows // 100 if single else 0)
     served = OnnxRanker(tmp_path / "blend.onnx")
     for given in (X, *documents(X)):
         np.testing.assert_allclose(served.score(given), blend.predict(X), atol=1e-5)

@@ -24,6 +24,7 @@ from lightgbm import LGBMRanker
 
 from ltr.config.folder import with_digest, write_folder
 from ltr.estimators import Blend, NeuralRanker
+from ltr.export.card import Difference
 from ltr.models import MLPScorer, RankingModel
 
 FILES = ["config.json", "model.safetensors"]
@@ -332,7 +333,10 @@ def test_a_full_disk_while_a_model_is_saved(pair, largest_file, tmp_path):
         assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_full_disk_while_a_model_is_exported(first, second, largest_file, tmp_path):
+def test_a_full_disk_while_a_model_is_exported(first, second, largest_file, tmp_path, monkeypatch):
+    # any content is too large, and that of an export takes a second to make
+    content = (bytes(20_000), Difference(0, 1, 0))
+    monkeypatch.setattr("ltr.export.write._checked", lambda *_: content)
     folder, file = tmp_path / "model", tmp_path / "one" / "model.pt2"
     first.save(folder)
     (folder / "model.pt2").write_bytes(b"old")

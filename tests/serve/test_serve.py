@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightgbm import LGBMRanker
 
-from ltr.datasets import Schema
+from ltr.datasets import Schema, Standardize, TableTransform
 from ltr.datasets.column_steps import Number
 from ltr.estimators import NeuralRanker
 from ltr.export import export_model
@@ -252,7 +252,8 @@ def of_numbers(tmp_path_factory) -> OnnxRanker:
     X["shop"] = rng.choice(["a", "b"], 40)
     X["sale"] = rng.random(40) > 0.5
     X["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(40), "D")
-    ranker = NeuralRanker(max_epochs=1, members=1, validation=0.0, verbose=0)
+    small: dict[str, Any] = {"scorer": LinearScorer(), "transform": TableTransform(Standardize())}
+    ranker = NeuralRanker(max_epochs=1, members=1, validation=0.0, verbose=0, **small)
     vectors = pa.FixedSizeListArray.from_arrays(rng.normal(size=80), 2)
     table = pa.Table.from_pandas(X).append_column("vector", vectors)
     ranker.fit(table, rng.integers(0, 3, 40), qid=np.repeat(np.arange(4), 10))
