@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
@@ -13,6 +14,11 @@ from pathlib import Path
 # thread for each core all the same, unless there is a limit, and waiting threads take a core too.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["OMP_THREAD_LIMIT"] = "1"
+
+# Keep bytecode even if the environment says not to: without it each process, those that tests start
+# too, compiles ltr again, which takes three seconds, and each worker the tests, which takes ten.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import pytest
 import torch
