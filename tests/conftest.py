@@ -20,6 +20,8 @@ os.environ["OMP_THREAD_LIMIT"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+gc.disable()  # imports and tests make millions of objects that stay: see below
+
 import pytest
 import torch
 
@@ -34,7 +36,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Import shap without its compiler, and let the collector pass over what the imports made.
 
     shap compiles for seven seconds in each process; its Python code adds up our few rows at once.
-    The imports leave a million objects that stay.
+    The imports leave a million objects that stay, and a trace of torch makes as many that are soon
+    gone: the collector, which looks for circles after 700 new objects by default, waits for more.
     """
     if any("contributions" in item.nodeid or "explain" in item.nodeid for item in session.items):
         with suppress(ImportError), pytest.MonkeyPatch.context() as patch:
@@ -42,6 +45,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             import_module("shap")
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
