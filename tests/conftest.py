@@ -15,17 +15,16 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["OMP_THREAD_LIMIT"] = "1"
 
-# Keep bytecode even if the environment says not to: without it each process, those that tests start
-# too, compiles ltr again, which takes three seconds, and each worker the tests, which takes ten.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
-
-gc.disable()  # imports and tests make millions of objects that stay: see below
-
 import pytest
 import torch
 
 torch.set_num_threads(1)
+gc.disable()  # until the tests are collected
+
+# Keep bytecode even if the environment says not to: without it each process, those that tests start
+# too, compiles ltr again, which takes three seconds, and each worker the tests, which takes ten.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # pytest listens to each logger that does not propagate. torch writes its graphs as text for whoever
 # listens to this one, which takes a fifth of the time of a trace. Without a handler it writes none.
