@@ -189,8 +189,10 @@ def by_folds_of_a_pipeline(X, y, qid) -> list[float]:
 @pytest.mark.parametrize(
     "way",
     [
-        *(by_clone, by_pickle, by_pipeline, by_search, by_search_over_a_pipeline),
-        *(by_search_over_a_blend, by_folds, by_folds_of_a_pipeline),
+        *(by_clone, by_pickle, by_pipeline, by_search_over_a_pipeline, by_search_over_a_blend),
+        by_folds_of_a_pipeline,
+        # six fits each, which those over a pipeline pass the same arguments to
+        *(pytest.param(way, marks=pytest.mark.slow) for way in (by_search, by_folds)),
     ],
 )
 def test_the_scores_of_candidates_differ(way):
