@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from lightgbm import LGBMRanker, LGBMRegressor
 from sklearn.linear_model import Ridge
 
-from ltr.datasets import StandardizePerList, TableTransform
 from ltr.estimators import Blend, NeuralRanker
 from ltr.export import export_model
 from ltr.export.blend import ExportedBlend
-from ltr.models import AttentionScorer, LinearScorer, MLPScorer
+from ltr.models import AttentionScorer, MLPScorer
 from ltr.serving import OnnxRanker
 
 xgboost = pytest.importorskip("xgboost")  # which has no wheel for every system
@@ -259,21 +258,13 @@ def test_float32_counts_the_rows_that_round_across_a_split(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"scorer": LinearScorer(), "transform": TableTransform(StandardizePerList())},
-        pytest.param(  # a larger graph, which is exported like the other one
-            {"scorer": AttentionScorer(hidden=(8,), heads=2, blocks=1)}, marks=pytest.mark.slow
-        ),
-    ],
-    ids=["transform", "scorer"],
-)
-def test_arrays_and_a_network_of_lists(parts, tmp_path):
+def test_arrays_and_a_network_of_lists(tmp_path):
     X, y, qid = lists()
     values = X[["price", "stock"]].to_numpy()
     trees = LGBMRanker(n_estimators=5, verbose=-1)
-    blend = Blend([network(members=1).set_params(**parts), trees], verbose=0)
+    # one member with one block, since an export to ONNX takes seconds
+    lists_of = network(AttentionScorer(hidden=(8,), heads=2, blocks=1), members=1)
+    blend = Blend([lists_of, trees], verbose=0)
     blend.fit(values, y, qid=qid)
     written = blend.export(tmp_path)
     assert written.difference < 1e-5
