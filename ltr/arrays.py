@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute
 import torch
 
@@ -97,19 +98,104 @@ def is_absent(name: Any) -> bool:
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
 
-def ranks_within(scores: np.ndarray, lists: np.ndarray) -> np.ndarray:
-    """Return ranks from 1 within each list, int32 (rows,); equal scores rank in row order.
+def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
+    """Return the name of the query of each row, (rows,): whole numbers, or any names as text.
 
     Args:
-        scores: (rows,).
-        lists: (rows,), the number of each row's list.
+        argument: its name, for errors.
+        qid: (rows,), the query of each row, in any order.
+        rows: how many there are.
+        of: what they are called in errors.
 
-    >>> ranks_within(np.array([0.5, 2.0, 0.5, 9.0]), np.array([7, 7, 7, 1])).tolist()
-    [2, 1, 3, 1]
+    Raises:
+        ValueError: there is not one name for each row, or one is missing.
+
+    >>> as_qids("qid", ["b", "a", "b"], 3).to_pylist()
+    ['b', 'a', 'b']
     """
-    order = np.lexsort((-scores, lists))
-    new = np.r_[True, lists[order][1:] != lists[order][:-1]]
-    starts = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    ranks = np.empty(len(scores), np.int32)
-    ranks[order] = np.arange(len(order)) - starts + 1
+    names = as_names(argument, qid)
+    if names.shape != (rows,):
+        raise ValueError(
+            f"{argument} must have one value for each of the {rows} {of}, got shape {names.shape}"
+        )
+    if names.dtype.kind in "iu":
+        return pa.array(names)
+    values = names.tolist()
+    for row, value in enumerate(values):
+        if is_missing(value):
+            raise ValueError(
+                f"{argument} must name a query in each row, got {value!r} in row {row}"
+            )
+    return pa.array([str(value) for value in values], pa.string())
+
+
+def list_numbers(qid: Any, rows: int) -> np.ndarray:
+    """Return the number of each row's list, (rows,) int64, from 0 in the order of first rows.
+
+    Args:
+        qid: (rows,), as in `as_qids`; None means that all rows are one list.
+        rows: how many there are.
+
+    >>> list_numbers(["b", "a", "b"], 3).tolist()
+    [0, 1, 0]
+    """
+    if qid is None:
+        return np.zeros(rows, np.int64)
+    names = as_qids("qid", qid, rows)
+    return names.dictionary_encode().indices.to_numpy().astype(np.int64)
+
+
+def rows_by_list(lists: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each list, in their order, for the numbers of `list_numbers`.
+
+    >>> rows_by_list(np.array([0, 1, 0]))
+    [array([0, 2]), array([1])]
+    """
+    order = np.argsort(lists, kind="stable")
+    ends = np.flatnonzero(np.diff(lists[order])) + 1
+    return np.split(order, ends) if len(order) else []
+
+
+def as_scores(scores: Any) -> np.ndarray:
+    """Return scores (rows,) as an array of numbers, or raise an error.
+
+    >>> as_scores([1, float("nan")])
+    Traceback (most recent call last):
+    ValueError: scores must not be NaN, got NaN in row 1
+    """
+    values = as_numbers("scores", scores)
+    if values.ndim != 1:
+        raise ValueError(f"scores must have the shape (rows,), got {values.shape}")
+    if (bad := np.flatnonzero(np.isnan(values))).size:
+        raise ValueError(f"scores must not be NaN, got NaN in row {bad[0]}")
+    return values
+
+
+def rank(scores: Any, qid: Any = None) -> np.ndarray:
+    """Return the position of each row within its list, from 1, int32 (rows,).
+
+    Position 1 has the highest score. Equal scores are in the order of the rows. This is the order
+    of `NeuralRanker.rank`, of `Blend.rank`, of the column `rank` that `ltr predict` writes, and of
+    the metrics with `ties="stable"`.
+
+    Args:
+        scores: (rows,), finite or infinite. No rows give no positions.
+        qid: (rows,), the query of each row, numbers or text, in any order. Default: all rows are
+            one list.
+
+    Raises:
+        ValueError: a score is NaN, or `qid` does not have one name for each row.
+
+    Cost: one sort.
+
+    >>> rank([0.5, 2.0, 0.5, 9.0], qid=["a", "a", "a", "b"])
+    array([2, 1, 3, 1], dtype=int32)
+    """
+    values = as_scores(scores)
+    lists = list_numbers(qid, len(values))
+    order = np.lexsort((-values.astype(np.float64), lists))
+    sorted_lists, position = lists[order], np.arange(len(order))
+    starts = position[np.r_[True, sorted_lists[1:] != sorted_lists[:-1]][: len(order)]]
+    ranks = np.empty(len(values), np.int32)
+    ranks[order] = position - starts[sorted_lists] + 1
     return ranks

@@ -115,7 +115,7 @@ def predict(
     import numpy as np
     import pyarrow as pa
 
-    from ltr.arrays import ranks_within
+    from ltr.arrays import rank
 
     path = find_model(given.model)
     model = load_model(path, given.trust)
@@ -137,7 +137,7 @@ def predict(
         opened.close()
         every = np.concatenate(scores)
         lists = np.concatenate(queries) if queries else None
-        ranks = None if lists is None else ranks_within(every, lists)
+        ranks = None if lists is None else rank(every, lists)
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
             kept = pa.ipc.open_file(source)
             if form == "trec":
@@ -318,7 +318,7 @@ def _trec_lines(
     """
     import numpy as np
 
-    from ltr.arrays import ranks_within
+    from ltr.arrays import rank as positions
 
     if lists is None or ranks is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")
@@ -326,7 +326,7 @@ def _trec_lines(
     if given.doc_id in table.column_names:
         names = [str(name) for name in table.column(given.doc_id).to_pylist()]
     else:
-        names = [str(one - 1) for one in ranks_within(np.zeros(len(scores)), lists).tolist()]
+        names = [str(one - 1) for one in positions(np.zeros(len(scores)), lists).tolist()]
     order = np.lexsort((ranks, lists))
     ends = np.r_[np.flatnonzero(np.diff(lists[order])) + 1, len(order)].tolist()
     for start, end in zip([0, *ends[:-1]], ends, strict=True):

@@ -1,7 +1,6 @@
 """The weighted average of the scores of several rankers."""
 
 import inspect
-import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,20 +25,12 @@ from ltr.estimators.categories import columns_of, form_of, from_codes, in_form
 from ltr.estimators.list_input import is_lists, read_lists
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
+from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
 if TYPE_CHECKING:
     from ltr.export import Exported
-
-_STEPS = 20
-"""The search tries each weight in this many equal steps from 0 to 1."""
-
-_ROUNDS = 5
-"""The search goes through all rankers at most this many times."""
-
-_ERRORS = 2
-"""A gain must exceed this many standard errors."""
 
 _SCALE_LISTS = 1000
 """The scales are fitted on at most this many training lists."""
@@ -369,7 +360,7 @@ class Blend(RankingEstimator):
         self.validation_queries_ = 0
         if val is not None:
             scores = self._scaled(val.X, val.codes)
-            self.weights_ = _best_weights(scores, val)
+            self.weights_ = best_weights(len(scores), lambda x: val.ndcg(x @ scores))
             self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
             self.validation_queries_ = len(val.queries)
         if self.verbose:
@@ -598,30 +589,6 @@ def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
         elif "eval_metric" in own and "eval_qid" in takes:
             ranker.set_params(eval_metric="ndcg@10")
     return {}
-
-
-def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
-    """Return the weights (rankers,) of scaled scores (rankers, rows): see `Blend`."""
-    count = len(scores)
-    weights = np.full(count, 1 / count)
-    equal, start = weights, val.ndcg(weights @ scores)
-    best = start.mean()
-    for _ in range(_ROUNDS):
-        before = best
-        for position in range(count if count > 2 else count - 1):
-            own = np.eye(count)[position]
-            others = weights * (1 - own)
-            others = others / others.sum() if others.sum() else (1 - own) / (count - 1)
-            for share in sorted(np.linspace(0, 1, _STEPS + 1), key=lambda x: abs(x - 1 / count)):
-                tried = share * own + (1 - share) * others
-                value = val.ndcg(tried @ scores).mean()
-                if value > best:
-                    best, weights = value, tried
-        if best == before:
-            break
-    gain = val.ndcg(weights @ scores) - start
-    error = gain.std() / math.sqrt(len(gain))
-    return weights if gain.mean() > _ERRORS * error else equal
 
 
 def _take(X: Any, rows: np.ndarray) -> Any:

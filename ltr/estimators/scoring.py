@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.arrays import ranks_within
+from ltr.arrays import rank
 from ltr.datasets import ListDataset, Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import from_codes
@@ -59,7 +59,7 @@ class RankingEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         groups, _ = tables.list_groups(tables.query_names(tables.row_count(X), qid, group))
-        return ranks_within(self.predict(X, qid=qid, group=group), groups)
+        return rank(self.predict(X, qid=qid, group=group), groups)
 
     def score(
         self,

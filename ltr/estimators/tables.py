@@ -10,7 +10,7 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from ltr.arrays import as_names, as_numbers, is_missing
+from ltr.arrays import as_numbers, as_qids
 from ltr.datasets import ListDataset, Schema, read_table
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import refuse_lost_numbers
@@ -184,18 +184,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
         if sizes.sum() != rows:
             raise ValueError(f"{name} must add up to the {rows} rows of X, got {sizes.sum()}")
         return pa.array(np.repeat(np.arange(len(sizes)), sizes.astype(np.int64)))
-    names = as_names(name, qid)
-    if names.shape != (rows,):
-        raise ValueError(
-            f"{name} must have one value for each of the {rows} rows of X, got shape {names.shape}"
-        )
-    if names.dtype.kind in "iu":
-        return pa.array(names)
-    values = names.tolist()
-    for row, value in enumerate(values):
-        if is_missing(value):
-            raise ValueError(f"{name} must name a query in each row, got {value!r} in row {row}")
-    return pa.array([str(value) for value in values], pa.string())
+    return as_qids(name, qid, rows, "rows of X")
 
 
 def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:

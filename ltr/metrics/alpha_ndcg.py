@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.gains import Discount, discount_function
+from ltr.gains import Discount, discount_function, greedy_topics
 from ltr.metrics.base import ListArguments, Options, RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import within
@@ -50,7 +50,8 @@ class AlphaNDCG(RankingMetric):
         discounts = discounts * within(lists.scores, self.top_k)
         gains = (has * torch.pow(1.0 - self.alpha, has.cumsum(-2) - has)).sum(-1)
         # equal gains are taken in the order of the list as it was given: the scores must not matter
-        ideal = (_greedy(lists.in_list_order(has), self.alpha, self.top_k) * discounts).sum(-1)
+        best, _ = greedy_topics(lists.in_list_order(has), self.alpha, self.top_k)
+        ideal = (best * discounts).sum(-1)
         values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
         return list_values(values, ideal > 0, lists, self.empty)
 
@@ -96,19 +97,3 @@ def alpha_ndcg(
     """
     metric = AlphaNDCG(top_k, alpha, discount, empty, running=False)
     return metric.measure(scores, labels, **lists)
-
-
-def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:
-    """Return the gains (..., n) of the order that takes the largest gain next; 0 after rank k."""
-    n = has.shape[-2]
-    worth = has.new_ones(*has.shape[:-2], has.shape[-1])
-    free = has.new_ones(has.shape[:-1], dtype=torch.bool)
-    gains = has.new_zeros(has.shape[:-1])
-    for position in range(n if top_k is None else min(n, top_k)):
-        offered = (has * worth.unsqueeze(-2)).sum(-1).masked_fill(~free, -1.0)
-        best, item = offered.max(-1, keepdim=True)
-        gains[..., position] = best.squeeze(-1)
-        free = free.scatter(-1, item, False)
-        taken = has.gather(-2, item.unsqueeze(-1).expand(*item.shape, has.shape[-1])).squeeze(-2)
-        worth = torch.where(taken > 0, worth * (1 - alpha), worth)
-    return gains

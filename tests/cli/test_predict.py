@@ -16,7 +16,7 @@ import pytest
 import torch
 from lightgbm import LGBMRanker
 
-from ltr.arrays import ranks_within
+from ltr.arrays import rank
 from ltr.cli import predict as module
 from ltr.cli.errors import CommandError
 from ltr.cli.models import find_model
@@ -168,9 +168,9 @@ def test_ties_and_digits():
     read_back = np.array([np.float32(f"{score:.9g}") for score in scores])
     assert (np.diff(read_back) < 0).all()
     one = np.zeros(4, int)
-    assert ranks_within(np.zeros(4), one).tolist() == [1, 2, 3, 4]
-    assert ranks_within(np.array([0.0, -0.0, 1.0]), one[:3]).tolist() == [2, 3, 1]
-    assert ranks_within(np.zeros(0), np.zeros(0, int)).tolist() == []
+    assert rank(np.zeros(4), one).tolist() == [1, 2, 3, 4]
+    assert rank(np.array([0.0, -0.0, 1.0]), one[:3]).tolist() == [2, 3, 1]
+    assert rank(np.zeros(0), np.zeros(0, int)).tolist() == []
 
 
 BAD = {

@@ -1,0 +1,176 @@
+"""Fuse the rankings of several rankers into one."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from ltr.arrays import as_numbers, rank, rows_by_list
+from ltr.metrics.trec import Run
+from ltr.rerank.normalization import NORMALIZATIONS, Normalization, normalize_scores
+from ltr.rerank.rankers import AnyRun, Rankers, are_runs, read_runs
+from ltr.shapes import check_choice, check_whole
+
+Method = Literal["rrf", "combsum", "combmnz", "borda", "condorcet"]
+METHODS = ("rrf", "combsum", "combmnz", "borda", "condorcet")
+
+
+@overload
+def fuse(
+    rankers: Sequence[AnyRun],
+    *,
+    method: Method = "rrf",
+    normalize: Normalization = "min_max",
+    weights: Any = None,
+    k: int = 60,
+) -> Run: ...
+
+
+@overload
+def fuse(
+    rankers: Any,
+    qid: Any = None,
+    *,
+    method: Method = "rrf",
+    normalize: Normalization = "min_max",
+    weights: Any = None,
+    k: int = 60,
+) -> np.ndarray: ...
+
+
+def fuse(
+    rankers: Any,
+    qid: Any = None,
+    *,
+    method: Method = "rrf",
+    normalize: Normalization = "min_max",
+    weights: Any = None,
+    k: int = 60,
+) -> np.ndarray | Run:
+    """Fuse the rankings of several rankers into one.
+
+    The fused score is a sum over the rankers, each times its weight:
+
+    - "rrf", reciprocal rank fusion: 1 / (k + position). A ranker that did not retrieve the document
+      adds 0.
+    - "combsum": the normalized score; with weights this is the weighted sum. A ranker that did not
+      retrieve the document adds 0. By "min_max" and "rank" that is at most its lowest score, but
+      by "z" it is its mean: do not use "z" for short runs.
+    - "combmnz": as "combsum"; the sum is then multiplied by the number of rankers that retrieved
+      the document.
+    - "borda": m - position + 1, of the m documents that any ranker retrieved. A ranker that
+      retrieved n of them shares the points of the last m - n positions equally among the others.
+    - "condorcet": a vote against each document below it. A document that the ranker did not
+      retrieve is below all others, and between two such there is no vote. The fused score is the
+      number of documents over which it has more votes, half a point for each tie, and 1 (Copeland's
+      count). Unless majorities form a circle, this is the order of Condorcet-fuse.
+
+    Args:
+        rankers: a list of runs, or of arrays. A run is a dict, scores by document by query, or the
+            name of a TREC file. Arrays are (rows,) each, or one array (rankers, rows); NaN means
+            that the ranker did not retrieve the document.
+        qid: (rows,), the query of each row of arrays, in any order. Default: all rows are one list.
+            Runs have their own queries.
+        method: see above.
+        normalize: what "combsum" and "combmnz" do with the scores that a ranker has in a list: see
+            `normalize_scores`. The other methods take positions, which no normalization changes.
+        weights: (rankers,), finite, >= 0, not all 0. Default: 1 for each.
+        k: the constant of "rrf", a whole number >= 1.
+
+    Returns:
+        For arrays, scores (rows,) float64. For runs, a run with the queries and the documents that
+        any of them has, the best document first. A run retrieved nothing for a query that it lacks.
+        The order of the rankers does not matter. A ranker's equal scores are in the order of the
+        rows; in runs they are in descending order of the names, as in trec_eval.
+
+    Raises:
+        ValueError: there is no ranker; a score is infinite, or NaN in a run; no ranker has a score
+            for a row; a run shares no query with the others; shapes differ; a file is wrong; an
+            option is unknown or out of range.
+
+    Cost: one sort for each ranker; "condorcet" takes O(n^2) time and memory for a list.
+
+    References: Cormack et al., "Reciprocal rank fusion outperforms Condorcet and individual rank
+    learning methods", SIGIR 2009; Fox and Shaw, "Combination of multiple searches", TREC-2, 1994;
+    Aslam and Montague, "Models for metasearch", SIGIR 2001; Montague and Aslam, "Condorcet fusion
+    for improved retrieval", CIKM 2002.
+
+    >>> fuse([[3.0, 2.0, 1.0], [0.1, 0.9, np.nan]], method="borda").tolist()
+    [5.0, 5.0, 2.0]
+    >>> bm25, neural = {"q": {"a": 7.0, "b": 5.0}}, {"q": {"b": 0.9, "c": 0.8}}
+    >>> [*fuse([bm25, neural])["q"]]
+    ['b', 'a', 'c']
+    """
+    if not are_runs(rankers):
+        rows = Rankers.of_arrays(rankers, qid)
+        if (lost := np.flatnonzero(np.isnan(rows.scores).all(0))).size:
+            raise ValueError(f"rankers must have a score for each row, got none for row {lost[0]}")
+        return fuser(rows, method, normalize, k)(_checked(weights, len(rows.scores)))
+    if qid is not None:
+        raise ValueError("qid must be None for runs, which have their own queries")
+    rows = Rankers.of_runs(read_runs(rankers))
+    total = fuser(rows, method, normalize, k)(_checked(weights, len(rows.scores)))
+    fused: Run = {qid: {} for qid in rows.qids}
+    for row in np.lexsort((-total, rows.lists)).tolist():
+        fused[rows.qids[rows.lists[row]]][rows.names[row]] = float(total[row])
+    return fused
+
+
+def fuser(
+    rows: Rankers, method: Method, normalize: Normalization, k: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function of the weights (rankers,) that gives the fused scores (rows,).
+
+    >>> fuser(Rankers.of_arrays([[2.0, 1.0]], None), "rrf", "none", 1)(np.ones(1)).tolist()
+    [0.5, 0.3333333333333333]
+    """
+    check_choice("method", method, *METHODS)
+    check_choice("normalize", normalize, *NORMALIZATIONS)
+    check_whole("k", k)
+    if method == "condorcet":
+        return lambda weights: _copeland(rows, weights)
+    points = np.zeros(rows.scores.shape)
+    sizes = np.bincount(rows.lists)[rows.lists]
+    for own, scores in zip(points, rows.scores, strict=True):
+        has = ~np.isnan(scores)
+        found, lists = scores[has], rows.lists[has]
+        if method == "rrf":
+            own[has] = 1 / (k + rank(found, lists))
+        elif method == "borda":
+            count = np.bincount(lists, minlength=len(sizes))[rows.lists]
+            own[:] = (sizes - count + 1) / 2
+            own[has] = sizes[has] - rank(found, lists) + 1
+        else:
+            own[has] = normalize_scores(found, lists, normalize)
+    retrieved = (~np.isnan(rows.scores)).sum(0) if method == "combmnz" else 1
+
+    def total(weights: np.ndarray) -> np.ndarray:
+        # sorted, so that rounding does not depend on the order of the rankers: ties stay ties
+        return np.sort(weights[:, None] * points, axis=0).sum(0) * retrieved
+
+    return total
+
+
+def _copeland(rows: Rankers, weights: np.ndarray) -> np.ndarray:
+    total = np.zeros(len(rows.lists))
+    for one in rows_by_list(rows.lists):
+        margins = np.zeros((len(one), len(one)))  # the votes for a document minus those against
+        for weight, scores in zip(weights, rows.scores[:, one], strict=True):
+            has = ~np.isnan(scores)
+            position = np.full(len(one), len(one) + 1)
+            position[has] = rank(scores[has])
+            margins += weight * np.sign(position - position[:, None])
+        margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # a tie but for rounding
+        total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2  # tied with itself
+    return total
+
+
+def _checked(weights: Any, count: int) -> np.ndarray:
+    if weights is None:
+        return np.ones(count)
+    found = as_numbers("weights", weights).astype(np.float64)
+    if found.shape != (count,):
+        raise ValueError(f"weights must have one number for each of {count} rankers, got {weights}")
+    if not (np.isfinite(found) & (found >= 0)).all() or not found.any():
+        raise ValueError(f"weights must be finite, >= 0 and not all 0, got {weights}")
+    return found

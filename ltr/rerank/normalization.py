@@ -1,0 +1,58 @@
+"""Bring the scores of a ranker to one scale, list by list."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from ltr.arrays import as_scores, list_numbers, rank
+from ltr.shapes import check_choice
+
+Normalization = Literal["min_max", "z", "rank", "none"]
+NORMALIZATIONS = ("min_max", "z", "rank", "none")
+
+
+def normalize_scores(scores: Any, qid: Any = None, method: Normalization = "min_max") -> np.ndarray:
+    """Return the scores of each list on one scale, float64 (rows,). The order stays.
+
+    Args:
+        scores: (rows,), finite. No rows give no rows.
+        qid: (rows,), the query of each row, in any order. Default: all rows are one list.
+        method: "min_max", (s - min) / (max - min), in [0, 1]; "z", (s - mean) / standard deviation
+            over the n items; "rank", 1 - (position - 1) / n, in (0, 1], with ties in the order of
+            the rows; "none", the scores.
+
+    Returns:
+        The scores. By "min_max" and "z", a list with one item, or with equal scores only, gets 0.
+
+    Raises:
+        ValueError: a score is not finite, `qid` does not have one name for each row, or the method
+            is unknown.
+
+    Cost: one pass; "rank" needs one sort.
+
+    >>> normalize_scores([1.0, 3.0, 2.0, 7.0], ["a", "a", "a", "b"]).tolist()
+    [0.0, 1.0, 0.5, 0.0]
+    """
+    check_choice("method", method, *NORMALIZATIONS)
+    values = as_scores(scores).astype(np.float64)
+    if (bad := np.flatnonzero(np.isinf(values))).size:
+        raise ValueError(f"scores must be finite, got {values[bad[0]]} in row {bad[0]}")
+    lists = list_numbers(qid, len(values))
+    if method == "none" or not len(values):
+        return values
+    sizes = np.bincount(lists)
+    if method == "rank":
+        return 1 - (rank(values, lists) - 1) / sizes[lists]
+    largest = np.zeros(len(sizes))
+    np.maximum.at(largest, lists, np.abs(values))
+    # exact, and no difference or square overflows
+    values = np.ldexp(values, -np.frexp(largest)[1][lists])
+    low, high = np.full(len(sizes), np.inf), np.full(len(sizes), -np.inf)
+    np.minimum.at(low, lists, values)
+    np.maximum.at(high, lists, values)
+    varies = high > low
+    if method == "min_max":
+        return (values - low[lists]) / np.where(varies, high - low, 1)[lists]
+    centered = values - (np.bincount(lists, values) / sizes)[lists]
+    deviation = np.sqrt(np.bincount(lists, centered**2) / sizes)
+    return np.where(varies[lists], centered / np.where(deviation > 0, deviation, 1)[lists], 0.0)

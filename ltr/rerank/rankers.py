@@ -1,0 +1,121 @@
+"""The scores of several rankers as one array: of arrays with qid, of dicts, of TREC files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+
+from ltr.arrays import as_numbers, list_numbers
+from ltr.metrics.joined import raw_bytes
+from ltr.metrics.trec import read_run
+
+AnyRun = Mapping[str, Mapping[str, float]] | str | PathLike[str]
+"""A run: scores by document by query, or the TREC file that holds them."""
+
+
+@dataclass(frozen=True)
+class Rankers:
+    """The scores that rankers gave to rows.
+
+    Attributes:
+        scores: (rankers, rows) float64; NaN if the ranker did not retrieve the document.
+        lists: (rows,), the number of each row's list.
+        names: (rows,), the documents of runs, in descending order within a list; empty for arrays.
+        qids: the queries of runs, by the number of the list.
+    """
+
+    scores: np.ndarray
+    lists: np.ndarray
+    names: Sequence[str] = ()
+    qids: Sequence[str] = ()
+
+    @classmethod
+    def of_arrays(cls, arrays: Any, qid: Any) -> Self:
+        """Return the scores of arrays (rows,) each, or of one array (rankers, rows).
+
+        >>> Rankers.of_arrays([[1, 2], [3, np.nan]], None).scores
+        array([[ 1.,  2.],
+               [ 3., nan]])
+        """
+        each = [as_numbers("rankers", one).astype(np.float64) for one in arrays]
+        if any(one.ndim != 1 or one.shape != each[0].shape for one in each):
+            shapes = " and ".join(str(one.shape) for one in each)
+            raise ValueError(f"rankers must have one shape (rows,), got {shapes}")
+        scores = np.stack(each)
+        for ranker, row in np.argwhere(np.isinf(scores))[:1]:
+            raise ValueError(
+                f"rankers must have finite scores, got {scores[ranker, row]} in row {row} of "
+                f"ranker {ranker}"
+            )
+        return cls(scores, list_numbers(qid, scores.shape[1]))
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Mapping[str, Mapping[str, float]]]) -> Self:
+        """Return the scores of runs, a row for each document that one of them has.
+
+        >>> Rankers.of_runs([{"q": {"a": 2.0}}, {"q": {"b": 1.0}}]).names
+        ['b', 'a']
+        """
+        qids = list(dict.fromkeys(qid for run in runs for qid in run))
+        lists: list[int] = []
+        names: list[str] = []
+        columns: list[list[float]] = [[] for _ in runs]
+        for number, qid in enumerate(qids):
+            each = [run.get(qid, {}) for run in runs]
+            documents = {name for one in each for name in one}
+            if wrong := [name for name in (qid, *documents) if not isinstance(name, str)]:
+                raise ValueError(f"rankers must name queries and documents, got {wrong[0]!r}")
+            # trec_eval ranks equal scores by descending name
+            found = sorted(documents, key=raw_bytes, reverse=True)
+            lists += [number] * len(found)
+            names += found
+            for column, one in zip(columns, each, strict=True):
+                column += [
+                    _finite(one[name], name, qid) if name in one else np.nan for name in found
+                ]
+        scores = np.array(columns, np.float64).reshape(len(runs), len(names))
+        return cls(scores, np.array(lists, np.int64), names, qids)
+
+
+def are_runs(rankers: Any) -> bool:
+    """Return whether rankers are runs, and not arrays; raise `ValueError` if they are neither.
+
+    >>> are_runs(["a.run", {"q": {"a": 1.0}}]), are_runs([[1.0, 2.0]])
+    (True, False)
+    """
+    one = isinstance(rankers, (Mapping, str, PathLike)) or not hasattr(rankers, "__len__")
+    if one or not len(rankers):
+        raise ValueError(f"rankers must be a list of at least one ranker, got {rankers!r}")
+    kinds = {isinstance(one, (Mapping, str, PathLike)) for one in rankers}
+    if len(kinds) > 1:
+        raise ValueError("rankers must be all runs or all arrays, got both")
+    return kinds.pop()
+
+
+def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float]]]:
+    """Return runs, those of files read.
+
+    Raises:
+        ValueError: a file is wrong; a run shares no query with the others.
+
+    >>> read_runs([{"1": {"a": 1.0}}, {"2": {"a": 1.0}}])
+    Traceback (most recent call last):
+    ValueError: rankers must have queries in common, got run 0 with none of the others'
+    """
+    runs = [one if isinstance(one, Mapping) else read_run(one) for one in rankers]
+    for number, run in enumerate(runs):
+        others = {qid for other in (*runs[:number], *runs[number + 1 :]) for qid in other}
+        if len(runs) > 1 and not others & run.keys():
+            raise ValueError(
+                f"rankers must have queries in common, got run {number} with none of the others'"
+            )
+    return runs
+
+
+def _finite(score: float, name: str, qid: str) -> float:
+    if not isfinite(score):
+        raise ValueError(f"rankers must have finite scores, got {score} for {name!r} of {qid!r}")
+    return float(score)

@@ -1,0 +1,92 @@
+"""Choose the weights of rankers on labelled lists."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ltr.arrays import as_numbers, list_numbers
+from ltr.rerank.fusion import Method, fuser
+from ltr.rerank.normalization import Normalization
+from ltr.rerank.rankers import Rankers, are_runs, read_runs
+
+
+def fusion_weights(
+    rankers: Any,
+    labels: Any,
+    qid: Any = None,
+    *,
+    metric: str = "ndcg@10",
+    method: Method = "combsum",
+    normalize: Normalization = "min_max",
+    k: int = 60,
+) -> np.ndarray:
+    """Return the weights for `fuse` that are best by a metric on labelled lists.
+
+    The search is that of `Blend`: it goes through the rankers, at most five times, and tries each
+    weight in 20 steps. Equal weights stay unless the gain exceeds two of its standard errors. Take
+    other queries than those that you report.
+
+    Args:
+        rankers: as in `fuse`.
+        labels: (rows,), finite and >= 0. For runs, the judgements, by document by query, as of
+            `read_qrels`; one below 0 counts as none.
+        qid: as in `fuse`.
+        metric: the name of a metric that is higher for better rankings.
+        method: as in `fuse`, which must get the same method, normalization and k.
+        normalize: as in `fuse`.
+        k: as in `fuse`.
+
+    Returns:
+        The weights (rankers,), >= 0, with sum 1. Judged queries that no run has, and queries
+        without judgements, do not count. A list without a relevant document counts 0.
+
+    Raises:
+        ValueError: as `fuse`; labels do not fit the rows; no query of the runs is judged; the
+            metric is unknown or lower for better rankings.
+
+    >>> labels, qid = [1, 0, 0] * 8, np.repeat(np.arange(8), 3)
+    >>> fusion_weights([[3.0, 2.0, 1.0] * 8, [1.0, 3.0, 2.0] * 8], labels, qid).round(2).tolist()
+    [0.7, 0.3]
+    """
+    from ltr.estimators.scoring import values_of_lists
+    from ltr.estimators.weights import best_weights
+
+    if are_runs(rankers):
+        rows, grades = _judged(rankers, labels)
+    else:
+        rows, grades = Rankers.of_arrays(rankers, qid), as_numbers("labels", labels)
+        if grades.shape != rows.lists.shape:
+            raise ValueError(f"labels must have shape {rows.lists.shape}, got {grades.shape}")
+        if not len(grades):
+            raise ValueError("labels must have at least one row, got none")
+        if (bad := np.flatnonzero(~((grades >= 0) & (grades < np.inf)))).size:
+            raise ValueError(
+                f"labels must be finite and >= 0, got {grades[bad[0]]} in row {bad[0]}"
+            )
+    fused, lost = fuser(rows, method, normalize, k), np.isnan(rows.scores).all(0)
+    lists = list_numbers(rows.lists, len(rows.lists))
+
+    def values(weights: np.ndarray) -> np.ndarray:
+        total = fused(weights)
+        # a relevant document that no ranker retrieved comes last, and counts in the ideal
+        total[lost] = total.min(initial=0) - 1
+        return values_of_lists(total, grades.astype(np.float64), lists, metric=metric)
+
+    return best_weights(len(rows.scores), values)
+
+
+def _judged(rankers: Any, qrels: Any) -> tuple[Rankers, np.ndarray]:
+    """Return the judged queries of runs with their relevant documents, and each row's label."""
+    if not isinstance(qrels, Mapping):
+        raise ValueError(f"labels must be judgements by document by query for runs, got {qrels!r}")
+    runs = read_runs(rankers)
+    qids = [qid for qid in qrels if any(qid in run for run in runs)]
+    if not qids:
+        raise ValueError("labels must judge a query of the runs, got none of them")
+    relevant = {qid: {d: 0.0 for d, label in qrels[qid].items() if label > 0} for qid in qids}
+    judged = [{qid: run[qid] for qid in qids if qid in run} for run in runs]
+    rows = Rankers.of_runs([*judged, relevant])
+    pairs = zip((rows.qids[one] for one in rows.lists), rows.names, strict=True)
+    labels = [max(qrels[qid].get(name, 0), 0) for qid, name in pairs]
+    return Rankers(rows.scores[:-1], rows.lists, rows.names, rows.qids), np.array(labels)
