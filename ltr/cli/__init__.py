@@ -63,6 +63,7 @@ _COMMANDS = {
     "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
     "serve": ("ltr.cli.serve", "rank over HTTP"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
+    "fuse": ("ltr.cli.fuse", "combine the TREC runs of several rankers into one"),
     "convert": ("ltr.cli.convert", "files of any size into lists on disk"),
     "fit": ("ltr.cli.training", "train a recipe, or classes of your own"),
     "validate": ("ltr.cli.training", "evaluate it on the validation lists"),

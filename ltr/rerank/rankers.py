@@ -109,8 +109,9 @@ def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float
     for number, run in enumerate(runs):
         others = {qid for other in (*runs[:number], *runs[number + 1 :]) for qid in other}
         if len(runs) > 1 and not others & run.keys():
+            name = f"run {number}" if isinstance(rankers[number], Mapping) else rankers[number]
             raise ValueError(
-                f"rankers must have queries in common, got run {number} with none of the others'"
+                f"rankers must have queries in common, got {name} with none of the others'"
             )
     return runs
 
