@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ltr.metrics.alpha_ndcg import AlphaNDCG
     from ltr.metrics.arp import ARP
-    from ltr.metrics.average_precision import MAP
+    from ltr.metrics.average_precision import GMAP, MAP
     from ltr.metrics.base import RankingMetric
     from ltr.metrics.bpref import BPref
     from ltr.metrics.collection import RankingMetrics
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from ltr.metrics.elementwise_accuracy import ElementwiseAccuracy
     from ltr.metrics.err import ERR
     from ltr.metrics.exact_match import ExactMatch
-    from ltr.metrics.hits import F1, HitRate, Precision, Recall, RPrecision, TopKAccuracy
+    from ltr.metrics.hits import F1, FBeta, HitRate, Precision, Recall, RPrecision, TopKAccuracy
+    from ltr.metrics.interpolated import InterpolatedPrecision
+    from ltr.metrics.judged import Judged
     from ltr.metrics.kendall import KendallTau
     from ltr.metrics.mrr import MRR
     from ltr.metrics.ndcg import DCG, NDCG
     from ltr.metrics.opa import OPA
     from ltr.metrics.rbo import RBO
-    from ltr.metrics.rbp import RBP
+    from ltr.metrics.rbp import RBP, RBPResidual
+    from ltr.metrics.sets import SetFBeta, SetPrecision, SetRecall
     from ltr.metrics.spearman import Spearman
     from ltr.metrics.trec import JoinedRun, join, read_qrels, read_run, write_qrels, write_run
 
@@ -35,6 +38,7 @@ __all__ = [
     "DCG",
     "ERR",
     "F1",
+    "GMAP",
     "MAP",
     "MRR",
     "NDCG",
@@ -46,16 +50,23 @@ __all__ = [
     "Comparison",
     "ElementwiseAccuracy",
     "ExactMatch",
+    "FBeta",
     "HitRate",
+    "InterpolatedPrecision",
     "Interval",
     "JoinedRun",
+    "Judged",
     "KendallTau",
     "ModelResult",
     "Precision",
+    "RBPResidual",
     "RPrecision",
     "RankingMetric",
     "RankingMetrics",
     "Recall",
+    "SetFBeta",
+    "SetPrecision",
+    "SetRecall",
     "Spearman",
     "TopKAccuracy",
     "holm",

@@ -1,10 +1,10 @@
-"""Average precision."""
+"""Average precision, and its geometric mean."""
 
 from typing import Literal, Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.base import BinaryMetric, ListArguments, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, before, positions_of, run_sums, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, list_values
@@ -12,8 +12,11 @@ from ltr.shapes import check_choice, positions
 
 Divisor = Literal["attainable", "relevant"]
 
+_LEAST = 1e-5
+"""The least average precision in the geometric mean, as in trec_eval."""
 
-class MAP(CutoffMetric):
+
+class MAP(BinaryMetric):
     """Mean average precision: the mean precision at the ranks of the relevant items.
 
     The arguments are those of `functional.average_precision`.
@@ -29,17 +32,18 @@ class MAP(CutoffMetric):
         divisor: Divisor = "attainable",
         empty: Empty = 0,
         ties: Ties = "stable",
+        relevant_from: float | None = None,
         **options: Unpack[Options],
     ):
         check_choice("divisor", divisor, "attainable", "relevant")
         self.divisor: Divisor = divisor
-        super().__init__(top_k, empty, ties, **options)
+        super().__init__(top_k, empty, ties, relevant_from, **options)
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         if self.ties == "worst":
-            lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
-        hits = (lists.labels > 0).to(lists.scores.dtype)
+            lists = lists.tied_by(self.hits(lists))[0]
+        hits = self.hits(lists)
         total = hits.sum(-1)
         if self.top_k is not None and self.divisor == "attainable":
             total = total.clamp(max=self.top_k)
@@ -56,6 +60,7 @@ def average_precision(
     divisor: Divisor = "attainable",
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Average precision: the mean over the relevant items of the precision at their ranks.
@@ -81,7 +86,70 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    metric = MAP(top_k, divisor, empty, ties, running=False)
+    metric = MAP(top_k, divisor, empty, ties, relevant_from, running=False)
+    return metric.measure(scores, labels, **lists)
+
+
+class GMAP(MAP):
+    """Geometric mean average precision: above all, how few lists go badly wrong.
+
+    The arguments are those of `functional.gmap`.
+
+    >>> import torch
+    >>> labels = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> GMAP()(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), labels)
+    tensor(0.7071)
+    """
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list: its average precision, at least 1e-5."""
+        found = super().per_list(lists)
+        return found._replace(values=found.values.clamp(min=_LEAST))
+
+    def before_mean(self, values: Tensor) -> Tensor:
+        """Return the logarithms of the values."""
+        return values.log()
+
+    def after_mean(self, mean: Tensor) -> Tensor:
+        """Return exp of the mean of the logarithms."""
+        return mean.exp()
+
+
+def gmap(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    top_k: int | None = None,
+    divisor: Divisor = "attainable",
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    relevant_from: float | None = None,
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """Geometric mean average precision: the geometric mean over lists of their average precision.
+
+    exp of the mean of log(max(average precision, 1e-5)), as trec_eval's `gm_map`. trec_eval prints
+    the logarithm as the value of one list.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share, and
+    `average_precision` the others.
+
+    Returns:
+        A scalar, the geometric mean. With reduction="none" the average precision of each list, at
+        least 1e-5, (...); "sum" is their plain sum. A fully masked list is left out. Cost: one
+        sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Robertson, "On GMAP: and other transformations", CIKM 2006.
+
+    >>> import torch
+    >>> labels = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> gmap(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), labels)
+    tensor(0.7071)
+    """
+    metric = GMAP(top_k, divisor, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
 
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from zlib import crc32
 
 import torch
@@ -12,7 +12,7 @@ from torchmetrics import Metric
 from ltr.config import parameters
 from ltr.kernels.lists import Lengths
 from ltr.metrics.batches import Batch
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.ranked import Ranked, check_relevant_from
 from ltr.metrics.ties import Ties, check_ties
 from ltr.metrics.values import Empty, ListValues, Reduction, check_empty, reduce_lists
 from ltr.shapes import check_top_k
@@ -192,7 +192,19 @@ class RankingMetric(Metric):
         self._check_weights(weights)
         topics = self.takes_topics
         batch = Batch(scores, labels, mask, weights, judged, lengths, qid, topics=topics)
-        return reduce_lists(batch.values([self.per_list])[0], reduction)
+        found = batch.values([self.per_list])[0]
+        if reduction != "mean":
+            return reduce_lists(found, reduction)
+        averaged = found._replace(values=self.before_mean(found.values))
+        return self.after_mean(reduce_lists(averaged, "mean"))
+
+    def before_mean(self, values: Tensor) -> Tensor:
+        """Return what is averaged over the lists: their values, or for `GMAP` their logarithms."""
+        return values
+
+    def after_mean(self, mean: Tensor) -> Tensor:
+        """Return the metric for the mean of what `before_mean` returns: the inverse of it."""
+        return mean
 
     def _check_weights(self, weights: Tensor | None) -> None:
         if weights is not None and not self.takes_weights:
@@ -239,7 +251,8 @@ class RankingMetric(Metric):
     @torch.compiler.disable()
     def _add(self, found: BatchValues) -> None:
         counted = (~found.values.isnan()).sum()
-        more = [found.values.nansum(), counted, found.lists - counted, found.empty]
+        total = self.before_mean(found.values).nansum()
+        more = [total, counted, found.lists - counted, found.empty]
         setattr(self, self._state, self.sums + torch.stack(more))
         if self.keep_values or self.deduplicate:
             self.values.append(found.values)
@@ -275,8 +288,8 @@ class RankingMetric(Metric):
     def compute(self) -> Tensor:
         """Return the mean over the lists with a value, float32; NaN if there is none."""
         if self.deduplicate:
-            return self.per_list_values.nanmean().float()
-        return (self.total / self.lists).float()
+            return self.after_mean(self.before_mean(self.per_list_values).nanmean()).float()
+        return self.after_mean(self.total / self.lists).float()
 
     @property
     def per_list_values(self) -> Tensor:
@@ -350,14 +363,90 @@ class CutoffMetric(RankingMetric):
         Raises:
             ValueError: `top_k` is beyond `depth`, or the metric divides by it and has none.
         """
-        name = type(self).__name__
-        if self.top_k is None and self.divides_by_k:
-            raise ValueError(f"top_k must be given for {name}, which divides by it, got None")
-        if self.top_k is not None and self.top_k > depth:
-            raise ValueError(f"top_k must be <= depth {depth} of the join, got {self.top_k}")
-        arguments = self.arguments
-        arguments["top_k"] = depth if self.top_k is None else self.top_k
-        return type(self)(**arguments, running=False)
+        return cut_at(self, depth)
+
+
+AnyMetric = TypeVar("AnyMetric", bound=RankingMetric)
+
+
+def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
+    """Return a metric with a `top_k`: without a cutoff, with that at `depth`. See `of_run`."""
+    top_k = metric.arguments["top_k"]
+    if top_k is None and metric.divides_by_k:
+        name = type(metric).__name__
+        raise ValueError(f"top_k must be given for {name}, which divides by it, got None")
+    if top_k is not None and top_k > depth:
+        raise ValueError(f"top_k must be <= depth {depth} of the join, got {top_k}")
+    arguments = {**metric.arguments, "top_k": depth if top_k is None else top_k}
+    return type(metric)(**arguments, running=False)
+
+
+class BinaryMetric(CutoffMetric):
+    """Base class of the cutoff metrics that ask only whether an item is relevant.
+
+    Args:
+        top_k: k. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
+        ties: what tied items count: "stable", "worst" or "expected".
+        relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
+        options: those of `RankingMetric`.
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        relevant_from: float | None = None,
+        **options: Unpack[Options],
+    ):
+        self.relevant_from = check_relevant_from(relevant_from)
+        super().__init__(top_k, empty, ties, **options)
+
+    def hits(self, lists: Ranked) -> Tensor:
+        """Return 1 for each relevant item, or its weight, and 0 for all others: (..., n)."""
+        hits = lists.relevant(self.relevant_from).to(lists.scores.dtype)
+        return hits if lists.weights is None else hits * lists.weights
+
+
+class RetrievedMetric(RankingMetric):
+    """Base class of the metrics that know which items were retrieved.
+
+    Args:
+        threshold: items with a score above it are retrieved. Default: all items.
+        empty: the value of a list without a value of its own: a number, "skip" or "error".
+        options: those of `RankingMetric`.
+    """
+
+    def __init__(
+        self,
+        threshold: float | None = None,
+        empty: Empty = 0,
+        **options: Unpack[Options],
+    ):
+        good = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+        if threshold is not None and not (good and threshold == threshold):
+            raise ValueError(f"threshold must be None or a number, got {threshold!r}")
+        self.threshold = threshold
+        self.empty: Empty = check_empty(empty)
+        super().__init__(**options)
+
+    def retrieved(self, lists: Ranked) -> Tensor:
+        """Return 1 for each retrieved item and 0 for all others, (..., n)."""
+        real = torch.ones_like(lists.scores)
+        if lists.mask is not None:
+            real = lists.mask.to(real.dtype)
+        return real if self.threshold is None else real * (lists.scores > self.threshold)
+
+    def of_run(self, depth: int) -> Self:
+        """Return the metric for the retrieved lists of `join`, whose scores are above -depth.
+
+        Raises:
+            ValueError: there is a threshold.
+        """
+        if self.threshold is not None:
+            raise ValueError(f"threshold must be None for a run, got {self.threshold}")
+        return type(self)(**{**self.arguments, "threshold": -float(depth)}, running=False)
 
 
 @torch.compiler.disable()  # how many lists the metrics count depends on the values

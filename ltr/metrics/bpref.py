@@ -5,14 +5,14 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import CutoffMetric, ListArguments
+from ltr.metrics.base import BinaryMetric, ListArguments
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, before, run_sums, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import masked_fill
 
 
-class BPref(CutoffMetric):
+class BPref(BinaryMetric):
     """Binary preference: how few judged, irrelevant items are above the relevant ones.
 
     The arguments are those of `functional.bpref`.
@@ -25,8 +25,8 @@ class BPref(CutoffMetric):
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         if self.ties == "worst":
-            lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
-        hits = (lists.labels > 0).to(lists.scores.dtype)
+            lists = lists.tied_by(self.hits(lists))[0]
+        hits = self.hits(lists)
         others = masked_fill(1 - hits, lists.mask)
         if lists.judged is not None:
             hits, others = hits * lists.judged, others * lists.judged
@@ -55,6 +55,7 @@ def bpref(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Binary preference: how few judged, irrelevant items are above the relevant ones.
@@ -81,7 +82,7 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    metric = BPref(top_k, empty, ties, running=False)
+    metric = BPref(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, judged=judged, **lists)
 
 

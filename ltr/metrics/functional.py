@@ -2,7 +2,7 @@
 
 Each function makes its class and measures some lists with it. Apart from scores and labels, all
 arguments are given by name. Each function describes its own arguments. All functions share these,
-and `empty` and `ties` if the metric has them:
+and `empty`, `ties` and `relevant_from` if the metric has them:
 
 - `scores`: (..., n), not NaN. The item with the highest score has rank 1.
 - `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
@@ -19,6 +19,8 @@ and `empty` and `ties` if the metric has them:
   "error". Default: 0.
 - `ties`: what tied items count: "stable" (in list order), "worst" (in the order with the worst
   value) or "expected" (the mean over all orders of tied items, in closed form). Default: "stable".
+- `relevant_from`: the least label of a relevant item, > 0; lower labels count as 0. This is `-l` of
+  trec_eval and `rel` of ir_measures. Default: any label above 0.
 - `reduction`: "mean" over the lists that count, "sum", or "none": one value per list, NaN for a
   list that is left out.
 
@@ -44,18 +46,29 @@ tensor([1.0000, 0.5000])
 
 from ltr.metrics.alpha_ndcg import alpha_ndcg
 from ltr.metrics.arp import arp
-from ltr.metrics.average_precision import average_precision
+from ltr.metrics.average_precision import average_precision, gmap
 from ltr.metrics.bpref import bpref
 from ltr.metrics.elementwise_accuracy import elementwise_accuracy
 from ltr.metrics.err import err
 from ltr.metrics.exact_match import exact_match
-from ltr.metrics.hits import f1, hit_rate, precision, r_precision, recall, top_k_accuracy
+from ltr.metrics.hits import (
+    f1,
+    f_beta,
+    hit_rate,
+    precision,
+    r_precision,
+    recall,
+    top_k_accuracy,
+)
+from ltr.metrics.interpolated import interpolated_precision
+from ltr.metrics.judged import judged
 from ltr.metrics.kendall import kendall_tau
 from ltr.metrics.mrr import mrr
 from ltr.metrics.ndcg import dcg, ndcg
 from ltr.metrics.opa import opa
 from ltr.metrics.rbo import rbo
-from ltr.metrics.rbp import rbp
+from ltr.metrics.rbp import rbp, rbp_residual
+from ltr.metrics.sets import set_f_beta, set_precision, set_recall
 from ltr.metrics.spearman import spearman
 
 __all__ = [
@@ -68,7 +81,11 @@ __all__ = [
     "err",
     "exact_match",
     "f1",
+    "f_beta",
+    "gmap",
     "hit_rate",
+    "interpolated_precision",
+    "judged",
     "kendall_tau",
     "mrr",
     "ndcg",
@@ -77,7 +94,11 @@ __all__ = [
     "r_precision",
     "rbo",
     "rbp",
+    "rbp_residual",
     "recall",
+    "set_f_beta",
+    "set_precision",
+    "set_recall",
     "spearman",
     "top_k_accuracy",
 ]

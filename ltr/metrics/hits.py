@@ -1,17 +1,17 @@
-"""Metrics of the hits: precision, recall, F1, R-precision, hit rate and top-k accuracy."""
+"""Metrics of the hits: precision, recall, F-beta, R-precision, hit rate and top-k accuracy."""
 
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.base import BinaryMetric, CutoffMetric, ListArguments, Options
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import Ties, first_hit, hits_of, placed_sum, within
+from ltr.metrics.ties import Ties, first_hit, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, list_values
-from ltr.shapes import check_whole, largest, positions
+from ltr.shapes import check_number, check_whole, largest, positions
 
 
-class Precision(CutoffMetric):
+class Precision(BinaryMetric):
     """Precision@k: the fraction of relevant items among the first k.
 
     The arguments are those of `functional.precision`.
@@ -26,7 +26,7 @@ class Precision(CutoffMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        hits = hits_of(lists)
+        hits = self.hits(lists)
         divisor = self.top_k or lists.lengths.clamp(min=1)
         values = placed_sum(within(hits, self.top_k), hits, lists, self.ties) / divisor
         return list_values(values, hits.any(-1), lists, self.empty)
@@ -39,6 +39,7 @@ def precision(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Precision@k: the fraction of relevant items among the first k.
@@ -61,11 +62,11 @@ def precision(
     >>> precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    metric = Precision(top_k, empty, ties, running=False)
+    metric = Precision(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
 
 
-class Recall(CutoffMetric):
+class Recall(BinaryMetric):
     """Recall@k: the fraction of the relevant items that are among the first k.
 
     The arguments are those of `functional.recall`.
@@ -79,7 +80,7 @@ class Recall(CutoffMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        hits = hits_of(lists)
+        hits = self.hits(lists)
         total = hits.sum(-1)
         found = placed_sum(within(hits, self.top_k), hits, lists, self.ties)
         return list_values(found / total.where(total > 0, 1.0), total > 0, lists, self.empty)
@@ -92,6 +93,7 @@ def recall(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Recall@k: the fraction of the relevant items that are among the first k.
@@ -114,11 +116,79 @@ def recall(
     >>> recall(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=1)
     tensor(0.5000)
     """
-    metric = Recall(top_k, empty, ties, running=False)
+    metric = Recall(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
 
 
-class F1(CutoffMetric):
+class FBeta(BinaryMetric):
+    """F-beta@k: the weighted harmonic mean of precision and recall at k.
+
+    The arguments are those of `functional.f_beta`.
+
+    >>> import torch
+    >>> FBeta(top_k=2, beta=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
+    tensor(0.5000)
+    """
+
+    divides_by_k = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        beta: float = 1.0,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        relevant_from: float | None = None,
+        **options: Unpack[Options],
+    ):
+        self.beta = check_number("beta", beta, minimum=0.0)
+        super().__init__(top_k, empty, ties, relevant_from, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        return _f_beta(self, lists, self.beta)
+
+
+def f_beta(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    top_k: int | None = None,
+    beta: float = 1.0,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    relevant_from: float | None = None,
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """F-beta@k: the weighted harmonic mean of precision P and recall R at k.
+
+    (1 + beta^2) P R / (beta^2 P + R), which is (1 + beta^2) hits / (k + beta^2 * relevant items).
+    trec_eval's and ir_measures' beta of `set_F` is beta^2 here.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        top_k: k. Precision divides by it, even for a list with fewer items.
+        beta: how many times as much as precision recall counts, >= 0. 1 gives `f1`, 0 precision.
+
+    Returns:
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: van Rijsbergen, "Information retrieval", 1979, chapter 7.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0])
+    >>> f_beta(scores, labels, top_k=1, beta=2)
+    tensor(0.5556)
+    """
+    metric = FBeta(top_k, beta, empty, ties, relevant_from, running=False)
+    return metric.measure(scores, labels, **lists)
+
+
+class F1(BinaryMetric):
     """F1@k: the harmonic mean of precision and recall at k.
 
     The arguments are those of `functional.f1`.
@@ -132,11 +202,7 @@ class F1(CutoffMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        hits = hits_of(lists)
-        relevant = hits.sum(-1)
-        found = placed_sum(within(hits, self.top_k), hits, lists, self.ties)
-        values = 2 * found / ((self.top_k or lists.lengths) + relevant).clamp(min=1)
-        return list_values(values, relevant > 0, lists, self.empty)
+        return _f_beta(self, lists, 1.0)
 
 
 def f1(
@@ -146,6 +212,7 @@ def f1(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """F1@k: the harmonic mean of precision and recall at k, 2 * hits / (k + relevant items).
@@ -167,11 +234,20 @@ def f1(
     >>> f1(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    metric = F1(top_k, empty, ties, running=False)
+    metric = F1(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
 
 
-class RPrecision(CutoffMetric):
+def _f_beta(metric: BinaryMetric, lists: Ranked, beta: float) -> ListValues:
+    hits = metric.hits(lists)
+    relevant = hits.sum(-1)
+    found = placed_sum(within(hits, metric.top_k), hits, lists, metric.ties)
+    k = metric.top_k or lists.lengths.clamp(min=1)
+    values = (1 + beta**2) * found / (k + beta**2 * relevant)
+    return list_values(values, relevant > 0, lists, metric.empty)
+
+
+class RPrecision(BinaryMetric):
     """R-precision: the precision at rank R, where R is the number of relevant items.
 
     The arguments are those of `functional.r_precision`.
@@ -183,7 +259,7 @@ class RPrecision(CutoffMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        hits = hits_of(lists)
+        hits = self.hits(lists)
         total = hits.sum(-1)
         first = (positions(hits) <= total.unsqueeze(-1)) * within(hits, self.top_k)
         values = placed_sum(first, hits, lists, self.ties) / total.clamp(min=1)
@@ -197,6 +273,7 @@ def r_precision(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """R-precision: the precision at rank R, where R is the number of relevant items.
@@ -218,11 +295,11 @@ def r_precision(
     >>> r_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.5000)
     """
-    metric = RPrecision(top_k, empty, ties, running=False)
+    metric = RPrecision(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
 
 
-class HitRate(CutoffMetric):
+class HitRate(BinaryMetric):
     """Hit rate, or success@k: whether a relevant item is among the first k.
 
     The arguments are those of `functional.hit_rate`.
@@ -234,7 +311,7 @@ class HitRate(CutoffMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        hits = lists.labels > 0
+        hits = lists.relevant(self.relevant_from)
         first = first_hit(hits, lists, self.ties)
         values = (first * within(first, self.top_k)).sum(-1)
         return list_values(values, hits.any(-1), lists, self.empty)
@@ -247,6 +324,7 @@ def hit_rate(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Hit rate, or success@k: whether a relevant item is among the first k.
@@ -268,7 +346,7 @@ def hit_rate(
     >>> hit_rate(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 2.0]), top_k=1)
     tensor(0.)
     """
-    metric = HitRate(top_k, empty, ties, running=False)
+    metric = HitRate(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
 
 

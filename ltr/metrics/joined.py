@@ -48,11 +48,12 @@ class JoinedRun:
 
         Args:
             metric: a metric with a `top_k` up to `depth`, such as `NDCG(top_k=10)`. Without a
-                `top_k` all retrieved documents count; precision and F1 need one.
+                `top_k` all retrieved documents count; precision, F1 and F-beta need one. Or a
+                metric of the retrieved documents, such as `SetPrecision()`.
 
         Raises:
-            ValueError: `top_k` is beyond `depth`, or the metric needs whole lists, as those do
-                that have no `top_k`, and rank-biased overlap.
+            ValueError: `top_k` is beyond `depth`, the metric has a `threshold`, or it needs whole
+                lists, as rank correlations and rank-biased overlap do.
         """
         return metric.of_run(self.depth).measure(
             self.scores, self.labels, mask=self.mask, judged=self.judged, reduction="none"

@@ -4,14 +4,14 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import CutoffMetric, ListArguments
+from ltr.metrics.base import BinaryMetric, ListArguments
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, first_hit, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
 
-class MRR(CutoffMetric):
+class MRR(BinaryMetric):
     """Mean reciprocal rank: the mean of 1 / rank of the first relevant item.
 
     The arguments are those of `functional.mrr`.
@@ -23,7 +23,7 @@ class MRR(CutoffMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        hits = lists.labels > 0
+        hits = lists.relevant(self.relevant_from)
         if self.ties == "stable" and hits.shape[-1]:  # the largest hit / rank
             values = (hits * (within(lists.scores, self.top_k) / positions(lists.scores))).amax(-1)
         else:
@@ -39,9 +39,10 @@ def mrr(
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Reciprocal rank: 1 / rank of the first item with a label above 0.
+    """Reciprocal rank: 1 / rank of the first relevant item.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -62,5 +63,5 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    metric = MRR(top_k, empty, ties, running=False)
+    metric = MRR(top_k, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)

@@ -10,39 +10,59 @@ from torch import Tensor
 import ltr.metrics
 from ltr.config import parameters
 from ltr.metrics import RankingMetric, functional
-from ltr.metrics.base import CutoffMetric
+from ltr.metrics.base import Options
 from ltr.names import nearest
 
 _SHORT = {"average_precision": "map"}
-_OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics
+_OTHERS = {
+    "alpha_ndcg": "its labels have an axis of topics",
+    "gmap": "it is no mean over lists, which intervals and tests need",
+}
 
 ELSEWHERE = {
+    "11pt_avg": "interpolated_precision",
     "ap": "map",
+    "gm_map": "gmap",
+    "iprec": "interpolated_precision",
+    "iprec_at_recall": "interpolated_precision",
     "p": "precision",
     "r": "recall",
     "recip_rank": "mrr",
     "rprec": "r_precision",
     "rr": "mrr",
+    "set_f": "set_f_beta",
+    "set_p": "set_precision",
+    "setf": "set_f_beta",
+    "setp": "set_precision",
+    "setr": "set_recall",
     "success": "hit_rate",
 }
 """Names of ir_measures and trec_eval, in lower case, and the names of these metrics here."""
 
+_OPTIONS = {"cutoff": "top_k", "rel": "relevant_from"}
+"""Names of ir_measures' parameters, and of these options here."""
+
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric and its cutoff, such as `ndcg@10`.
+    """A metric with options and a cutoff, such as `ndcg@10` and `map(relevant_from=2)@10`.
 
     >>> Measure("ndcg", 10).title
     'ndcg@10'
+    >>> Measure("map", 10, (("relevant_from", 2),)).title
+    'map(relevant_from=2)@10'
     """
 
     name: str
     top_k: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def title(self) -> str:
-        """The metric's name, `@` and the cutoff."""
-        return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
+        """The metric's name, its options, `@` and the cutoff."""
+        options = ",".join(f"{name}={value}" for name, value in self.options)
+        text = f"{self.name}({options})" if options else self.name
+        return text if self.top_k is None else f"{text}@{self.top_k}"
 
     @property
     def takes_cutoff(self) -> bool:
@@ -87,6 +107,7 @@ class Measure:
         """Return the metric with its cutoff and those of the given options that it takes."""
         known = parameters(self.kind)
         options = {name: value for name, value in given.items() if name in known}
+        options |= dict(self.options)
         if self.top_k is not None:
             options["top_k"] = self.top_k
         return self.kind(running=False, **options)
@@ -98,7 +119,7 @@ def metric_names() -> list[str]:
     >>> {"ndcg", "map", "mrr"} <= set(metric_names())
     True
     """
-    return sorted(_SHORT.get(name, name) for name in set(functional.__all__) - _OTHERS)
+    return sorted(_SHORT.get(name, name) for name in functional.__all__ if name not in _OTHERS)
 
 
 def parse_measures(
@@ -111,22 +132,25 @@ def parse_measures(
 
     Args:
         names: names with or without a cutoff: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
-            `ndcg_cut_10`, `recip_rank`, `P_5`.
+            `ndcg_cut_10`, `recip_rank`, `P_5`. Options are in parentheses: `AP(rel=2)@10` and
+            `map(relevant_from=2)@10`, `rbp(p=0.5)`. After `IPrec@` comes the recall.
         cutoffs: the cutoffs of each metric without one.
         of_runs: whether the lists are truncated, so that metrics of whole lists are refused.
 
     Raises:
         ValueError: a metric is unknown, takes no cutoff, or needs one.
 
-    >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP"])]
-    ['ndcg@10', 'mrr', 'precision@5', 'map']
+    >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP(rel=2)"])]
+    ['ndcg@10', 'mrr', 'precision@5', 'map(relevant_from=2)']
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"metrics must be a list of names, got {names!r}")
     known = metric_names()
     found: list[Measure] = []
     for text in names:
-        name, at, cutoff = _parts(text, known)
+        name, options, at, cutoff = _parts(text, known)
+        if name in _OTHERS:
+            raise ValueError(f"metrics: {name} is not possible here: {_OTHERS[name]}")
         if name not in known:
             raise ValueError(f"metrics: no metric {name!r}: {nearest(name, known)}")
         kind, takes_cutoff = Measure(name).kind, Measure(name).takes_cutoff
@@ -134,13 +158,14 @@ def parse_measures(
             raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
         if at and not takes_cutoff:
             raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
-        if of_runs and not issubclass(kind, CutoffMetric):
+        if of_runs and kind.of_run is RankingMetric.of_run:
             raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
         if of_runs and kind.divides_by_k and not at and not cutoffs:
             raise ValueError(f"metrics: {name} of a run needs a cutoff, such as {name}@10")
-        whole = [Measure(name)]
-        each = [Measure(name, k) for k in cutoffs] if takes_cutoff else []
-        found += [Measure(name, int(cutoff))] if at else each or whole
+        _check_options(kind, options, text)
+        whole = [Measure(name, None, options)]
+        each = [Measure(name, k, options) for k in cutoffs] if takes_cutoff else []
+        found += [Measure(name, int(cutoff), options)] if at else each or whole
     return list(dict.fromkeys(found))
 
 
@@ -164,11 +189,45 @@ def ranking_measure(name: str) -> Measure:
     return measure
 
 
-def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:
-    # the name, "@" if there is a cutoff, and the cutoff; trec_eval writes ndcg_cut_10, P_5 and P.5
-    name, at, cutoff = text.partition("@")
-    name = name.lower()
-    if not at and name not in known:
-        trec = re.fullmatch(r"(.+?)(?:_cut)?[_.](\d+)", name)
-        name, at, cutoff = (trec[1], "@", trec[2]) if trec else (name, "", "")
-    return ELSEWHERE.get(name, name), at, cutoff
+def _parts(text: str, known: Sequence[str]) -> tuple[str, tuple[tuple[str, Any], ...], str, str]:
+    """Return the name, the options, "@" if there is a cutoff, and the cutoff."""
+    front, at, cutoff = text.partition("@")
+    name, parenthesis, inside = front.partition("(")
+    name = name.lower().strip()
+    if parenthesis and not inside.endswith(")"):
+        raise ValueError(f"metrics: options must be in parentheses, got {text!r}")
+    pairs = [pair.partition("=") for pair in inside.removesuffix(")").split(",") if pair.strip()]
+    options = {_OPTIONS.get(key.strip(), key.strip()): _value(value) for key, _, value in pairs}
+    if not at and name not in known:  # trec_eval writes ndcg_cut_10, P_5 and P.5
+        trec = re.fullmatch(r"(iprec_at_recall)_(\d\.\d+)|(.+?)(?:_cut)?[_.](\d+)", name)
+        if trec:
+            name, at, cutoff = trec[1] or trec[3], "@", trec[2] or trec[4]
+    name = ELSEWHERE.get(name, name)
+    if name == "interpolated_precision" and at:
+        options["recall"], at, cutoff = _value(cutoff), "", ""
+    if not at and "top_k" in options:
+        at, cutoff = "@", str(options.pop("top_k"))
+    return name, tuple(options.items()), at, cutoff
+
+
+def _value(text: str) -> Any:
+    """Return a number, or a word without its quotes."""
+    text = text.strip().strip("'\"")
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_options(
+    kind: type[RankingMetric], options: tuple[tuple[str, Any], ...], text: str
+) -> None:
+    for name, _ in options:
+        if name not in parameters(kind) or name in Options.__annotations__:
+            raise ValueError(f"metrics: {text!r} has the unknown option {name!r}")
+    try:
+        kind(running=False, **dict(options))
+    except ValueError as error:
+        raise ValueError(f"metrics: {text!r}: {error}") from None

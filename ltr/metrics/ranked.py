@@ -40,6 +40,14 @@ class Ranked(NamedTuple):
         """The number of items of each list, (...), in the dtype of the scores."""
         return count(self.scores, self.mask).squeeze(-1)
 
+    def relevant(self, relevant_from: float | None = None) -> Tensor:
+        """Return which items are relevant, (..., n) bool: labels >= `relevant_from`, or above 0.
+
+        >>> rank(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 2, 0])).relevant(2)
+        tensor([False,  True, False])
+        """
+        return self.labels > 0 if relevant_from is None else self.labels >= relevant_from
+
     def check(self, wrong: Tensor, message: Callable[[], str]) -> "Ranked":
         """Return the lists, or raise `ValueError` if one of them is `wrong` (...) bool.
 
@@ -144,6 +152,18 @@ def rank(
         topics=None if by_topic is None else _gather_items(by_topic, order),
         wrong=wrong,
     )
+
+
+def check_relevant_from(relevant_from: float | None) -> float | None:
+    """Return `relevant_from`, or raise `ValueError` unless it is None or a number > 0.
+
+    >>> check_relevant_from(0)
+    Traceback (most recent call last):
+    ValueError: relevant_from must be > 0, got 0
+    """
+    if relevant_from is None:
+        return None
+    return check_number("relevant_from", relevant_from, minimum=0.0, strict=True)
 
 
 def check_max_label(max_label: float | None) -> float | None:

@@ -1,21 +1,28 @@
-"""Rank-biased precision."""
+"""Rank-biased precision, and how much of it unjudged items leave open."""
 
-from typing import Literal, Unpack
+from typing import Literal, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.base import BinaryMetric, ListArguments, Options, RankingMetric, cut_at
 from ltr.metrics.ranked import Ranked, check_labels, check_max_label
-from ltr.metrics.ties import Ties, placed_sum, within
+from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, list_values
-from ltr.shapes import check_choice, check_persistence, largest, positions
+from ltr.shapes import (
+    check_choice,
+    check_persistence,
+    check_top_k,
+    largest,
+    masked_fill,
+    positions,
+)
 
 RBPGain = Literal["binary", "linear", "exp2"]
 
 
-class RBP(CutoffMetric):
+class RBP(BinaryMetric):
     """Rank-biased precision: the gain per item for a reader who continues with probability p.
 
     The arguments are those of `functional.rbp`.
@@ -33,13 +40,14 @@ class RBP(CutoffMetric):
         max_label: float | None = None,
         empty: Empty = 0,
         ties: Ties = "stable",
+        relevant_from: float | None = None,
         **options: Unpack[Options],
     ):
         self.p = check_persistence(p)
         check_choice("gain", gain, "binary", "linear", "exp2")
         self.gain: RBPGain = gain
         self.max_label = check_max_label(max_label)
-        super().__init__(top_k, empty, ties, **options)
+        super().__init__(top_k, empty, ties, relevant_from, **options)
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -48,17 +56,19 @@ class RBP(CutoffMetric):
         gains = self._gains(lists)
         weight = (1 - self.p) * torch.pow(self.p, positions(gains) - 1) * within(gains, self.top_k)
         values = placed_sum(weight, gains, lists, self.ties)
-        return list_values(values, (lists.labels > 0).any(-1), lists, self.empty)
+        relevant = lists.relevant(self.relevant_from).any(-1)
+        return list_values(values, relevant, lists, self.empty)
 
     def _gains(self, lists: Ranked) -> Tensor:
+        hits = self.hits(lists)
         if self.gain == "binary":
-            return (lists.labels > 0).to(lists.scores.dtype)
+            return hits
         if self.gain == "exp2":
-            return stop_probabilities(lists.labels, lists.mask, self.max_label)
+            return hits * stop_probabilities(lists.labels, lists.mask, self.max_label)
         if self.max_label is not None:
-            return lists.labels / self.max_label
+            return hits * lists.labels / self.max_label
         top = largest(lists.labels).unsqueeze(-1)
-        return lists.labels / top.where(top > 0, 1.0)
+        return hits * lists.labels / top.where(top > 0, 1.0)
 
 
 def rbp(
@@ -71,6 +81,7 @@ def rbp(
     max_label: float | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
+    relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Rank-biased precision: the gain per item for a reader who continues with probability p.
@@ -82,6 +93,7 @@ def rbp(
         p: the probability that a reader continues to the next item, in (0, 1).
         gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
             or "exp2", (2^label - 1) / 2^max_label as in ERR.
+        relevant_from: an item with a label below it gains nothing, by a graded gain too.
         max_label: the highest grade of the scale, for a graded gain; a label above it is an error.
             Default: the largest label of each list.
 
@@ -98,5 +110,84 @@ def rbp(
     >>> rbp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]), p=0.5)
     tensor(0.6250)
     """
-    metric = RBP(top_k, p, gain, max_label, empty, ties, running=False)
+    metric = RBP(top_k, p, gain, max_label, empty, ties, relevant_from, running=False)
     return metric.measure(scores, labels, **lists)
+
+
+class RBPResidual(RankingMetric):
+    """The residual of rank-biased precision: how much unjudged items could add to it.
+
+    The arguments are those of `functional.rbp_residual`. Lower is better.
+
+    >>> import torch
+    >>> RBPResidual(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.1250)
+    """
+
+    higher_is_better = False
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        p: float = 0.8,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        self.top_k = check_top_k(top_k)
+        self.p = check_persistence(p)
+        self.ties: Ties = check_ties(ties)
+        super().__init__(**options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        judged = torch.ones_like(lists.scores)
+        judged = judged if lists.judged is None else lists.judged.to(judged.dtype)
+        judged = masked_fill(judged, lists.mask)
+        weight = (1 - self.p) * torch.pow(self.p, positions(judged) - 1)
+        known = placed_sum(weight * within(judged, self.top_k), judged, lists, self.ties)
+        return list_values(1 - known, torch.ones_like(known, dtype=torch.bool), lists, "skip")
+
+    def of_run(self, depth: int) -> Self:
+        """Return the metric for retrieved lists: without a cutoff, with that at `depth`."""
+        return cut_at(self, depth)
+
+
+def rbp_residual(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    judged: Tensor | None = None,
+    top_k: int | None = None,
+    p: float = 0.8,
+    ties: Ties = "stable",
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """The residual of rank-biased precision: the weight of the positions without a judged item.
+
+    RBP lies between `rbp`, where no unjudged item is relevant, and `rbp` + residual, where all are.
+    The positions after the list, and after k, count as not judged: with all items judged, the
+    residual of n items is p^n. Lower is better. The labels do not matter.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        judged: (..., n) bool, True = a judged item. Default: all are judged.
+        top_k: k, as in `rbp`. Default: the whole list.
+        p: the probability that a reader continues to the next item, in (0, 1), as in `rbp`.
+
+    Returns:
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Moffat and Zobel, "Rank-biased precision for measurement of retrieval effectiveness",
+    TOIS 2008, section 4.
+
+    >>> import torch
+    >>> judged = torch.tensor([True, False, True])
+    >>> rbp_residual(torch.tensor([3.0, 2.0, 1.0]), torch.ones(3), judged=judged, p=0.5)
+    tensor(0.3750)
+    """
+    metric = RBPResidual(top_k, p, ties, running=False)
+    return metric.measure(scores, labels, judged=judged, **lists)

@@ -116,9 +116,3 @@ def within(scores: Tensor, top_k: int | None) -> Tensor:
     """Return 1 at the first k positions and 0 after them, (n,)."""
     position = positions(scores)
     return torch.ones_like(position) if top_k is None else (position <= top_k).to(scores.dtype)
-
-
-def hits_of(lists: Ranked) -> Tensor:
-    """Return 1 for each relevant item, or its weight, and 0 for all others: (..., n)."""
-    hits = (lists.labels > 0).to(lists.labels.dtype)
-    return hits if lists.weights is None else hits * lists.weights

@@ -19,6 +19,7 @@ from ltr.metrics import (
     DCG,
     ERR,
     F1,
+    GMAP,
     MAP,
     MRR,
     NDCG,
@@ -27,16 +28,25 @@ from ltr.metrics import (
     RBP,
     AlphaNDCG,
     ExactMatch,
+    FBeta,
     HitRate,
+    InterpolatedPrecision,
+    Judged,
     KendallTau,
     Precision,
     RankingMetric,
     RankingMetrics,
+    RBPResidual,
     Recall,
+    SetFBeta,
+    SetPrecision,
 )
 from ltr.metrics import functional as F
-from ltr.metrics.base import CutoffMetric, Options
+from ltr.metrics.base import BinaryMetric, CutoffMetric, Options, RetrievedMetric
+from ltr.metrics.sets import SetMetric
 from ltr.metrics.values import list_values
+
+BASES = {BinaryMetric, CutoffMetric, RetrievedMetric, SetMetric}
 
 # each class as it is, and some with other arguments
 CASES = {cls.__name__: (cls, {}) for cls in CLASSES} | {
@@ -56,6 +66,15 @@ CASES = {cls.__name__: (cls, {}) for cls in CLASSES} | {
     "weighted": (KendallTau, {"variant": "weighted"}),
     "RBO-expected": (RBO, {"ties": "expected"}),
     "AlphaNDCG-alpha": (AlphaNDCG, {"alpha": 0.3}),
+    "MRR-2": (MRR, {"relevant_from": 2}),
+    "MAP-2": (MAP, {"relevant_from": 2, "top_k": 3}),
+    "FBeta": (FBeta, {"top_k": 3, "beta": 2}),
+    "Interpolated": (InterpolatedPrecision, {"recall": 0.3, "ties": "worst"}),
+    "Judged@3": (Judged, {"top_k": 3, "threshold": 0.0}),
+    "SetPrecision-0": (SetPrecision, {"threshold": 0.0, "relevant_from": 2}),
+    "SetFBeta-2": (SetFBeta, {"threshold": 0.0, "beta": 2}),
+    "RBPResidual@3": (RBPResidual, {"top_k": 3, "p": 0.7}),
+    "GMAP@3": (GMAP, {"top_k": 3}),
 }
 METRICS = {
     name: (partial(cls, **options), partial(FUNCTIONS[cls], **options))
@@ -109,7 +128,7 @@ def test_pickle_and_state(make, function):
     before = sum(getattr(metric, name).numel() for name in metric._defaults)
     metric.update(scores, labels, mask=mask)
     assert sum(getattr(metric, name).numel() for name in metric._defaults) == before < 100
-    assert metric.higher_is_better == (not isinstance(metric, ARP))
+    assert metric.higher_is_better == (not isinstance(metric, (ARP, RBPResidual)))
     assert not metric.is_differentiable
 
 
@@ -145,7 +164,7 @@ def test_every_class_is_listed_and_so_is_its_function():
         todo += (more := todo.pop().__subclasses__())
         # another class is one of a test
         ours |= {x for x in more if x.__module__.startswith("ltr.")}
-    assert ours - {CutoffMetric} == set(CLASSES)
+    assert ours - BASES == set(CLASSES)
     assert sorted(function.__name__ for function in FUNCTIONS.values()) == sorted(F.__all__)
 
 

@@ -1,6 +1,7 @@
 """The functional metrics in `torch.compile`: one graph without breaks, and the values of eager."""
 
 from functools import partial
+from inspect import signature
 from itertools import product
 
 import pytest
@@ -24,7 +25,7 @@ def draw(metric, shape, seed):
         "judged": torch.rand(shape, generator=generator) < 0.7,
     }
     known = {"scores", "labels"} | ({"weights"} if metric in WEIGHTED else set())
-    known |= {"judged"} if metric is F.bpref else set()
+    known |= {"judged"} & {*signature(metric).parameters}
     return {name: x for name, x in given.items() if name in known}
 
 

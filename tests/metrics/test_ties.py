@@ -18,7 +18,8 @@ TIES = {name: signature(getattr(F, name)).parameters.get("ties") for name in F._
 TIED = {
     f"{name}{'' if k is None else f'@{k}'}": (getattr(F, name), {} if k is None else {"top_k": k})
     for name, ties in TIES.items()
-    if ties is not None and "worst" in get_args(ties.annotation)
+    if ties is not None and {"expected", "worst"} <= {*get_args(ties.annotation)}
+    if name != "gmap"  # the average precision of each list, but at least 1e-5
     for k in (None, 1, 2, 3)
     if k is None or "top_k" in signature(getattr(F, name)).parameters
 } | {
@@ -26,6 +27,9 @@ TIED = {
     "err@3 of 3": (F.err, {"top_k": 3, "max_label": 3}),
     "graded rbp": (F.rbp, {"gain": "exp2", "max_label": 3}),
     "rbp@2 of 0.5": (F.rbp, {"top_k": 2, "p": 0.5}),
+    "f_beta@2 of 2": (F.f_beta, {"top_k": 2, "beta": 2}),
+    "average_precision@3 from 2": (F.average_precision, {"top_k": 3, "relevant_from": 2}),
+    "mrr from 2": (F.mrr, {"relevant_from": 2}),
 }
 every = together("metric, options", TIED)
 

@@ -1,0 +1,105 @@
+"""Interpolated precision at levels of recall."""
+
+from typing import Literal, Unpack
+
+import torch
+from torch import Tensor
+
+from ltr.metrics.base import ListArguments, Options, RetrievedMetric
+from ltr.metrics.ranked import Ranked, check_relevant_from
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import check_choice, check_number, largest, positions
+
+InterpolatedTies = Literal["stable", "worst"]
+_ELEVEN = [level / 10 for level in range(11)]
+
+
+class InterpolatedPrecision(RetrievedMetric):
+    """Interpolated precision: the largest precision at a recall of at least some level.
+
+    The arguments are those of `functional.interpolated_precision`.
+
+    >>> import torch
+    >>> metric = InterpolatedPrecision(recall=1.0)
+    >>> metric(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.6667)
+    """
+
+    def __init__(
+        self,
+        recall: float | None = None,
+        threshold: float | None = None,
+        empty: Empty = 0,
+        ties: InterpolatedTies = "stable",
+        relevant_from: float | None = None,
+        **options: Unpack[Options],
+    ):
+        if recall is not None and check_number("recall", recall, minimum=0.0) > 1:
+            raise ValueError(f"recall must be <= 1, got {recall!r}")
+        self.recall = recall
+        check_choice("ties", ties, "stable", "worst")
+        self.ties: InterpolatedTies = ties
+        self.relevant_from = check_relevant_from(relevant_from)
+        super().__init__(threshold, empty, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        if self.ties == "worst":
+            hits = lists.relevant(self.relevant_from)
+            lists = lists.tied_by(hits.to(lists.scores.dtype))[0]
+        hits = lists.relevant(self.relevant_from).to(lists.scores.dtype)
+        total = hits.sum(-1)
+        found = (hits * self.retrieved(lists)).cumsum(-1)
+        precision = found / positions(found)
+        values = torch.zeros_like(total)
+        levels = _ELEVEN if self.recall is None else [self.recall]
+        for level in levels:
+            # as trec_eval rounds; 0.7 * 10 is above 7 in floating point
+            least = (level * total.double() + 0.9).floor().to(found.dtype).unsqueeze(-1)
+            values = values + largest(precision * (found >= least))
+        return list_values(values / len(levels), total > 0, lists, self.empty)
+
+
+def interpolated_precision(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    recall: float | None = None,
+    threshold: float | None = None,
+    empty: Empty = 0,
+    ties: InterpolatedTies = "stable",
+    relevant_from: float | None = None,
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """Interpolated precision: the largest precision at any rank with at least some recall.
+
+    trec_eval's `iprec_at_recall` and ir_measures' `IPrec@recall`. The rank must have
+    floor(recall * R + 0.9) of the R relevant items, as in trec_eval.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        recall: the level, in [0, 1]. Default: the mean over the levels 0, 0.1, ..., 1, which is
+            trec_eval's `11pt_avg`.
+        threshold: items with a score above it are retrieved; the others add no recall. Default: all
+            items. A run has its own.
+        ties: "stable" (in list order) or "worst" (relevant items last). There is no "expected".
+
+    Returns:
+        A scalar, or (...) with reduction="none"; 0 if the recall is never reached. A fully masked
+        list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.4.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0])
+    >>> interpolated_precision(scores, labels, recall=0.5)
+    tensor(1.)
+    >>> interpolated_precision(scores, labels)
+    tensor(0.8485)
+    """
+    metric = InterpolatedPrecision(recall, threshold, empty, ties, relevant_from, running=False)
+    return metric.measure(scores, labels, **lists)

@@ -1,0 +1,83 @@
+"""The fraction of judged items."""
+
+from typing import Unpack
+
+from torch import Tensor
+
+from ltr.metrics.base import ListArguments, Options, RetrievedMetric
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import Ties, check_ties, placed_sum, within
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import check_top_k
+
+
+class Judged(RetrievedMetric):
+    """Judged@k: the fraction of judged items among the first k.
+
+    The arguments are those of `functional.judged`.
+
+    >>> import torch
+    >>> metric, judged = Judged(top_k=2), torch.tensor([[True, False, True]])
+    >>> metric.update(torch.tensor([[3.0, 2.0, 1.0]]), torch.ones(1, 3), judged=judged)
+    >>> metric.compute()
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        self.top_k = check_top_k(top_k)
+        self.ties: Ties = check_ties(ties)
+        super().__init__(threshold, empty, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        retrieved = self.retrieved(lists)
+        known = retrieved if lists.judged is None else retrieved * lists.judged
+        found = placed_sum(within(known, self.top_k), known, lists, self.ties)
+        count = (retrieved * within(retrieved, self.top_k)).sum(-1)
+        return list_values(found / count.clamp(min=1), count > 0, lists, self.empty)
+
+
+def judged(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    judged: Tensor | None = None,
+    top_k: int | None = None,
+    threshold: float | None = None,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """Judged@k: the fraction of judged items among the first k retrieved ones.
+
+    A list with fewer than k retrieved items is divided by their number, as in ir_measures. The
+    labels do not matter.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        judged: (..., n) bool, True = a judged item. Default: all are judged.
+        top_k: k. Default: the whole list.
+        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+        empty: the value of a list without a retrieved item: a number, "skip" or "error".
+
+    Returns:
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    >>> import torch
+    >>> scores, known = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([True, False, True])
+    >>> judged(scores, torch.ones(3), judged=known, top_k=2)
+    tensor(0.5000)
+    """
+    metric = Judged(top_k, threshold, empty, ties, running=False)
+    return metric.measure(scores, labels, judged=judged, **lists)

@@ -1,0 +1,210 @@
+"""Metrics of the set of retrieved items, whatever their order: precision, recall, F-beta."""
+
+from abc import abstractmethod
+from typing import Unpack
+
+from torch import Tensor
+
+from ltr.metrics.base import ListArguments, Options, RetrievedMetric
+from ltr.metrics.ranked import Ranked, check_relevant_from
+from ltr.metrics.values import Empty, ListValues, list_values
+from ltr.shapes import check_number
+
+
+class SetMetric(RetrievedMetric):
+    """Base class of the metrics of the set of retrieved items.
+
+    Args:
+        threshold: items with a score above it are retrieved. Default: all items.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
+        relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
+        options: those of `RankingMetric`.
+    """
+
+    def __init__(
+        self,
+        threshold: float | None = None,
+        empty: Empty = 0,
+        relevant_from: float | None = None,
+        **options: Unpack[Options],
+    ):
+        self.relevant_from = check_relevant_from(relevant_from)
+        super().__init__(threshold, empty, **options)
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        relevant = lists.relevant(self.relevant_from).to(lists.scores.dtype)
+        retrieved = self.retrieved(lists)
+        found, total = (relevant * retrieved).sum(-1), relevant.sum(-1)
+        value = self.value(found, retrieved.sum(-1), total)
+        return list_values(value, total > 0, lists, self.empty)
+
+    @abstractmethod
+    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+        """Return the value of each list, (...), for its numbers of items.
+
+        Args:
+            found: the relevant items that were retrieved.
+            retrieved: all retrieved items.
+            relevant: all relevant items.
+        """
+
+
+class SetPrecision(SetMetric):
+    """Set precision: the fraction of relevant items among the retrieved ones.
+
+    The arguments are those of `functional.set_precision`.
+
+    >>> import torch
+    >>> SetPrecision(threshold=0.0)(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([[1, 0, 0]]))
+    tensor(0.5000)
+    """
+
+    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+        """Return the value of each list."""
+        return found / retrieved.clamp(min=1)
+
+
+class SetRecall(SetMetric):
+    """Set recall: the fraction of the relevant items that were retrieved.
+
+    The arguments are those of `functional.set_recall`.
+
+    >>> import torch
+    >>> SetRecall(threshold=0.0)(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([[1, 0, 1]]))
+    tensor(0.5000)
+    """
+
+    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+        """Return the value of each list."""
+        return found / relevant.clamp(min=1)
+
+
+class SetFBeta(SetMetric):
+    """F-beta of the retrieved items: the weighted harmonic mean of their precision and recall.
+
+    The arguments are those of `functional.set_f_beta`.
+
+    >>> import torch
+    >>> SetFBeta(threshold=0.0)(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([[1, 0, 0]]))
+    tensor(0.6667)
+    """
+
+    def __init__(
+        self,
+        threshold: float | None = None,
+        beta: float = 1.0,
+        empty: Empty = 0,
+        relevant_from: float | None = None,
+        **options: Unpack[Options],
+    ):
+        self.beta = check_number("beta", beta, minimum=0.0)
+        super().__init__(threshold, empty, relevant_from, **options)
+
+    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+        """Return the value of each list."""
+        square = self.beta**2
+        both = retrieved + square * relevant
+        return (1 + square) * found / both.where(both > 0, 1.0)
+
+
+def set_f_beta(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    threshold: float | None = None,
+    beta: float = 1.0,
+    empty: Empty = 0,
+    relevant_from: float | None = None,
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """F-beta of the retrieved items: (1 + beta^2) P R / (beta^2 P + R), as `f_beta` at a cutoff.
+
+    trec_eval's and ir_measures' beta of `set_F` is beta^2 here.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+        beta: how many times as much as precision recall counts, >= 0.
+
+    Returns:
+        A scalar, or (...) with reduction="none"; 0 for a list in which nothing was retrieved. A
+        fully masked list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: van Rijsbergen, "Information retrieval", 1979, chapter 7.
+
+    >>> import torch
+    >>> set_f_beta(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 0]), threshold=0.0)
+    tensor(0.6667)
+    """
+    metric = SetFBeta(threshold, beta, empty, relevant_from, running=False)
+    return metric.measure(scores, labels, **lists)
+
+
+def set_precision(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    threshold: float | None = None,
+    empty: Empty = 0,
+    relevant_from: float | None = None,
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """Set precision: the fraction of relevant items among the retrieved ones.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+
+    Returns:
+        A scalar, or (...) with reduction="none"; 0 for a list in which nothing was retrieved. A
+        fully masked list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
+
+    >>> import torch
+    >>> set_precision(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 0]), threshold=0.0)
+    tensor(0.5000)
+    """
+    metric = SetPrecision(threshold, empty, relevant_from, running=False)
+    return metric.measure(scores, labels, **lists)
+
+
+def set_recall(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    threshold: float | None = None,
+    empty: Empty = 0,
+    relevant_from: float | None = None,
+    **lists: Unpack[ListArguments],
+) -> Tensor:
+    """Set recall: the fraction of the relevant items that were retrieved.
+
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
+    Args:
+        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+
+    Returns:
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
+
+    >>> import torch
+    >>> set_recall(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 1]), threshold=0.0)
+    tensor(0.5000)
+    """
+    metric = SetRecall(threshold, empty, relevant_from, running=False)
+    return metric.measure(scores, labels, **lists)
