@@ -4,6 +4,7 @@ import math
 import random
 from inspect import signature
 
+import numpy as np
 import pytest
 import pytrec_eval
 import torch
@@ -195,6 +196,9 @@ def test_f_beta_by_the_formula(n, beta, data):
         p = hits / min(cut, n)
         expected = (1 + beta**2) * p * r / (beta**2 * p + r) if hits else 0.0
         assert of_set == pytest.approx(expected, abs=1e-12)
+    # ir_measures' SetF(beta=2.0) of query a, made as above: its beta is the square of ours
+    lists = join(RUN, {"a": QRELS["a"]})
+    assert lists.values(SetFBeta(beta=math.sqrt(2))).tolist() == pytest.approx([0.6])
     with pytest.raises(ValueError, match="beta must be >= 0"):
         F.f_beta(scores, labels, beta=-1.0)
 
@@ -268,6 +272,22 @@ def test_a_run_has_its_own_threshold(kind):
     for wrong in (math.nan, "0", True):
         with pytest.raises(ValueError, match="threshold must be None or a number"):
             kind(threshold=wrong)
+
+
+def test_xgboosts_ndcg_without_a_cutoff_is_that_at_32():
+    xgboost = pytest.importorskip("xgboost")
+    generator = np.random.default_rng(0)
+    X, y = generator.normal(size=(200, 2)), generator.integers(0, 4, 200)
+    data = xgboost.DMatrix(X, y, qid=np.repeat([0, 1], 100))
+    options = {"objective": "rank:ndcg", "eval_metric": ["ndcg", "ndcg@32"], "max_depth": 2}
+    seen: dict = {}
+    model = xgboost.train(options, data, 2, evals=[(data, "t")], evals_result=seen)
+    scores = torch.from_numpy(model.predict(data, output_margin=True)).view(2, 100)
+    labels = torch.from_numpy(y).view(2, 100)
+    assert seen["t"]["ndcg"] == seen["t"]["ndcg@32"]
+    found = F.ndcg(scores, labels, top_k=32).item()
+    assert seen["t"]["ndcg"][-1] == pytest.approx(found, abs=1e-6)
+    assert abs(found - F.ndcg(scores, labels).item()) > 0.1
 
 
 TITLES = {
