@@ -446,7 +446,8 @@ class RetrievedMetric(RankingMetric):
         """
         if self.threshold is not None:
             raise ValueError(f"threshold must be None for a run, got {self.threshold}")
-        return type(self)(**{**self.arguments, "threshold": -float(depth)}, running=False)
+        arguments: dict[str, Any] = {**self.arguments, "threshold": -float(depth)}
+        return type(self)(**arguments, running=False)
 
 
 @torch.compiler.disable()  # how many lists the metrics count depends on the values

@@ -8,7 +8,7 @@ import numpy as np
 from ltr.arrays import as_numbers, rank, rows_by_list
 from ltr.metrics.trec import Run
 from ltr.rerank.normalization import NORMALIZATIONS, Normalization, normalize_scores
-from ltr.rerank.rankers import AnyRun, Rankers, are_runs, read_runs
+from ltr.rerank.rankers import AnyRun, Array, Rankers, are_runs, read_runs
 from ltr.shapes import check_choice, check_whole
 
 Method = Literal["rrf", "combsum", "combmnz", "borda", "condorcet"]
@@ -28,7 +28,7 @@ def fuse(
 
 @overload
 def fuse(
-    rankers: Any,
+    rankers: Array | Sequence[Array | Sequence[float]],
     qid: Any = None,
     *,
     method: Method = "rrf",
@@ -111,8 +111,10 @@ def fuse(
     rows = Rankers.of_runs(read_runs(rankers))
     total = fuser(rows, method, normalize, k)(_checked(weights, len(rows.scores)))
     fused: Run = {qid: {} for qid in rows.qids}
-    for row in np.lexsort((-total, rows.lists)).tolist():
-        fused[rows.qids[rows.lists[row]]][rows.names[row]] = float(total[row])
+    lists: list[int] = rows.lists.tolist()
+    order: list[int] = np.lexsort((-total, rows.lists)).tolist()
+    for row in order:
+        fused[rows.qids[lists[row]]][rows.names[row]] = float(total[row])
     return fused
 
 

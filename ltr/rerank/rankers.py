@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -14,6 +14,14 @@ from ltr.metrics.trec import read_run
 
 AnyRun = Mapping[str, Mapping[str, float]] | str | PathLike[str]
 """A run: scores by document by query, or the TREC file that holds them."""
+
+
+class Array(Protocol):
+    """An array of numpy, pandas, polars or torch."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return it as an array of numpy."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -86,10 +94,9 @@ def are_runs(rankers: Any) -> bool:
     >>> are_runs(["a.run", {"q": {"a": 1.0}}]), are_runs([[1.0, 2.0]])
     (True, False)
     """
-    one = isinstance(rankers, (Mapping, str, PathLike)) or not hasattr(rankers, "__len__")
-    if one or not len(rankers):
+    if _is_run(rankers) or not hasattr(rankers, "__len__") or not len(rankers):
         raise ValueError(f"rankers must be a list of at least one ranker, got {rankers!r}")
-    kinds = {isinstance(one, (Mapping, str, PathLike)) for one in rankers}
+    kinds = {_is_run(one) for one in rankers}
     if len(kinds) > 1:
         raise ValueError("rankers must be all runs or all arrays, got both")
     return kinds.pop()
@@ -114,6 +121,10 @@ def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float
                 f"rankers must have queries in common, got {name} with none of the others'"
             )
     return runs
+
+
+def _is_run(one: Any) -> bool:
+    return isinstance(one, (Mapping, str, PathLike))
 
 
 def _finite(score: float, name: str, qid: str) -> float:
