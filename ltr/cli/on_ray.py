@@ -1,4 +1,4 @@
-"""`--ray` and `--ray-workers`: work on a Ray cluster with Ray Data.
+"""`--ray` and `--ray-workers`: work on a Ray cluster.
 
 All machines must see the working folder under the same path, and have the same Python packages.
 """
@@ -6,12 +6,11 @@ All machines must see the working folder under the same path, and have the same 
 import logging
 import os
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ltr.cli.arguments import LineParser
-from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.errors import CommandError
 
 _NUMBER = "--ray-workers"
 
@@ -60,58 +59,25 @@ def connect(workers: int) -> int:
     return workers or cpus
 
 
-def map_items(
-    work: Callable[..., dict[str, Any]],
-    items: list[dict[str, Any]],
-    given: dict[str, Any],
-    *,
-    on_gpu: bool = False,
-) -> list[dict[str, Any]]:
-    """Map items by Ray Data, and return the workers' results, by the items' numbers.
-
-    A worker keeps its process, and so its imports, from one map to the next.
-
-    Args:
-        work: takes an item and `given`, and returns the item with results.
-        items: each has a `number`.
-        given: arguments of `work`, the same for all items.
-        on_gpu: whether each worker has a GPU.
+def call_each(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Call a function with each item, each in a worker with one CPU, and return the results.
 
     Raises:
-        CommandError: a mistake that a worker found.
+        Exception: what the function raises.
     """
-    import ray.data
+    import ray
 
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
-        partial(_with_error, work=work, folder=os.getcwd(), path=[*sys.path], given=given),
-        compute=ray.data.TaskPoolStrategy(size=len(items)),
-        num_cpus=1,
-        num_gpus=1 if on_gpu else None,
-    )
-    found = sorted(mapped.take_all(), key=lambda one: one["number"])
-    for one in found:
-        if one["error"]:
-            raise CommandError(one["error"])
-    return found
-
-
-def _with_error(
-    item: dict[str, Any],
-    work: Callable[..., dict[str, Any]],
-    folder: str,
-    path: list[str],
-    given: dict[str, Any],
-) -> dict[str, Any]:
-    """Do the work for one item in a worker; `error` is "", or the user's mistake."""
-    enter(folder, path)
+    task = ray.remote(_in_folder)
+    started = [task.remote(os.getcwd(), [*sys.path], work, item) for item in items]
     try:
-        return {**work(item, **given), "error": ""}
-    except Exception as error:
-        told = as_user_error(error)
-        if told is None:
-            raise
-        return {**item, "error": told}
+        return ray.get(started)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+
+
+def _in_folder(folder: str, path: list[str], work: Callable[[Any], Any], item: Any) -> Any:
+    enter(folder, path)
+    return work(item)
 
 
 def enter(folder: str, path: list[str]) -> None:

@@ -1,8 +1,10 @@
 """`ltr predict` and `ltr test`: the scores of a table, and their metrics."""
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +25,6 @@ Format = Literal["csv", "parquet", "trec"]
 _ENDINGS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet"}
 _ENDINGS |= dict.fromkeys([".run", ".trec", ".txt"], "trec")
 _TAG = "ltr"
-_NO_KEY = "ltr:none"
 
 _ABOUT = """\
 Score the rows of a table, in its order. CSV and Parquet get the columns of the query, of the
@@ -120,34 +121,24 @@ def predict(
     path = find_model(given.model)
     model = load_model(path, given.trust)
     keys = _keys(given, model, needs_label=needs_label)
-    scores: list[np.ndarray] = []
-    queries: list[np.ndarray] = []
-    seen: dict[Any, int] = {}
-    # scores and ranks are in memory; the columns beside them wait on the disk
+    tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, path, keys)
     with made_folder(output.parent), temporary_beside(output) as waiting, ExitStack() as opened:
-        writer = None
-        for table, values in _scored(given, path, model, keys, workers):
-            _check_finite(values, sum(map(len, scores)))
-            scores.append(values)
-            if given.qid is not None:
-                queries.append(_codes(table.column(given.qid), seen))
-            if writer is None:
-                writer = opened.enter_context(pa.ipc.new_file(waiting, table.schema))
+        first = next(tables)
+        writer = opened.enter_context(pa.ipc.new_file(waiting, first.schema))
+        for table in chain([first], tables):
             writer.write_table(table)
         opened.close()
-        every = np.concatenate(scores)
-        lists = np.concatenate(queries) if queries else None
-        ranks = None if lists is None else rank(every, lists)
+        # a rank needs all scores of its query, so the rows wait on the disk, where Arrow maps them
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
-            kept = pa.ipc.open_file(source)
-            if form == "trec":
-                text = _trec_lines(kept.read_all(), given, every, lists, ranks)
-                with part.open("w", encoding="utf-8", newline="") as file:
-                    file.writelines(text)
-            else:
-                tables = (pa.table(kept.get_batch(i)) for i in range(kept.num_record_batches))
-                _write(part, form, tables, every, ranks)
-    return len(every)
+            table = pa.ipc.open_file(source).read_all()
+            scores, lists = table.column("score").to_numpy(), None
+            for row in np.flatnonzero(~np.isfinite(scores))[:1]:
+                raise CommandError(f"scores must be finite, got {scores[row]} in row {row}")
+            if given.qid is not None:
+                lists = _codes(table.column(given.qid))
+                table = table.append_column("rank", pa.array(rank(scores, lists)))
+            _write(part, form, table, given, lists)
+            return table.num_rows
 
 
 def descending(scores: "np.ndarray") -> "np.ndarray":
@@ -197,121 +188,62 @@ def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
 
 
 def _scored(
-    given: Namespace, path: Path, model: Any, keys: list[str], workers: int | None
-) -> "Iterator[tuple[pa.Table, np.ndarray]]":
-    """Yield the columns of some rows, without codes of categories, and their scores."""
+    given: Namespace, model: Any, keys: list[str], share: tuple[int, int] = (0, 1)
+) -> "Iterator[pa.Table]":
+    """Yield the columns of some rows, without codes of categories, and their `score`."""
     import numpy as np
     import pyarrow as pa
 
     from ltr.datasets.column_steps import without_codes
     from ltr.models.ranking_model import score_file
 
-    if workers is None:
-        parts = score_file(model, given.table, given.qid, keys, given.label)
-    else:
-        parts = _on_ray(workers, given, path, keys)
-    for table, values in parts:
+    for table, scores in score_file(model, given.table, given.qid, keys, given.label, share):
         columns = {name: without_codes(table.column(name)) for name in table.column_names}
-        columns = columns or {_NO_KEY: pa.nulls(len(values))}  # a table without columns has no rows
-        yield pa.table(columns), values.astype(np.float32)
+        yield pa.table({**columns, "score": scores.astype(np.float32)})
 
 
-def _on_ray(
-    workers: int, given: Namespace, path: Path, keys: list[str]
-) -> "Iterator[tuple[pa.Table, np.ndarray]]":
-    """Do the work of `score_file` in processes of a Ray cluster, which take the chunks in turn."""
-    import numpy as np
-    import pyarrow as pa
-
-    from ltr.cli.on_ray import connect, map_items
+def _on_ray(workers: int, given: Namespace, path: Path, keys: list[str]) -> "Iterator[pa.Table]":
+    """Do the work of `_scored` in processes of a Ray cluster, which take the chunks in turn."""
+    from ltr.cli.on_ray import call_each, connect
 
     workers = connect(workers)
-    options = {"path": str(path), "trust": given.trust, "table": given.table, "qid": given.qid}
-    options |= {"keys": keys, "label": given.label, "processes": workers}
-    found = map_items(_share, [{"number": i} for i in range(workers)], options)
-    for number in range(sum(len(one["scores"]) for one in found)):
-        one, chunk = found[number % workers], number // workers
-        with pa.ipc.open_stream(one["tables"][chunk]) as table:
-            yield table.read_all(), np.frombuffer(one["scores"][chunk], np.float32)
+    shares = [(number, workers) for number in range(workers)]
+    for chunks in zip_longest(*call_each(partial(_share, given, path, keys), shares)):
+        yield from (one for one in chunks if one is not None)
 
 
 def _share(
-    item: dict[str, Any], path: str, trust: list[str], table: str, processes: int, **options: Any
-) -> dict[str, Any]:
-    """Return the item with the chunks of one process, and their scores."""
-    import pyarrow as pa
-
-    from ltr.models.ranking_model import score_file
-
-    model = load_model(Path(path), trust)
-    share = item["number"], processes
-    tables: list[bytes] = []
-    scores: list[bytes] = []
-    for part, values in score_file(model, table, share=share, **options):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, part.schema) as writer:
-            writer.write_table(part)
-        tables.append(sink.getvalue().to_pybytes())
-        scores.append(values.tobytes())
-    return {**item, "tables": tables, "scores": scores}
+    given: Namespace, path: Path, keys: list[str], share: tuple[int, int]
+) -> "list[pa.Table]":
+    return [*_scored(given, load_model(path, given.trust), keys, share)]
 
 
-def _check_finite(scores: "np.ndarray", before: int) -> None:
-    import numpy as np
-
-    for row in np.flatnonzero(~np.isfinite(scores))[:1]:
-        raise CommandError(f"scores must be finite, got {scores[row]} in row {before + row}")
-
-
-def _codes(column: "pa.ChunkedArray", seen: dict[Any, int]) -> "np.ndarray":
-    """Return a number for each query, the same in all chunks of the table."""
+def _codes(column: "pa.ChunkedArray") -> "np.ndarray":
+    """Return the number of each row's query."""
     import numpy as np
 
     if column.null_count:
         raise CommandError("a qid must not be missing")
-    encoded = column.combine_chunks().dictionary_encode()
-    known = [seen.setdefault(name, len(seen)) for name in encoded.dictionary.to_pylist()]
-    return np.array(known, dtype=np.int64)[encoded.indices.to_numpy()]
+    return np.concatenate([one.indices.to_numpy() for one in column.dictionary_encode().chunks])
 
 
 def _write(
-    path: Path,
-    form: Format,
-    tables: "Iterable[pa.Table]",
-    scores: "np.ndarray",
-    ranks: "np.ndarray | None",
+    path: Path, form: Format, table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
 ) -> None:
-    """Write CSV or Parquet: the columns of the tables, their scores and ranks."""
-    import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
-    start = 0
-    with ExitStack() as opened:
-        writer: Any = None
-        for table in tables:
-            rows = slice(start, start + table.num_rows)
-            start = rows.stop
-            table = table.drop_columns([name for name in table.column_names if name == _NO_KEY])
-            table = table.append_column("score", pa.array(scores[rows]))
-            if ranks is not None:
-                table = table.append_column("rank", pa.array(ranks[rows]))
-            if writer is None and form == "parquet":
-                writer = opened.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema))
-            elif writer is None:
-                options = pyarrow.csv.WriteOptions(quoting_style="needed")
-                opening = pyarrow.csv.CSVWriter(path, table.schema, write_options=options)
-                writer = opened.enter_context(opening)
-            writer.write_table(table)
+    if form == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif form == "csv":
+        options = pyarrow.csv.WriteOptions(quoting_style="needed")
+        pyarrow.csv.write_csv(table, path, options)
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(_trec_lines(table, given, lists))
 
 
-def _trec_lines(
-    table: "pa.Table",
-    given: Namespace,
-    scores: "np.ndarray",
-    lists: "np.ndarray | None",
-    ranks: "np.ndarray | None",
-) -> "Iterator[str]":
+def _trec_lines(table: "pa.Table", given: Namespace, lists: "np.ndarray | None") -> "Iterator[str]":
     """Yield the lines of a TREC run, list by list in the order of ranks.
 
     A document without a name is called by its position in the list, from 0.
@@ -320,8 +252,9 @@ def _trec_lines(
 
     from ltr.arrays import rank as positions
 
-    if lists is None or ranks is None:
+    if lists is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")
+    scores, ranks = (table.column(name).to_numpy() for name in ("score", "rank"))
     qids = [str(name) for name in table.column(given.qid).to_pylist()]
     if given.doc_id in table.column_names:
         names = [str(name) for name in table.column(given.doc_id).to_pylist()]

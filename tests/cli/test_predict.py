@@ -25,6 +25,7 @@ from ltr.datasets import convert
 from ltr.estimators import Blend, NeuralRanker
 from ltr.metrics import functional as F
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
+from ltr.models.ranking_model import score_file
 
 COLUMNS = ["price", "stock", "shop"]
 
@@ -93,6 +94,14 @@ def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, mon
     ]
     assert f"{float(torch.stack(values).mean()):.4f}" in answer.out
     assert '"new.csv"' in Path("m.json").read_text()
+
+
+def test_the_first_process_refuses_an_empty_table(models, saved):
+    pd.read_csv("new.csv").iloc[:0].to_csv("empty.csv", index=False)
+    model = saved[1]["model"].model_
+    with pytest.raises(ValueError, match="at least one row"):
+        next(score_file(model, "empty.csv", share=(0, 2)))
+    assert not [*score_file(model, "empty.csv", share=(1, 2))]
 
 
 def test_a_trec_run(models):
