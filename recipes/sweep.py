@@ -12,18 +12,17 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import pairwise
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 from ltr.cli import guarded
 from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
-from ltr.cli.lightning_cli import make_cli
+from ltr.cli.lightning_cli import RankingCLI
 from ltr.cli.options import load_options, pairs
 from ltr.cli.quiet import quiet
-from ltr.cli.recipes import expand_configs
+from ltr.cli.recipes import find_configs
 from ltr.names import nearest
 from recipes.results import (
     Result,
@@ -37,6 +36,9 @@ from recipes.results import (
     write_text,
 )
 from recipes.tables import render
+
+_OPTIONS = ("config", "out", "only", "overlay")
+"""The options of every sweep; the others are those of its runs."""
 
 
 def of(class_path: str, **init_args: Any) -> dict[str, Any]:
@@ -112,6 +114,7 @@ class Sweep:
         parser.epilog = (
             "Other options are those of `ltr fit`, for every run that does not set them."
         )
+        parser.add_argument("-c", "--config", action="append", default=[], help="of `ltr fit`")
         parser.add_argument("--out", type=Path, help="folder of the results")
         parser.add_argument("--only", action="append", help="run this variant or run; repeatable")
         overlays = sorted({path.stem for path in self.folder.glob("*.yaml")} - {"config"})
@@ -121,14 +124,12 @@ class Sweep:
             parser.add_argument(f"--{name}", nargs="+", type=type(default[0]), default=default)
         given, overrides = parser.parse_known_args(args)
         recipe = "-".join([self.folder.name, *given.overlay])
-        lists = {k: v for k, v in vars(given).items() if k not in ("out", "only", "overlay")}
+        lists = {k: v for k, v in vars(given).items() if k not in _OPTIONS}
         runs = list(self.runs(given.overlay, **lists))
-        files = [str(self.folder / f"{stem}.yaml") for stem in ("config", *given.overlay)]
-        options = [*(part for file in files for part in ("--config", file)), *overrides]
-        options = expand_configs(options)[0]
-        config: dict[str, Any] = {}
-        for option, file in pairwise(options):
-            config = merged(config, load_options(file)) if option == "--config" else config
+        own = [str(self.folder / f"{stem}.yaml") for stem in ("config", *given.overlay)]
+        files, _ = find_configs([*own, *given.config])
+        options = [*(f"--config={file}" for file in files), *overrides]
+        config = reduce(merged, map(load_options, files), {})
         about = {"recipe": recipe, "config": config, "overrides": overrides}
         for option, _ in pairs(overrides):
             if all(option.removeprefix("--") in run.options for run in runs):
@@ -202,7 +203,7 @@ def _perform(run: Run, options: list[str], recipe: str, folder: Path) -> Result:
     args = [*options, *run.args, "--trainer.default_root_dir", str(folder)]
     args += ["--ckpt_path", "last"] if resumed else []
     with quiet():
-        cli = make_cli("fit", args, name=recipe, numbered=False)
+        cli = RankingCLI("fit", args, recipe, numbered=False)
         write_json(folder / "settings.json", settings([*options, *run.args], run.fit))
         fit: dict[str, Any] = {}
         if run.fit:

@@ -19,8 +19,9 @@
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
 configurations override earlier ones. Recipes come with ltr or are in the folder `recipes`: there,
 `sort` is `recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The
-command prints the file that it reads. Any option of the model, the data or the trainer may follow,
-such as `--model.loss.operator.temperature 0.2`. `--print_config` prints the result.
+command prints the file that it reads. Any option of the model, the data or the trainer, such as
+`--model.loss.operator.temperature 0.2`, overrides the configurations. `--print_config` prints the
+result.
 
 Name a class of your own with its module: `own.MyLoss` for `MyLoss` in `own.py` in the working
 folder. Code in this folder is imported only if a command refers to it: by such a class, by a
@@ -52,7 +53,6 @@ from importlib import import_module
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.cli.recipes import names_own_code
 from ltr.names import nearest, printable
 
 _COMMANDS = {
@@ -174,8 +174,6 @@ def _run(args: list[str]) -> int:
     module = _COMMANDS[command][0]
     if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
         module = "ltr.cli.training"
-    if (here := os.getcwd()) not in sys.path and names_own_code(rest):
-        sys.path.append(here)
     with _warnings_in_one_line(f"ltr {command}"):
         return import_module(module).run(command, rest)
 

@@ -1,6 +1,8 @@
 """The arguments that several commands share: columns of a table, and the model."""
 
 import argparse
+import os
+import sys
 from argparse import Namespace
 from typing import Any, NoReturn
 
@@ -29,6 +31,12 @@ class LineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the message."""
         raise CommandError(f"{message} (see `{self.prog} --help`)")
+
+
+def import_from_here() -> None:
+    """Let modules be imported from the working folder, after all other places."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
 
 
 def add_roles(parser: LineParser) -> None:

@@ -1,21 +1,17 @@
 """`ltr fit`, `validate` and `test` of a configuration: Lightning's command line."""
 
 import os
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger
-from lightning.pytorch.plugins import CheckpointIO
-from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.cli.epoch_lines import EpochLines, PlainBar
@@ -23,15 +19,7 @@ from ltr.cli.errors import CommandError
 from ltr.cli.help import ABOUT, CHECKPOINT
 from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
-from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import (
-    hold,
-    named_checkpoint,
-    new_run,
-    read_checkpoint,
-    remove_run,
-    removed_unless,
-)
+from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
 
 # so that their names are enough: jsonargparse finds classes that are imported
 from ltr.datasets import (
@@ -45,7 +33,6 @@ from ltr.modules.checkpoints import (
     BestCheckpoint,
     EarlyStopping,
     LastCheckpoint,
-    WholeCheckpoints,
     is_first_process,
 )
 from ltr.modules.watching import BatchInMemory
@@ -97,7 +84,7 @@ class RankingCLI(LightningCLI):
         command: Command,
         args: list[str],
         name: str,
-        numbered: bool,
+        numbered: bool = True,
         trainer: dict[str, Any] | None = None,
     ) -> None:
         self.command: Command = command
@@ -122,6 +109,8 @@ class RankingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             args=args,
+            # The subcommands of Lightning take a model's options from the file of `--ckpt_path`,
+            # and run in the constructor. A sweep runs one command after the other.
             run=False,
             auto_configure_optimizers=False,
         )
@@ -129,177 +118,124 @@ class RankingCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add options for the callbacks and the checkpoint."""
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
-        parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
-        parser.add_lightning_class_args(EarlyStopping, "early_stopping")
-        parser.add_argument(
-            "--ckpt_path",
-            type=str | None,
-            default=None,
-            help=CHECKPOINT,
-        )
+        parser.add_class_arguments(BestCheckpoint, "best_checkpoint")
+        parser.add_class_arguments(EarlyStopping, "early_stopping")
+        parser.add_argument("--ckpt_path", type=str | None, default=None, help=CHECKPOINT)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments; a mistake becomes one line."""
+        given = given_options(args)  # which names the line of a mistake in a file
         try:
             self.config = parser.parse_args(args)
         except _ParseError as error:
-            raise CommandError(explain(parser, args, str(error))) from error
+            raise CommandError(explain(parser, args, given, str(error))) from error
         for group in ("trainer", "best_checkpoint", "early_stopping"):
             if not isinstance(value := self.config[group], Namespace):
                 raise CommandError(f"{group} must be a mapping of options to values, got {value!r}")
-
-    @property
-    def root(self) -> Path:
-        """The folder of the runs."""
-        return Path(self.config.trainer.default_root_dir)
 
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint and its run, and choose the seed of the data.
 
         Data without a seed get that of the training, or of `seed_everything`.
         """
-        self.run, self.goes_on = self.root, False
-        value = self.config.ckpt_path
-        path = None if value is None else self._find_checkpoint(str(value))
-        self.ckpt_path = None if path is None else str(path)
-        content = {} if path is None else read_checkpoint(path, resume=self.command == "fit")
+        self.run = self.root = Path(self.config.trainer.default_root_dir)
+        self.goes_on = False
+        self.ckpt_path, content = None, {}
+        if (value := self.config.ckpt_path) is not None:
+            content = self._find_checkpoint(str(value))
         options = self.config.get("data.init_args") or {}
         if "seed" in options and options["seed"] is None:
             trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
             seed = trained_on.get("seed", self.config.seed_everything)
             options["seed"] = 0 if seed is None else int(seed)
 
-    def _find_checkpoint(self, value: str) -> Path | None:
-        """Return the file, and set the run that it belongs to; None if there is no `last` yet."""
+    def _find_checkpoint(self, value: str) -> dict[str, Any]:
+        """Set the file and the run that it belongs to, and return its content, if there is one."""
         resume = self.command == "fit"
         path = named_checkpoint(value, self.root, resume=resume)
         if path is None:
             if is_first_process():
                 print(f"no last.ckpt in {self.root} yet: training from the start")
-            return None
+            return {}
         if str(path) != str(Path(value).expanduser()):
             rank_zero_info(f"{value}: {path}")
+        self.ckpt_path = str(path)
         self.goes_on = resume and value == "last"
         if path.parent.name == "checkpoints" and (self.goes_on or not resume):
             self.run = path.parent.parent
-        return path
-
-    @property
-    def _is_new(self) -> bool:
-        """Whether this process has made the folder of the run."""
-        return self.command == "fit" and self.run != self.root and not self.goes_on
+        return read_checkpoint(path, resume=resume)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Return the trainer, with ltr's callbacks for `fit` and a CSV log."""
-        config = {**self.config_init.trainer.as_dict(), **kwargs, **self._trainer_options}
-        light = config["fast_dev_run"]
-        if self.command == "fit" and not self.goes_on:
-            # the first process makes the folder; the others take it from its callbacks
-            first = self.numbered and not light and is_first_process()
-            self.run, self.made = new_run(self.root) if first else (self.root, [])
-        config["default_root_dir"] = str(self.run)
-        if config["logger"] in (None, True):
-            config["logger"] = CSVLogger(self.run, name="logs")
+        """Return the trainer, with ltr's callbacks and a CSV log, and make the run's folder."""
+        given = self.config_init.trainer
+        callbacks = [*_as_list(given.callbacks or [])]
+        bar = given.enable_progress_bar
+        if bar is None and not any(isinstance(one, ProgressBar) for one in callbacks):
+            bar = sys.stdout.isatty()
+            callbacks += [PlainBar()] if bar else []
         self.memory = BatchInMemory()
         self.timer = Timer()  # the seconds of training, including those before a resume
-        callbacks: list[Callback] = [self.memory]
-        if self.command == "fit":
-            callbacks += [self.timer, CheckFinite(), CheckMonitors()]
-        if self.command == "fit" and not light:
-            plugins = _as_list(config["plugins"] or [])
-            # strategies for sharded models write checkpoints in their own way
-            whole = re.match("auto|ddp|single", str(config["strategy"]))
-            whole = whole or isinstance(config["strategy"], DDPStrategy)
-            if whole and not any(isinstance(one, CheckpointIO) for one in plugins):
-                config["plugins"] = [*plugins, WholeCheckpoints()]
-            if self.config.early_stopping.patience is not None:
-                callbacks.append(self.config_init.early_stopping)
-            if config["enable_checkpointing"] is not False:
-                callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
-        elif not light:
-            config["enable_checkpointing"] = False
-        own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
-        if config["enable_progress_bar"] is None and not own_bar:
-            config["enable_progress_bar"] = sys.stdout.isatty()
-            callbacks += [PlainBar()] if config["enable_progress_bar"] else []
-        if self.command == "fit":
-            callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
-        if self.save_config_callback and not config["fast_dev_run"]:
-            save = self.save_config_callback(self.parser, self.config, **self.save_config_kwargs)
-            callbacks.append(save)
-        config["callbacks"] = [*_as_list(config["callbacks"] or []), *callbacks]
-        try:
-            return self.trainer_class(**config)
-        except (MisconfigurationException, TypeError, ValueError) as error:
-            said = str(error)
-            option = "accelerator" if str(config["accelerator"]).lower() in said.lower() else ""
-            option = "devices" if "devices" in said else option
-            where = f"--trainer.{option} {config[option]}" if option else "trainer"
-            if self._is_new:
-                remove_run(self.run, self.made)
-            raise CommandError(f"{where}: {one_line(error)}") from error
+        callbacks += [self.memory, self.timer, CheckFinite(), CheckMonitors()]
+        callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
+        if self.config.early_stopping.patience is not None:
+            callbacks.append(self.config_init.early_stopping)
+        if given.enable_checkpointing is not False:
+            callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
+        with ExitStack() as stack:
+            is_new = self.command == "fit" and self.numbered and not self.goes_on
+            # the first process makes the folder; the others take it from its callbacks
+            if is_new and not given.fast_dev_run and is_first_process():
+                trained = lambda: self.timer.start_time() is not None  # noqa: E731
+                self.run = stack.enter_context(new_run(self.root, keep=trained))
+            if (logger := given.logger) in (None, True):
+                logger = CSVLogger(self.run, name="logs")
+            try:
+                trainer = super().instantiate_trainer(
+                    default_root_dir=str(self.run),
+                    logger=logger,
+                    enable_progress_bar=bar,
+                    callbacks=callbacks,
+                    **self._trainer_options,
+                )
+            except (MisconfigurationException, TypeError, ValueError) as error:
+                said = str(error)
+                option = "accelerator" if str(given.accelerator).lower() in said.lower() else ""
+                option = "devices" if "devices" in said else option
+                where = f"--trainer.{option} {given[option]}" if option else "trainer"
+                raise CommandError(f"{where}: {one_line(error)}") from error
+            self._opened = stack.pop_all()
+        self.keeps = (
+            self.command == "fit" and not given.fast_dev_run and bool(trainer.checkpoint_callbacks)
+        )
+        return trainer
 
     def execute(self) -> None:
         """Run the command."""
-        fit = self.command == "fit" and is_first_process()
-        with ExitStack() as stack:
-            if self._is_new:
-                batches = self.trainer.fit_loop.epoch_loop.batch_progress
-                trained = lambda: batches.total.ready > 0  # noqa: E731
-                stack.enter_context(removed_unless(self.run, self.made, trained))
-            stack.enter_context(self.memory.explained(self.datamodule))
-            stack.enter_context(self._naming_the_checkpoint())
-            stack.enter_context(name_full_disk(self.run))
-            if fit and self.trainer.checkpoint_callbacks:
-                stack.enter_context(hold(self.run))
-            getattr(self.trainer, self.command)(
-                self.model,
-                datamodule=self.datamodule,
-                ckpt_path=self.ckpt_path,
-                weights_only=True,  # whatever the environment says
-            )
-
-    @contextmanager
-    def _naming_the_checkpoint(self) -> Iterator[None]:
-        """Report a checkpoint of another model in one line."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.ckpt_path is None or "loading state_dict" not in str(error):
-                raise
-            raise CommandError(
-                f"{self.ckpt_path} does not fit the configured model: use config.yaml from the "
-                "logs of the run that wrote it"
-            ) from error
-
-
-def make_cli(
-    command: Command,
-    args: list[str],
-    name: str | None = None,
-    numbered: bool = True,
-    trainer: dict[str, Any] | None = None,
-) -> RankingCLI:
-    """Parse and instantiate a command; `args` may name recipes after `--config`.
-
-    Args:
-        command: "fit", "validate" or "test".
-        args: its options.
-        name: the run's name. Default: the recipe's or file's name, or "ltr" without a `--config`.
-        numbered: whether each `fit` makes its own folder.
-        trainer: see `RankingCLI`.
-
-    Raises:
-        CommandError: a file, option, class or value is wrong.
-    """
-    expanded, found = expand_configs(args)
-    given_options(expanded)  # which names the line of a mistake in a file
-    return RankingCLI(command, expanded, name or found or "ltr", numbered, trainer)
+        with (
+            self._opened,
+            self.memory.explained(self.datamodule),
+            name_full_disk(self.run),
+            hold(self.run) if self.keeps and is_first_process() else nullcontext(),
+        ):
+            try:
+                getattr(self.trainer, self.command)(
+                    self.model,
+                    datamodule=self.datamodule,
+                    ckpt_path=self.ckpt_path,
+                    weights_only=True,  # whatever the environment says
+                )
+            except RuntimeError as error:
+                if self.ckpt_path is None or "loading state_dict" not in str(error):
+                    raise
+                raise CommandError(
+                    f"{self.ckpt_path} does not fit the configured model: use config.yaml from the "
+                    "logs of the run that wrote it"
+                ) from error
 
 
 def train(cli: RankingCLI) -> None:
     """Train, then print the folder of the run, and the best value with its file."""
-    if cli.trainer.is_global_zero and cli.trainer.checkpoint_callbacks:
+    if cli.trainer.is_global_zero and cli.keeps:
         print(f"run: {cli.run}")
     cli.execute()
     best = cli.config_init.best_checkpoint

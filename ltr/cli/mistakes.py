@@ -13,7 +13,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from ltr.cli.errors import innermost
-from ltr.cli.options import Given, given_options, without_nesting
+from ltr.cli.options import Given, without_nesting
 from ltr.names import close_matches
 
 _PACKAGES = (
@@ -27,15 +27,15 @@ _UNKNOWN = re.compile(r"(?:unrecognized arguments: --|Option ')([\w.]+)")
 _NO_CLASS = re.compile(r"import path string: (\w+)")
 
 
-def explain(parser: ArgumentParser, args: list[str], report: str) -> str:
+def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], report: str) -> str:
     """Return one line that names the mistake in `args` and the most similar correct name.
 
     Args:
         parser: the parser that refused the arguments.
         args: the arguments, `--config` with files only.
+        given: the options that they set.
         report: the message of the parser.
     """
-    given = given_options(args)
     cause, option = innermost(report), _option_of(report)
     if "required" in cause and "data" not in given:
         return (

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltr.cli.arguments import import_from_here
 from ltr.cli.errors import CommandError
 from ltr.names import nearest
 
@@ -60,6 +61,8 @@ def load_model(path: Path, trust: Sequence[str] = ()) -> Any:
     Raises:
         ValueError: it is damaged, or names a class that is not trusted.
     """
+    if trust:
+        import_from_here()
     if not path.is_dir():
         return OnnxModel(path)
     from ltr.config.folder import read_folder

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.cli.lightning_cli import make_cli, train
+from ltr.cli.lightning_cli import RankingCLI, train
 from ltr.cli.on_ray import connect, enter
 from ltr.cli.options import Given, given_options
 from ltr.cli.quiet import quiet
-from ltr.cli.recipes import expand_configs
 
 _SAID = "CommandError: "
 
 
-def fit(args: list[str], workers: int) -> int:
+def fit(args: list[str], name: str, workers: int) -> int:
     """Train in `workers` processes of a cluster; the first one writes the run's folder.
 
     Raises:
@@ -27,15 +26,14 @@ def fit(args: list[str], workers: int) -> int:
     from ray.train import RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchTrainer
 
-    expanded, name = expand_configs(args)
-    options = given_options(expanded)
+    options = given_options(args)
     where = options.get("trainer.default_root_dir")
-    root = Path(where.value if where and where.value else f"runs/{name or 'ltr'}").absolute()
+    root = Path(where.value if where and where.value else f"runs/{name}").absolute()
     root.mkdir(parents=True, exist_ok=True)
     own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
     trainer = TorchTrainer(
         _train,
-        train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args},
+        train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args, "name": name},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=_on_gpu(options)),
         run_config=RunConfig(name=own, storage_path=str(root)),
     )
@@ -65,7 +63,8 @@ def _train(config: dict[str, Any]) -> None:
     try:
         with quiet():
             plugins = [RayLightningEnvironment()]
-            cli = make_cli("fit", config["args"], trainer={**options, "plugins": plugins})
+            options = {**options, "plugins": plugins}
+            cli = RankingCLI("fit", config["args"], config["name"], trainer=options)
             prepare_trainer(cli.trainer)
             train(cli)
     except Exception as error:

@@ -9,8 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -114,45 +113,28 @@ def resolve(value: str) -> tuple[str, list[Path]]:
     return recipes[name].run_name(overlay), recipes[name].files(overlay)
 
 
-def used_files(args: list[str]) -> list[str]:
-    """Return a line for each name after `--config`, with its file.
+def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
+    """Return whether a command refers to code in the working folder, so that it may be imported.
 
-    >>> used_files(["--config", "digits", "--data.seed=1"])  # doctest: +ELLIPSIS
-    ['digits: .../ltr/recipes/digits/config.yaml']
-    """
-    values = [value for option, value in _split_configs(args) if option is not None]
-    used = ((value, resolve(value)[1][-1]) for value in values)
-    return [f"{value}: {path}" for value, path in used if path != Path(value).expanduser()]
+    It does if it names a configuration that does not come with ltr, or a class of a module in the
+    working folder, such as `own.Loss`. Otherwise nothing is imported from this folder, so a
+    stranger's folder is safe.
 
-
-def names_own_code(args: list[str]) -> bool:
-    """Return whether the arguments refer to code in the working folder, so that it may be imported.
-
-    They do if they name a configuration that does not come with ltr, a package after `--trust`, or
-    a class of a module in the working folder, such as `own.Loss`. Otherwise nothing is imported
-    from this folder, so a stranger's folder is safe.
-
-    >>> names_own_code(["--config", "digits", "--trainer.max_epochs", "3"])
+    >>> names_own_code(["digits"], ["--trainer.max_epochs", "3"])
     False
     """
-    if any(arg.partition("=")[0] == "--trust" for arg in args):
+    ours = find_recipes().values()
+    files = {file for one in ours for file in (one.config, *one.overlays.values())}
+    if not {file for value in configs for file in resolve(value)[1]} <= files:
         return True
-    ours = [
-        file for one in find_recipes().values() for file in (one.config, *one.overlays.values())
-    ]
-    for option, value in _split_configs(args):
-        if option is None:
-            text = value.partition("=")[2] if value.startswith("-") else value
-            named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
-            here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)
-            # a file is data, unless it is a part of the configuration, as --model mine.yaml
-            is_file, is_part = os.path.exists(text), text.endswith((".yaml", ".yml"))
-            if is_part if is_file else here:
-                return True
-        else:
-            with suppress(CommandError):  # which is raised again if the file is needed
-                if not set(resolve(value)[1]) <= set(ours):
-                    return True
+    for option in options:
+        text = option.partition("=")[2] if option.startswith("-") else option
+        if text.endswith((".yaml", ".yml")):  # a part of the configuration
+            return True
+        named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
+        here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)
+        if here and not os.path.exists(text):  # a file is data
+            return True
     return False
 
 
@@ -170,53 +152,31 @@ def _nearest_config(value: str, recipes: dict[str, Recipe]) -> str:
     return nearest(value, names if close_matches(value, names) else recipes)
 
 
-def expand_configs(args: list[str]) -> tuple[list[str], str | None]:
-    """Replace recipes' names after `--config` and `-c` by their files.
+def find_configs(values: Sequence[str]) -> tuple[list[Path], str | None]:
+    """Return the files of some values of `--config`, later ones to be laid over earlier ones.
 
-    An overlay adds its recipe's `config.yaml` before it, unless that is already in the arguments.
+    An overlay adds its recipe's `config.yaml` before it, unless that is already there.
 
     Returns:
-        The arguments, and the run's name: that of the last recipe or of the first file, or None
+        The files, and the run's name: that of the last recipe or of the first file, or None
         without a configuration.
 
     Raises:
         CommandError: a configuration does not exist.
 
-    >>> args, name = expand_configs(["--config", "digits/smoke", "--data.seed=1"])
-    >>> [os.path.basename(arg) for arg in args], name
-    (['--config', 'config.yaml', '--config', 'smoke.yaml', '--data.seed=1'], 'digits-smoke')
+    >>> files, name = find_configs(["digits", "digits/smoke"])
+    >>> [file.name for file in files], name
+    (['config.yaml', 'smoke.yaml'], 'digits-smoke')
     """
-    expanded: list[str] = []
-    seen: set[Path] = set()
     recipes = {**own_recipes(), **find_recipes()}
+    files: list[Path] = []
     name: str | None = None
-    for option, value in _split_configs(args):
-        if option is None:
-            expanded.append(value)
-            continue
+    for value in values:
         found, paths = resolve(value)
-        is_recipe = len(paths) > 1 or found in recipes
-        if name is None or is_recipe:
+        if name is None or len(paths) > 1 or found in recipes:
             name = found
-        for path in paths:
-            if path is paths[-1] or path not in seen:
-                expanded += ["--config", str(path)]
-                seen.add(path)
-    return expanded, name
-
-
-def _split_configs(args: list[str]) -> Iterator[tuple[str | None, str]]:
-    rest = iter(args)
-    for arg in rest:
-        if arg in ("--config", "-c"):
-            value = next(rest, None)
-            if value is None:
-                raise CommandError(f"{arg} needs a value: a recipe's name or a file")
-            yield "--config", value
-        elif arg.startswith("--config="):
-            yield "--config", arg.removeprefix("--config=")
-        else:
-            yield None, arg
+        files += [path for path in paths if path is paths[-1] or path not in files]
+    return files, name
 
 
 def run(command: str, args: list[str]) -> int:

@@ -3,13 +3,14 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ltr.cli.errors import CommandError
-from ltr.files import check_archive
+from ltr.files import check_archive, made_folder
 from ltr.names import nearest, one_line
 
 _PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few more
@@ -25,12 +26,6 @@ def numbered(root: Path) -> list[Path]:
     return [*sorted(runs, key=lambda run: int(run.name), reverse=True), root]
 
 
-def find_checkpoint(root: Path, name: str) -> Path | None:
-    """Return the checkpoint `best` or `last` of the newest run that has one."""
-    files = (run / "checkpoints" / f"{name}.ckpt" for run in numbered(root))
-    return next((file for file in files if file.is_file()), None)
-
-
 def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | None:
     """Return the checkpoint that `--ckpt_path` names.
 
@@ -44,7 +39,9 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
     """
     path = Path(value).expanduser()
     if value in ("best", "last"):
-        if (found := find_checkpoint(root, value)) or (resume and value == "last"):
+        files = (run / "checkpoints" / f"{value}.ckpt" for run in numbered(root))
+        found = next((file for file in files if file.is_file()), None)
+        if found or (resume and value == "last"):
             return found
     elif path.is_file():
         return path
@@ -88,42 +85,27 @@ def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
     return content
 
 
-def new_run(root: Path) -> tuple[Path, list[Path]]:
+@contextmanager
+def new_run(root: Path, keep: Callable[[], bool]) -> Iterator[Path]:
     """Make the folder of a new run, with the next number. No two processes get the same one.
 
-    Returns:
-        The folder, and the folders above it that did not exist, the innermost first.
+    Args:
+        root: the folder of the runs.
+        keep: whether the folder stays after an error.
     """
-    missing = [one for one in (root, *root.parents) if not one.exists()]
-    newest = numbered(root)[0]
-    number = int(newest.name) if newest != root else 0
-    while True:
-        number += 1
-        run = root / str(number)
+    with made_folder(root):
+        newest = numbered(root)[0]
+        for number in count(int(newest.name) + 1 if newest != root else 1):
+            run = root / str(number)
+            with suppress(FileExistsError):
+                run.mkdir()
+                break
         try:
-            run.mkdir(parents=True)
-            return run, missing
-        except FileExistsError:
-            continue
-
-
-def remove_run(run: Path, made: list[Path]) -> None:
-    """Remove the folder of a run, and those above it that were made for it, if they are empty."""
-    shutil.rmtree(run, ignore_errors=True)
-    for one in made:
-        with suppress(OSError):  # another process may have put something there
-            one.rmdir()
-
-
-@contextmanager
-def removed_unless(run: Path, made: list[Path], trained: Callable[[], bool]) -> Iterator[None]:
-    """Remove the folder of a new run if an error comes before its first batch."""
-    try:
-        yield
-    except BaseException:
-        if not trained():
-            remove_run(run, made)
-        raise
+            yield run
+        except BaseException:
+            if not keep():
+                shutil.rmtree(run, ignore_errors=True)
+            raise
 
 
 @contextmanager

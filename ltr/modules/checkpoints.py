@@ -14,7 +14,7 @@ import lightning.pytorch.callbacks as lightning_callbacks
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from ltr.files import atomic_write
@@ -36,7 +36,19 @@ def train_steps(trainer: Trainer) -> int:
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1
 
 
-class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
+class _RunCheckpoint(lightning_callbacks.ModelCheckpoint):
+    """Keeps a file in the folder `checkpoints` of a run, under its name when it is complete."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Set the folder, the same in all processes, and how a file is written."""
+        self.dirpath = checkpoint_folder(trainer)
+        strategy = trainer.strategy
+        if writes_whole_models(strategy) and type(strategy.checkpoint_io) is TorchCheckpointIO:
+            strategy.checkpoint_io = WholeCheckpoints()
+        super().setup(trainer, pl_module, stage)
+
+
+class BestCheckpoint(_RunCheckpoint):
     """Keeps the best epoch of a run: `checkpoints/best.ckpt`, and the model of a `Ranker`, `model`.
 
     Both are in the Trainer's `default_root_dir`. `best.ckpt` is for the Trainer, which tests with
@@ -60,11 +72,6 @@ class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
     def __init__(self, monitor: str = "val_ndcg_10", mode: Literal["max", "min"] = "max") -> None:
         super().__init__(filename="best", monitor=monitor, mode=mode, enable_version_counter=False)
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the folder, the same in all processes."""
-        self.dirpath = checkpoint_folder(trainer)
-        super().setup(trainer, pl_module, stage)
-
     @property
     def model_path(self) -> Path:
         """The folder of the model."""
@@ -83,7 +90,7 @@ class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
         self._save_model(before, trainer, pl_module)
 
     def _save_model(self, before: Any, trainer: Trainer, module: LightningModule) -> None:
-        whole = isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy)
+        whole = writes_whole_models(trainer.strategy)
         if self.best_model_score is before or not (whole and trainer.is_global_zero):
             return
         if isinstance(model := getattr(module, "model", None), RankingModel):
@@ -103,7 +110,7 @@ class BestCheckpoint(lightning_callbacks.ModelCheckpoint):
             self.best_k_models = {path: self.best_model_score}
 
 
-class LastCheckpoint(lightning_callbacks.ModelCheckpoint):
+class LastCheckpoint(_RunCheckpoint):
     """Keeps `checkpoints/last.ckpt` in the folder of the run, from which a killed run resumes.
 
     It is saved at the end of each epoch, after the callbacks that change their state there. To save
@@ -115,11 +122,6 @@ class LastCheckpoint(lightning_callbacks.ModelCheckpoint):
         super().__init__(
             filename="last", save_on_train_epoch_end=True, enable_version_counter=False
         )
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the folder, the same in all processes."""
-        self.dirpath = checkpoint_folder(trainer)
-        super().setup(trainer, pl_module, stage)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the logs first, because a killed run must not lose what it logged."""
@@ -209,6 +211,11 @@ class WholeCheckpoints(TorchCheckpointIO):
 def _save_logs(trainer: Trainer) -> None:
     for logger in trainer.loggers:
         logger.save()
+
+
+def writes_whole_models(strategy: Strategy) -> bool:
+    """Return whether one process has all weights; strategies for sharded models write their own."""
+    return isinstance(strategy, SingleDeviceStrategy | DDPStrategy)
 
 
 def checkpoint_folder(trainer: Trainer) -> str:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from ltr.cli.errors import CommandError
-from ltr.cli.recipes import expand_configs, find_recipes, names_own_code, resolve
+from ltr.cli.recipes import find_configs, find_recipes, names_own_code, resolve
 
 
 def test_recipes_are_listed_with_their_overlays(ltr):
@@ -34,24 +34,30 @@ def test_a_recipe_is_complete(name: str):
         assert any("--data." in line for line in comments), "an override"
 
 
-def names(args: list[str]) -> list[str]:
-    return ["/".join(Path(arg).parts[-2:]) if "yaml" in arg else arg for arg in args]
+def names(files: list[Path]) -> list[str]:
+    return ["/".join(file.parts[-2:]) for file in files]
 
 
 def test_a_recipe_name_stands_for_its_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    args, name = expand_configs(["-c", "digits", "--trainer.max_epochs", "3"])
-    assert names(args) == ["--config", "digits/config.yaml", "--trainer.max_epochs", "3"]
+    files, name = find_configs(["digits"])
+    assert names(files) == ["digits/config.yaml"]
     assert name == "digits"
 
 
 def test_an_overlay_brings_its_recipe_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    expected = ["--config", "digits/config.yaml", "--config", "digits/smoke.yaml"]
-    for given in (["--config=digits/smoke"], ["--config", "digits", "--config", "digits/smoke"]):
-        args, name = expand_configs(given)
-        assert names(args) == expected
+    for given in (["digits/smoke"], ["digits", "digits/smoke"]):
+        files, name = find_configs(given)
+        assert names(files) == ["digits/config.yaml", "digits/smoke.yaml"]
         assert name == "digits-smoke"
+
+
+def test_an_option_overrides_a_configuration_wherever_it_stands(ltr):
+    options = ["--trainer.max_epochs", 7, "-c", "digits", "--config=digits/smoke"]
+    answer = ltr("fit", *options, "--print_config")
+    assert answer.code == 0, answer.err
+    assert "max_epochs: 7\n" in answer.out
 
 
 def test_a_path_is_itself(tmp_path, monkeypatch):
@@ -139,9 +145,9 @@ def test_a_strangers_folder_does_not_hide_a_recipe_and_nothing_in_it_acts(own, m
         answer = own("fit", "--config", name, "--print_config")
         assert answer.code == 0, answer.err
         assert "Network" not in answer.out
-        args, _ = expand_configs(["--config", name, "--config", f"{name}/smoke"])
-        assert args[1] == ours
-        assert Path(args[3]).parent == Path(ours).parent
+        files, _ = find_configs([name, f"{name}/smoke"])
+        assert str(files[0]) == ours
+        assert files[1].parent == Path(ours).parent
     answer = own("fit", "--config", "digits/smoke")
     assert answer.code == 0, answer.err
     assert answer.out.startswith(f"digits/smoke: {find_recipes()['digits'].overlays['smoke']}\n")
@@ -169,9 +175,9 @@ def test_a_class_that_the_command_names_is_found(own):
 def test_a_layer_of_ones_own_keeps_the_recipes_name(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text("data: {}")
-    assert expand_configs(["--config", "digits", "--config", str(own)])[1] == "digits"
-    assert expand_configs(["--config", str(own)])[1] == "own"
-    assert expand_configs([])[1] is None
+    assert find_configs(["digits", str(own)])[1] == "digits"
+    assert find_configs([str(own)])[1] == "own"
+    assert find_configs([])[1] is None
 
 
 @pytest.mark.parametrize(
@@ -194,9 +200,12 @@ def test_a_wrong_name_is_answered_with_the_nearest(tmp_path, monkeypatch, value,
     assert message in str(error.value)
 
 
-def test_config_without_a_value():
-    with pytest.raises(CommandError, match="--config needs a value"):
-        expand_configs(["--config"])
+def test_config_without_a_value(ltr):
+    answer = ltr("fit", "--config")
+    assert answer.code == 2
+    assert answer.err == (
+        "ltr fit: argument -c/--config: expected one argument (see `ltr fit --help`)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,23 +271,23 @@ def test_the_committed_table_has_the_committed_values(name):
 
 
 @pytest.mark.parametrize(
-    ("args", "named"),
+    ("configs", "options", "named"),
     [
-        (["--config", "digits"], False),
-        (["--config=digits/smoke", "--model.loss", "SoftNDCG"], False),
-        (["--config", "table", "--data.path", "own.parquet"], False),  # an existing file
-        (["--config", "table", "--data.path", "new.parquet"], False),
-        (["--config", "mine.yaml"], True),
-        (["-c", "./mine.yaml"], True),
-        (["--config", "digits", "--model.loss", "own.Loss"], True),
-        (["--config", "digits", '--model.loss={"class_path": "own.Loss"}'], True),
-        (["--config", "digits", "--model", "mine.yaml"], True),
-        (["model/", "--out", "x.onnx", "--trust", "own"], True),
-        (["scores.csv", "--qrels", "qrels.txt"], False),
+        (["digits"], [], False),
+        (["digits/smoke"], ["--model.loss", "SoftNDCG"], False),
+        (["table"], ["--data.path", "own.parquet"], False),  # an existing file
+        (["table"], ["--data.path", "new.parquet"], False),
+        (["mine.yaml"], [], True),
+        (["./mine.yaml"], [], True),
+        (["digits"], ["--model.loss", "own.Loss"], True),
+        (["digits"], ['--model.loss={"class_path": "own.Loss"}'], True),
+        (["digits"], ["--model", "mine.yaml"], True),
     ],
 )
-def test_which_commands_name_code_of_the_working_folder(tmp_path, monkeypatch, args, named):
+def test_which_commands_name_code_of_the_working_folder(
+    tmp_path, monkeypatch, configs, options, named
+):
     monkeypatch.chdir(tmp_path)
     for name in ("own.py", "own.parquet", "mine.yaml"):
         Path(name).touch()
-    assert names_own_code(args) is named
+    assert names_own_code(configs, options) is named

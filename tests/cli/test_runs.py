@@ -54,10 +54,10 @@ def test_the_newest_run_that_has_one(fit_once):
     shutil.copytree("runs/tiny/1", "runs/tiny/10")
     shutil.copytree("runs/tiny/1", "runs/tiny/9")
     root = Path("runs/tiny")
-    assert runs.find_checkpoint(root, "best") == root / "10/checkpoints/best.ckpt"
+    assert runs.named_checkpoint("best", root) == root / "10/checkpoints/best.ckpt"
     (root / "10/checkpoints/best.ckpt").unlink()
-    assert runs.find_checkpoint(root, "best") == root / "9/checkpoints/best.ckpt"
-    assert runs.find_checkpoint(root, "last") == root / "10/checkpoints/last.ckpt"
+    assert runs.named_checkpoint("best", root) == root / "9/checkpoints/best.ckpt"
+    assert runs.named_checkpoint("last", root) == root / "10/checkpoints/last.ckpt"
 
 
 def test_runs_of_earlier_versions_are_found(ltr, fit_once):
@@ -73,8 +73,12 @@ def test_runs_of_earlier_versions_are_found(ltr, fit_once):
 
 
 def test_starts_at_the_same_time_get_different_numbers(tmp_path: Path):
+    def start(_: int) -> Path:
+        with runs.new_run(tmp_path / "runs", keep=lambda: False) as run:
+            return run
+
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: runs.new_run(tmp_path / "runs")[0], range(40)))
+        made = list(pool.map(start, range(40)))
     assert sorted(int(run.name) for run in made) == list(range(1, 41))
 
 

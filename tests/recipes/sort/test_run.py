@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from ltr.cli.lightning_cli import make_cli
+from ltr.cli.lightning_cli import RankingCLI
 from ltr.cli.quiet import quiet
 from ltr.modules import Ranker
 from recipes.networks import ImageCNN
@@ -42,7 +42,7 @@ def test_what_is_trained_is_the_papers(tmp_path: Path, monkeypatch, variant: str
     monkeypatch.chdir(tmp_path)
     [run] = [run for run in SWEEP.runs([], n=[5]) if run.variant == variant]
     with quiet():
-        cli = make_cli("fit", ["--config", str(SWEEP.folder / "config.yaml"), *run.args])
+        cli = RankingCLI("fit", [f"--config={SWEEP.folder / 'config.yaml'}", *run.args], "sort")
     model, data = cli.model, cli.datamodule
     assert isinstance(data, NumbersDataModule)
     assert (data.n, data.digits, data.batch_size) == (5, 4, 20)
