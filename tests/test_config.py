@@ -328,6 +328,8 @@ def test_another_package_is_imported_only_if_it_is_named():
         (type("Main", (nn.Module,), {"__module__": "__main__"})(), "Main is in __main__"),
         (type("Gone", (nn.Module,), {"__module__": "ltr"})(), "is a different "),
         ({1, 2}, "set has no configuration"),
+        ({(1, 2): 3}, "dict has no configuration: a key must be text or a finite number"),
+        ({math.inf: 3}, "dict has no configuration: a key must be"),
     ],
 )
 def test_what_has_no_configuration_is_named(obj: Any, message: str):

@@ -135,9 +135,7 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     config = Path(folder) / CONFIG
     while True:
         content, version = _read_config(config)
-        digests, names = content.get(_DIGESTS), content.get("files", [])
-        digests = digests if isinstance(digests, dict) else {}
-        _check_digest(config, digests, CONFIG)
+        digests, names = content[_DIGESTS], content.get("files", [])
         if not isinstance(names, list) or not all(map(_is_name, names)):
             raise ValueError(f"{config} must name files of its folder, got {names!r}")
         found: dict[str, bytes] = {}
@@ -253,7 +251,8 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
         with path.open(encoding="utf-8") as file:
             version = _version(os.fstat(file.fileno()))
             content = json.load(file, parse_constant=_refuse)
-        whole = not _has_digest(content) or content == with_digest(content)
+        digests = content.get(_DIGESTS) if isinstance(content, dict) else None
+        whole = isinstance(digests, dict) and content == with_digest(content)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ValueError(
             f"path must be a folder that `save` wrote, got one without {path}"
@@ -262,14 +261,10 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not the configuration of a model")
+    _check_digest(path, digests if isinstance(digests, dict) else {}, CONFIG)
     if not whole:
         raise ValueError(f"{path} is damaged: its digest is not the one that it holds")
     return content, version
-
-
-def _has_digest(content: Any) -> bool:
-    digests = content.get(_DIGESTS) if isinstance(content, dict) else None
-    return isinstance(digests, dict) and CONFIG in digests
 
 
 def _check_digest(config: Path, digests: Mapping[str, str], name: str) -> None:
@@ -318,13 +313,12 @@ def _write(path: Path, data: bytes) -> None:
 
 def _finish(folder: Path) -> None:
     """Give the files of the folder's model their final names, and remove other hidden files."""
-    digests: Any = None
+    digests: dict[str, str] = {}
     with suppress(ValueError):
-        digests = _read_config(folder / CONFIG)[0].get(_DIGESTS)
+        digests = _read_config(folder / CONFIG)[0][_DIGESTS]
     for path in sorted(folder.glob(f".*{_NEW}")):
         name = path.name[1 : -len(_NEW)]
-        digest = digests.get(name) if isinstance(digests, dict) else None
-        if digest == sha256(path.read_bytes()).hexdigest():
+        if digests.get(name) == sha256(path.read_bytes()).hexdigest():
             os.replace(path, folder / name)
         else:
             path.unlink()

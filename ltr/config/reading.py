@@ -126,18 +126,13 @@ class _Reader:
     def _read_pairs(
         self, pairs: Any, bases: tuple[type, ...] | None, where: str, depth: int
     ) -> dict[Any, Any]:
-        good = isinstance(pairs, list) and all(
-            isinstance(pair, list | tuple) and len(pair) == 2 and not isinstance(pair[0], list)
-            for pair in pairs
-        )
-        if not good:
-            raise ValueError(f"{_at(where)}dict must be pairs of a key and a value, got {pairs!r}")
-        values = [self.read(one, bases, f"{where}[{key!r}]", depth + 1) for key, one in pairs]
-        keys = [self.read(key, None, f"a key of {where}", depth + 1) for key, _ in pairs]
         try:
-            return dict(zip(keys, values, strict=True))
-        except TypeError as error:
-            raise ValueError(f"{_at(where)}dict: {error}") from None  # a key that is a dict
+            items = dict(pairs).items()
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{_at(where)}dict must be pairs of a key and a value, got {pairs!r}"
+            ) from None
+        return {key: self.read(one, bases, f"{where}[{key!r}]", depth + 1) for key, one in items}
 
     def _make(
         self, config: Mapping[str, Any], bases: tuple[type, ...] | None, where: str, depth: int

@@ -38,8 +38,7 @@ def to_config(obj: Any) -> Any:
     Weights and other tensors belong to a `state_dict` and are left out.
 
     Args:
-        obj: the object. Its arguments come from `obj.get_params(deep=False)`, if it has that
-            method, or else from its attributes.
+        obj: the object. Its arguments come from its attributes.
 
     Raises:
         ValueError: a part of the object has no such form: a lambda, a class or function in
@@ -106,7 +105,10 @@ def _to(value: Any, where: str, depth: int) -> Any:
         items = [(key, _to(one, f"{where}[{key!r}]", depth + 1)) for key, one in value.items()]
         if all(type(key) is str and key not in MARKS for key, _ in items):
             return dict(items)
-        return {"dict": [[_to(key, f"a key of {where}", depth + 1), one] for key, one in items]}
+        pairs = [[_to(key, f"a key of {where}", depth + 1), one] for key, one in items]
+        if any(isinstance(key, list | dict) for key, _ in pairs):
+            raise ValueError(f"{where} has no configuration: a key must be text or a finite number")
+        return {"dict": pairs}
     try:
         config, arguments = _form(value)
     except ValueError as error:
@@ -131,8 +133,6 @@ def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _arguments(obj: nn.Module) -> dict[str, Any]:
     """Return the arguments of an object's constructor, by name."""
-    if inspect.ismethod(get_params := getattr(obj, "get_params", None)):
-        return get_params(deep=False)
     of_module = type(obj).__init__ is nn.Module.__init__
     own = () if of_module else inspect.signature(type(obj)).parameters.values()
     if any(one.kind is one.VAR_POSITIONAL for one in own):
