@@ -1,15 +1,8 @@
 """`ltr export`: write a model for other programs."""
 
-from argparse import Namespace
-from typing import TYPE_CHECKING, Any
-
 from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
 from ltr.cli.models import OnnxModel, find_model, load_model
-
-if TYPE_CHECKING:
-    from ltr.datasets import Schema
-    from ltr.export import Exported
 
 
 def run(command: str, args: list[str]) -> int:
@@ -46,48 +39,35 @@ def run(command: str, args: list[str]) -> int:
     given = parser.parse_args(args)
 
     from ltr.datasets.prepare import read_table
+    from ltr.datasets.table_files import load_table
     from ltr.export import evaluate, export_model
-    from ltr.models import RankingModel
 
     model = load_model(find_model(given.model), given.trust)
     if isinstance(model, OnnxModel):
         raise CommandError(f"{given.model} is already exported: give the folder of the model")
-    if isinstance(model, RankingModel):
+    schema, test = model.schema, None
+    if given.test is not None:
+        if schema is None:
+            raise ValueError(f"test must be None: {given.model} was not trained on a table")
+        text = {name for name, one in schema.categories.items() if one.kind == "string"}
+        test = load_table(given.test, text | {schema.qid})
+    options = {"opset": given.opset, "per_document": given.per_document}
+    if (blend := getattr(model, "blend", None)) is None:
         evaluation = None
-        if given.test is not None:
-            table, schema = _test_lists(given, model.schema)
-            evaluation = evaluate(model, read_table(table, schema, needs_weight=False))
-        options = {"to": given.to, "opset": given.opset, "evaluation": evaluation}
-        options |= {"per_document": given.per_document}
+        if test is not None:
+            evaluation = evaluate(model, read_table(test, schema, needs_weight=False))
+        options |= {"to": given.to, "evaluation": evaluation}
         written = export_model(model, given.out, **options)
+    elif given.to == "torch":
+        raise CommandError("--to must be onnx for a blend, got torch")
     else:
-        written = _export_blend(model.blend, given)
+        if test is not None:
+            schema.check(test)
+            test = test, test[schema.label].to_numpy(), test[schema.qid].to_numpy()
+        written = blend.export(given.out, test=test, single=given.float32, **options)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
         f"{written.differing} of {written.rows} rows differ by more than 1e-4 of it"
     )
     return 0
-
-
-def _export_blend(blend: Any, given: Namespace) -> "Exported":
-    """Export a `Blend`."""
-    if given.to == "torch" or given.out.endswith(".pt2"):
-        raise ValueError(f"--to must be onnx for a blend, got {given.to} for {given.out}")
-    test = None
-    if given.test is not None:
-        table, schema = _test_lists(given, blend.schema_)
-        schema.check(table)
-        test = table, table[schema.label].to_numpy(), table[schema.qid].to_numpy()
-    options = {"opset": given.opset, "per_document": given.per_document, "single": given.float32}
-    return blend.export(given.out, test=test, **options)
-
-
-def _test_lists(given: Namespace, schema: "Schema | None") -> "tuple[Any, Schema]":
-    """Return the table of the test lists, and the model's schema."""
-    from ltr.datasets.table_files import load_table
-
-    if schema is None:
-        raise ValueError(f"test must be None: {given.model} was not trained on a table")
-    text = {name for name, one in schema.categories.items() if one.kind == "string"}
-    return load_table(given.test, text | {schema.qid}), schema

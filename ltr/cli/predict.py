@@ -44,18 +44,13 @@ def run(command: str, args: list[str]) -> int:
 
 def _predict(args: list[str]) -> int:
     parser = _parser("predict", _ABOUT)
-    parser.add_argument("--output", required=True, help="a file: .csv, .parquet, .run or .txt")
-    formats = ["csv", "parquet", "trec"]
-    parser.add_argument("--format", choices=formats, help="if the name of the output does not tell")
+    parser.add_argument("--output", required=True, help=f"a file: {', '.join(_ENDINGS)}")
     add_workers(parser)
     given = parser.parse_args(args)
     output = Path(given.output).expanduser()
-    form = given.format or _ENDINGS.get(output.suffix.lower())
+    form = _ENDINGS.get(output.suffix.lower())
     if form is None:
-        raise CommandError(
-            f"--output must end in .csv, .parquet, .run, .trec or .txt, got {given.output}; or "
-            "give --format csv, parquet or trec"
-        )
+        raise CommandError(f"--output must end in {', '.join(_ENDINGS)}, got {given.output}")
     if output.exists() and not output.is_file():
         kind = "folder" if output.is_dir() else "device"
         raise CommandError(f"--output must be a file, got the {kind} {given.output}")

@@ -106,8 +106,8 @@ def test_the_first_process_refuses_an_empty_table(models, saved):
 
 def test_a_trec_run(models):
     assert models("predict", "model", "new.csv", "--output", "p.csv").code == 0
-    assert models("predict", "model", "new.csv", "--output", "p.tsv", "--format", "trec").code == 0
-    lines = [line.split() for line in Path("p.tsv").read_text().splitlines()]
+    assert models("predict", "model", "new.csv", "--output", "p.trec").code == 0
+    lines = [line.split() for line in Path("p.trec").read_text().splitlines()]
     names = ["query", "Q0", "at", "rank", "score", "tag"]
     run = pd.DataFrame(lines, columns=names).astype({"rank": int, "at": int, "score": float})
     assert {*run["Q0"]} == {"Q0"}
@@ -186,7 +186,7 @@ BAD = {
     "no output": (["model", "new.csv"], "the following arguments are required: --output"),
     "no table": (["model", "--output", "x.csv"], "the following arguments are required: TABLE"),
     "ending": (["model", "new.csv", "--output", "p.xlsx"], "--output must end in .csv, .parquet"),
-    "format": (["model", "new.csv", "--output", "x", "--format", "xlsx"], "invalid choice: 'xlsx'"),
+    "no ending": (["model", "new.csv", "--output", "x"], "--output must end in .csv, .parquet"),
     "folder": (["model", "new.csv", "--output", "blend"], "--output must end in"),
     "missing table": (["model", "nope.csv", "--output", "x.csv"], "nope.csv"),
     "a folder as table": (["model", "empty", "--output", "x.csv"], "must hold CSV, Parquet or"),
