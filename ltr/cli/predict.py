@@ -24,7 +24,6 @@ Format = Literal["csv", "parquet", "trec"]
 
 _ENDINGS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet"}
 _ENDINGS |= dict.fromkeys([".run", ".trec", ".txt"], "trec")
-_TAG = "ltr"
 
 _ABOUT = """\
 Score the rows of a table, in its order. CSV and Parquet get the columns of the query, of the
@@ -234,36 +233,31 @@ def _write(
         options = pyarrow.csv.WriteOptions(quoting_style="needed")
         pyarrow.csv.write_csv(table, path, options)
     else:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(_trec_lines(table, given, lists))
+        from ltr.metrics.trec import write_run
+
+        write_run(path, _run_of(table, given, lists))
 
 
-def _trec_lines(table: "pa.Table", given: Namespace, lists: "np.ndarray | None") -> "Iterator[str]":
-    """Yield the lines of a TREC run, list by list in the order of ranks.
+def _run_of(
+    table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
+) -> dict[str, dict[str, float]]:
+    """Return a TREC run. A document without a name is called by its position in the list, from 0.
 
-    A document without a name is called by its position in the list, from 0.
+    Its scores have no ties, so all tools rank as the table does.
     """
     import numpy as np
 
-    from ltr.arrays import rank as positions
-
     if lists is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")
-    scores, ranks = (table.column(name).to_numpy() for name in ("score", "rank"))
-    qids = [str(name) for name in table.column(given.qid).to_pylist()]
-    if given.doc_id in table.column_names:
-        names = [str(name) for name in table.column(given.doc_id).to_pylist()]
-    else:
-        names = [str(one - 1) for one in positions(np.zeros(len(scores)), lists).tolist()]
-    order = np.lexsort((ranks, lists))
-    ends = np.r_[np.flatnonzero(np.diff(lists[order])) + 1, len(order)].tolist()
-    for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        rows = order[start:end]
-        for rank, (row, score) in enumerate(zip(rows, descending(scores[rows]), strict=True), 1):
-            for name in (qids[row], names[row]):
-                if len(name.split()) != 1:
-                    raise CommandError(
-                        f"names in a TREC run must be one word, got {name!r} in query "
-                        f"{qids[row]!r}: write CSV or Parquet"
-                    )
-            yield f"{qids[row]} Q0 {names[row]} {rank} {score:.9g} {_TAG}\n"
+    frame = table.to_pandas()
+    named = given.doc_id in frame
+    names = frame[given.doc_id] if named else frame.groupby(given.qid).cumcount()
+    frame.index = names.astype(str)
+    run = {}
+    ordered = frame.iloc[np.lexsort((frame["rank"], lists))]
+    for qid, one in ordered.groupby(given.qid, sort=False):
+        if one.index.has_duplicates:
+            raise CommandError(f"a TREC run names a document once, got two in query {qid!r}")
+        scores = descending(one["score"].to_numpy()).tolist()
+        run[str(qid)] = dict(zip(one.index, scores, strict=True))
+    return run

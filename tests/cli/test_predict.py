@@ -24,6 +24,7 @@ from ltr.cli.predict import descending
 from ltr.datasets import convert
 from ltr.estimators import Blend, NeuralRanker
 from ltr.metrics import functional as F
+from ltr.metrics.trec import read_run
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
 from ltr.models.ranking_model import score_file
 
@@ -112,7 +113,7 @@ def test_a_trec_run(models):
     run = pd.DataFrame(lines, columns=names).astype({"rank": int, "at": int, "score": float})
     assert {*run["Q0"]} == {"Q0"}
     assert {*run["tag"]} == {"ltr"}
-    table = pd.read_csv("p.csv", dtype={"query": str})
+    table = pd.read_csv("new.csv").assign(**pd.read_csv("p.csv", dtype={"query": str}))
     table["at"] = table.groupby("query").cumcount()
     both = run.merge(table, on=["query", "at"], suffixes=("", "_table"))
     assert len(both) == 61
@@ -121,12 +122,18 @@ def test_a_trec_run(models):
     for query, one in run.groupby("query", sort=False):
         assert one["rank"].tolist() == [*range(1, len(one) + 1)], query
         assert one["score"].is_monotonic_decreasing
-    answer = models("predict", "model", "new.csv", "--output", "p.run", "--doc-id", "shop")
+    assert len(read_run("p.trec")) == run["query"].nunique()  # as `ltr evaluate` reads it
+    answer = models("predict", "model", "new.csv", "--output", "p.run", "--doc-id", "sku")
     assert answer.code == 0, answer.err
-    pd.read_csv("new.csv").assign(sku="my doc").to_csv("new.csv", index=False)
+    assert {name for one in read_run("p.run").values() for name in one} == {*table["sku"]}
+    answer = models("predict", "model", "new.csv", "--output", "q.run", "--doc-id", "shop")
+    assert answer.code == 2
+    assert "a TREC run names a document once, got two in query 'q" in answer.err
+    new = pd.read_csv("new.csv")
+    new.assign(sku="my " + new["sku"]).to_csv("new.csv", index=False)
     answer = models("predict", "model", "new.csv", "--output", "q.run", "--doc-id", "sku")
     assert answer.code == 2
-    assert "must be one word, got 'my doc' in query" in answer.err
+    assert "names must be one word, got 'my S" in answer.err
     assert not Path("q.run").exists()
 
 
