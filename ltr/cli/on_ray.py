@@ -66,12 +66,13 @@ def call_each(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         Exception: what the function raises.
     """
     import ray
+    from ray.exceptions import RayTaskError
 
     task = ray.remote(_in_folder)
     started = [task.remote(os.getcwd(), [*sys.path], work, item) for item in items]
     try:
         return ray.get(started)
-    except ray.exceptions.RayTaskError as error:
+    except RayTaskError as error:
         raise error.cause from None
 
 

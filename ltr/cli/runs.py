@@ -2,8 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import count
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +94,13 @@ def new_run(root: Path, keep: Callable[[], bool]) -> Iterator[Path]:
     """
     with made_folder(root):
         newest = numbered(root)[0]
-        for number in count(int(newest.name) + 1 if newest != root else 1):
-            run = root / str(number)
-            with suppress(FileExistsError):
+        run = root / (str(int(newest.name) + 1) if newest != root else "1")
+        while True:
+            try:
                 run.mkdir()
                 break
+            except FileExistsError:
+                run = root / str(int(run.name) + 1)
         try:
             yield run
         except BaseException:
