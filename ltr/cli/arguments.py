@@ -34,7 +34,7 @@ class LineParser(argparse.ArgumentParser):
 
 
 def import_from_here() -> None:
-    """Let modules be imported from the working folder, after all other places."""
+    """Let modules be imported from the working folder, if no other folder has them."""
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
 
