@@ -149,12 +149,12 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each list."""
-        own, others = self._shared(extra)
+        own, others = self.shared(extra)
         value = self.loss(scores, labels, mask, weights, **own)
         return value + self.strength * self.penalty(scores, labels, mask, weights, **others)
 
-    def _shared(self, extra: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the side inputs of the loss, and those of the penalty."""
+    def shared(self, extra: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the side inputs of the loss, and those of the penalty, among `extra`."""
         own = {name: x for name, x in extra.items() if name in self.loss.side_inputs}
         needed = self.penalty.side_inputs
         return own, {n: x for n, x in extra.items() if n in needed or n not in own}

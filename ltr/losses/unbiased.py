@@ -1,12 +1,13 @@
 """Learning from clicks: inverse propensity weights for any loss."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.fairness import unreduced
+from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.fairness import Penalized, unreduced
 from ltr.losses.ndcg import SoftNDCG
 from ltr.shapes import check_number, masked_fill, positions
 
@@ -87,51 +88,83 @@ class Unbiased(RankingLoss):
     A click has the weight v = 1 / probability that a user looks at its position (propensity). So a
     click at a position that few users look at also counts for the users who did not look.
 
-    With clicks c_i and m = sum of v_i c_i / sum of c_i, the mean weight of the list's clicks, the
-    loss of a list is m L, where L is the given loss with the weights v_i / m of the clicks, and 1
-    of the other items. The weights within the list say which click counts more, and m says how
-    much the list counts. Most losses divide by the gains of the list or by an ideal. The weight of
-    a single click would cancel there without m. Losses that are linear in the weights of the
-    clicks, such as `SoftmaxLoss(normalize=False)`, have the same value as with the weights v_i.
-    Without position bias the loss is L.
+    **Estimate.** Item i of a list has the relevance r_i. A user looks at it with probability
+    theta_i > 0 (`PositionBias`) and clicks if it is relevant: c_i = r_i o_i with E[o_i] = theta_i
+    and v_i = 1 / theta_i. So E[v_i c_i] = r_i. Let L(r) be the given loss for the labels r, and
+    L({i}) its value if item i alone is relevant. Two estimates are available:
 
-    What the expected value over the users' looks is:
+        split=True:   sum over the clicks of v_i L({i})
+        split=False:  m L(c; weights v_i / m), where m = sum of v_i c_i / sum of c_i
 
-    - One click in a list: the loss is exactly L / propensity. So for lists with one relevant item,
-      the expected loss is exactly the loss on relevance, for any L. If a list has several clicks,
-      this holds if each of them is passed as a list of its own. The expected sum is then the sum
-      of L over the relevant items, each as the only one.
-    - Several clicks in a list: the loss is a mean over them. `SoftmaxLoss` has the gradient of the
-      sum over i of v_i c_i / (sum of c_j) * (-log softmax(s)_i). Multiplied by the number of
-      clicks, this is linear in them, so its expected value is exactly that on relevance. With
-      `normalize=False` it is linear as it is. (The values differ by an entropy, which does not
-      depend on the scores.)
-    - Otherwise the expected value for several relevant items is an approximation: an ideal, the
-      pairs of a pairwise loss, and the rivals in `UniqueSoftmax` depend on all clicks together. A
-      relevant item without a click counts there as irrelevant.
+    With `split` each click is a list of its own. The expected value is the sum of L({i}) over the
+    relevant items, for every loss of the relevant items, since the sum is linear in the clicks. If
+    1 - L({i}) is the discount at the rank of i, as for `SoftNDCG(mean="arithmetic")`, this is the
+    number of relevant items minus the DCG. The cost is that of one list for each click.
+
+    Without `split` a list counts as the mean weight m of its clicks, and the weights v_i / m say
+    which click counts more. Most losses divide by the gains of the list or by an ideal. So the
+    weight of a single click would cancel without m. A loss that is linear in the weights, such as
+    `SoftmaxLoss(normalize=False)`, has the same value as with the weights v_i. What is expected:
+
+    - Lists with one relevant item, and all lists with one click: as with `split`, and exactly L(r).
+    - `SoftmaxLoss(normalize=False)`: exactly the gradient of L(r). Its values differ by an entropy,
+      which does not depend on the scores.
+    - Several clicks, other losses: approximately. A loss that divides by the gains is a mean over
+      the clicks, and the mean over the clicks that were seen is not the mean over the relevant
+      items. An ideal, the pairs of a pairwise loss, and the rivals in `UniqueSoftmax` depend on all
+      clicks together. A relevant item without a click counts there as irrelevant.
+
+    No other estimate is exact for those. If f(C) is an estimate from the set C of clicked items and
+    looks are independent, E[f] = L(R) for all sets R of relevant items determines f, one size of R
+    after the other: f(C) is the sum over the subsets S of C of a_S times the product of v_i over S,
+    where a_S = sum over T in S of (-1)^(|S| - |T|) L(T). It has 2^|C| terms of both signs and
+    products of weights, so nobody can train with it. It is a plain sum over the clicks only if L(R)
+    is the sum of L({i}) over R, and then it is `split`.
 
     Losses over all items, relevant or not (`every_item`: pointwise losses and regression), do not
-    divide by the gains. They get the weights v_i of all items, and are not multiplied.
+    divide by the gains. They get the weights v_i of all items; `split` and `self_normalize` do
+    not change them. They do not learn relevance from clicks without bias.
 
-    Unusual lists are treated as in the loss. For a list without a click, a ranking loss is 0 with a
-    zero gradient.
+    The penalty of a `Penalized` loss does not estimate anything from clicks. So only its loss is
+    corrected: `Unbiased(Penalized(loss, penalty))` is `Penalized(Unbiased(loss), penalty)`.
+
+    **Variance.** `clip` limits the weights. Clicks at rare positions then count too little, but
+    their weights no longer dominate. `self_normalize` divides by the mean weight of the clicks of
+    the batch, sum of v_i c_i / sum of c_i over all its lists. A batch that has many rare clicks by
+    chance then has no longer step. The estimate has a bias that vanishes as batches grow.
+
+    Without position bias the loss is L, and the sum of L over the clicks with `split`. Unusual
+    lists are treated as in the loss. For a list without a click, a ranking loss is 0 with a zero
+    gradient. A label above 1 is a click that counts more, as the gain of the loss says.
 
     Args:
         loss: any `RankingLoss` that takes weights. Default: `SoftNDCG()`.
         bias: the propensities. Default: `PositionBias()`, 1 / position.
         clip: the largest weight. Default: no limit.
+        split: whether each click is a list of its own, see above. Default: False. The number of
+            lists then depends on values, so `torch.compile` breaks the graph here, `vmap` fails,
+            and a GPU is waited for.
+        self_normalize: whether to divide by the mean weight of the batch. Default: False.
         reduction: replaces the reduction of the loss.
 
     `forward` has one more argument, `position` (..., n): where the items were shown, counted from
     1. By default the items are in the order in which they were shown, and masked items were not
-    shown. Weights multiply the inverse propensities.
+    shown. Weights act as in the loss, and in m and the mean of the batch as factors of the clicks.
 
     Raises:
-        ValueError: clip is not > 0; shapes differ.
+        ValueError: clip is not > 0; a flag is not a bool; shapes differ.
 
-    Reference: Joachims, Swaminathan and Schnabel, WSDM 2017; Wang, Bendersky, Metzler and Najork,
-    "Learning to rank with selection bias in personal search", SIGIR 2016.
+    Reference: Joachims, Swaminathan and Schnabel, "Unbiased learning-to-rank with biased feedback",
+    WSDM 2017, for the sum over clicks; Agarwal, Takatsu, Zaitsev and Joachims, "A general framework
+    for counterfactual learning-to-rank", SIGIR 2019, for metrics that are sums over items; Wang,
+    Golbandi, Bendersky, Metzler and Najork, "Position bias estimation for unbiased learning to rank
+    in personal search", WSDM 2018, for the propensities; Swaminathan and Joachims, "The
+    self-normalized estimator for counterfactual learning", NeurIPS 2015.
 
+    >>> from ltr.losses import SoftmaxLoss
+    >>> scores, clicks = torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 1.0])
+    >>> Unbiased(SoftmaxLoss(), split=True)(scores, clicks) / torch.log(torch.tensor(4.0))  # 2 + 4
+    tensor(6.)
     >>> from ltr.operators import HardRank
     >>> clicks = torch.tensor([1.0, 0.0, 1.0])
     >>> Unbiased(SoftNDCG(HardRank()))(torch.tensor([2.0, 1.0, 3.0]), clicks)  # the rare one first
@@ -145,14 +178,93 @@ class Unbiased(RankingLoss):
         loss: RankingLoss | None = None,
         bias: PositionBias | None = None,
         clip: float | None = None,
+        split: bool = False,
+        self_normalize: bool = False,
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.bias = PositionBias() if bias is None else bias
         self.clip = _check_clip(clip)
+        self.split = check_flag("split", split)
+        self.self_normalize = check_flag("self_normalize", self_normalize)
         self.every_item = self.loss.every_item
         self.side_inputs = tuple(dict.fromkeys(("position", *self.loss.side_inputs)))
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        **given: Any,
+    ) -> Tensor:
+        """Return the loss of scores (..., n) against clicks (..., n); see `RankingLoss.forward`."""
+        if self.self_normalize and not self.every_item:
+            weight, number = (
+                _SumOfClicks(inverse)(scores, labels, mask, weights, **given)
+                for inverse in (self._inverse, None)
+            )
+            mean = torch.where(number > 0, weight / torch.where(number > 0, number, 1.0), 1.0)
+            given["batch_mean"] = torch.ones_like(scores) * mean
+        return super().forward(scores, labels, mask, weights, **given)
+
+    def per_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None,
+        weights: Tensor | None,
+        position: Tensor | None = None,
+        batch_mean: Tensor | None = None,
+        **extra: Tensor,
+    ) -> Tensor:
+        """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
+        position = _positions_shown(scores, mask, position)
+        inverse = self._inverse(position)
+        if batch_mean is not None:
+            inverse = inverse / masked_fill(batch_mean, mask, 1.0)
+        if "position" in self.loss.side_inputs:
+            extra["position"] = position
+        weights = None if weights is None else masked_fill(weights, mask)
+        given = scores, masked_fill(labels, mask), mask, weights
+        return self._corrected(self.loss, inverse, *given, **extra)
+
+    def _corrected(
+        self,
+        loss: RankingLoss,
+        inverse: Tensor,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None,
+        weights: Tensor | None,
+        **extra: Tensor,
+    ) -> Tensor:
+        """Return the loss of each list with inverse propensities (..., n) of the items."""
+        if isinstance(loss, Penalized):
+            own, others = loss.shared(extra)
+            value = self._corrected(loss.loss, inverse, scores, labels, mask, weights, **own)
+            return value + loss.strength * loss.penalty(scores, labels, mask, weights, **others)
+        if loss.every_item:
+            weights = inverse if weights is None else weights * inverse
+            return loss(scores, labels, mask, weights, **extra)
+        if self.split:
+            return _sum_over_clicks(loss, inverse, scores, labels, mask, weights, **extra)
+        mean, weights = _weights_of_clicks(inverse, labels, weights)
+        return mean * loss(scores, labels, mask, weights, **extra)
+
+    def _inverse(self, position: Tensor) -> Tensor:
+        return inverse_propensity_weights(position, self.bias, clip=self.clip)
+
+
+class _SumOfClicks(RankingLoss):
+    """The sum of the clicks of all lists, times their inverse propensities if given."""
+
+    grades = False
+
+    def __init__(self, inverse: Callable[[Tensor], Tensor] | None):
+        super().__init__("sum")
+        self.inverse = inverse
 
     def per_list(
         self,
@@ -163,21 +275,91 @@ class Unbiased(RankingLoss):
         position: Tensor | None = None,
         **extra: Tensor,
     ) -> Tensor:
-        """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
-        if position is None:
-            position = positions(scores).expand(scores.shape)
-            position = position if mask is None else mask.cumsum(-1).to(scores.dtype)
-        position = masked_fill(position, mask, 1.0)
-        inverse = inverse_propensity_weights(position, self.bias, clip=self.clip)
-        if "position" in self.loss.side_inputs:
-            extra["position"] = position
-        if self.every_item:
-            weights = inverse if weights is None else weights * inverse
-            return self.loss(scores, labels, mask, weights, **extra)
-        clicks = masked_fill(labels, mask)
-        weights = None if weights is None else masked_fill(weights, mask)
-        mean, weights = _weights_of_clicks(inverse, clicks, weights)
-        return mean * self.loss(scores, labels, mask, weights, **extra)
+        clicks = labels.clamp(min=0)
+        counted = masked_fill(clicks if weights is None else clicks * weights, mask)
+        if self.inverse is not None:
+            counted = counted * self.inverse(_positions_shown(scores, mask, position))
+        return counted.sum(-1)
+
+
+def click_weights(loss: RankingLoss, position: Tensor) -> Tensor | None:
+    """Return the weights (..., n) of clicks at positions (..., n) in a loss on clicks.
+
+    None if the loss, or the loss of a `Penalized`, is no `Unbiased`.
+
+    >>> click_weights(Penalized(Unbiased(clip=3.0)), torch.tensor([1, 2, 9]))
+    tensor([1., 2., 3.])
+    """
+    while isinstance(loss, Penalized):
+        loss = loss.loss
+    if not isinstance(loss, Unbiased):
+        return None
+    return inverse_propensity_weights(position, loss.bias, clip=loss.clip)
+
+
+def one_click_lists(labels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return ragged lists with one click each, one for each click of the given lists.
+
+    Args:
+        labels: (N,), above 0 for a click, one list after the other.
+        lengths: (B,).
+
+    Returns:
+        The clicked items (clicks,), the items of the new lists (M,), all as positions in `labels`,
+        and the labels (M,) and lengths (clicks,) of the new lists.
+
+    >>> one_click_lists(torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([3, 1]))
+    (tensor([0, 2]), tensor([0, 1, 2, 0, 1, 2]), tensor([1., 0., 0., 0., 0., 2.]), tensor([3, 3]))
+    """
+    clicks = (labels > 0).nonzero().squeeze(-1)
+    which = torch.repeat_interleave(lengths)[clicks]
+    starts, sizes = (lengths.cumsum(0) - lengths)[which], lengths[which]
+    before = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    items = torch.arange(len(before)) - before + starts.repeat_interleave(sizes)
+    alone = torch.where(items == clicks.repeat_interleave(sizes), labels[items], 0)
+    return clicks, items, alone, sizes
+
+
+def _sum_over_clicks(
+    loss: RankingLoss,
+    inverse: Tensor,
+    scores: Tensor,
+    clicks: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    **extra: Tensor,
+) -> Tensor:
+    """Return the sum over each list's clicks of the loss of this click alone, times its weight."""
+    n = scores.shape[-1]
+    if not n:
+        return scores.sum(-1)
+    shape = torch.broadcast_shapes(scores.shape, clicks.shape)
+    which, item = (clicks.expand(shape).reshape(-1, n) > 0).nonzero(as_tuple=True)
+
+    def of_clicks(x: Tensor) -> Tensor:
+        return x.expand(shape).reshape(-1, n)[which]
+
+    alone = torch.zeros_like(of_clicks(clicks))
+    at = item.unsqueeze(-1)
+    alone = alone.scatter(-1, at, of_clicks(clicks).gather(-1, at))
+    each = loss(
+        of_clicks(scores),
+        alone,
+        None if mask is None else of_clicks(mask),
+        None if weights is None else of_clicks(weights),
+        **{name: of_clicks(x) for name, x in extra.items()},
+    )
+    each = each * of_clicks(inverse).gather(-1, at).squeeze(-1)
+    lists = each.new_zeros(shape[:-1]).flatten()
+    return lists.index_add(0, which, each).view(shape[:-1])
+
+
+def _positions_shown(scores: Tensor, mask: Tensor | None, position: Tensor | None) -> Tensor:
+    """Return the positions (..., n): by default the order of the real items; 1 under the mask."""
+    if position is None:
+        position = positions(scores).expand(scores.shape)
+        position = position if mask is None else mask.cumsum(-1).to(scores.dtype)
+    return masked_fill(position, mask, 1.0)
 
 
 def _weights_of_clicks(

@@ -26,6 +26,7 @@ from ltr.losses import (
     UniqueSoftmax,
     inverse_propensity_weights,
 )
+from ltr.losses.unbiased import one_click_lists
 from ltr.operators import HardRank
 
 
@@ -60,10 +61,10 @@ SUMS = {
     "LambdaRank-raw": lambda: LambdaRank(normalize=False),
     "SoftERR-raw": lambda: SoftERR(max_label=2, normalize=False),
 }
-# a mean over all items is no loss of the clicks, see the test of these below; and `Unbiased` would
-# need positions too
+# a mean over all items is no loss of the clicks, see the test of these below; a penalty is none
+# either; and `Unbiased` would need positions too
 OF_CLICKS = {n: make for n, make in (LOSSES | SUMS).items() if not make().every_item}
-del OF_CLICKS["Unbiased"]
+del OF_CLICKS["Unbiased"], OF_CLICKS["Penalized"]
 of_clicks = each("name", {name: name for name in OF_CLICKS})
 SCORES = torch.tensor([0.3, 0.1, 0.9], dtype=torch.float64)
 SHOWN = torch.tensor([3, 1, 2])
@@ -86,6 +87,16 @@ def test_a_click_weighs_the_inverse_of_its_propensity(name):
         torch.testing.assert_close(Unbiased(loss)(SCORES, clicks, position=position), expected)
         flat = Unbiased(loss)(SCORES, clicks, position=position, lengths=[3])
         torch.testing.assert_close(flat, expected)
+
+
+@of_clicks
+def test_a_click_weighs_the_inverse_of_its_propensity_in_the_gradient(name):
+    loss, clicks = OF_CLICKS[name](), torch.tensor([0.0, 1.0, 0.0])
+    expected = gradient(loss, clicks)
+    for shown in (1, 2, 10):
+        for split in (False, True):
+            found = gradient(Unbiased(loss, split=split), clicks, position=torch.full((3,), shown))
+            torch.testing.assert_close(found, shown * expected)
 
 
 @of_clicks
@@ -113,13 +124,87 @@ def test_the_expected_sum_over_clicks_is_the_sum_over_relevant_items(name):
         torch.testing.assert_close(expected, sum(loss(SCORES, each) for each in alone))
 
 
+def gradient(loss: RankingLoss, clicks: torch.Tensor, **position: torch.Tensor) -> torch.Tensor:
+    scores = SCORES.clone().requires_grad_()
+    return torch.autograd.grad(loss(scores, clicks, **position), scores)[0]
+
+
+def expected_gradient(loss: RankingLoss, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all patterns of looks."""
+    patterns = looks_at_three_items()
+    return sum(p * gradient(loss, labels * seen, position=SHOWN) for seen, p in patterns)
+
+
+@of_clicks
+def test_with_split_the_expected_loss_is_the_sum_over_the_relevant_items(name):
+    found = Unbiased(OF_CLICKS[name](), EXAMINED, split=True, reduction="none")
+    total = OF_CLICKS[name]()
+    total.reduction = "sum"
+    seen, chances = map(torch.stack, zip(*looks_at_three_items(), strict=True))
+    for relevant in itertools.product([0.0, 1.0], repeat=3):
+        labels = torch.tensor(relevant).double()
+        scores = SCORES.clone().requires_grad_()
+        lists = scores.expand(8, 3), labels * seen
+        expected = (chances * found(*lists, position=SHOWN.expand(8, 3))).sum()
+        alone = total(scores.expand(3, 3), labels.diag())  # one relevant item each
+        torch.testing.assert_close(expected, alone)
+        slopes = [torch.autograd.grad(x, scores)[0] for x in (expected, alone)]
+        torch.testing.assert_close(*slopes)
+        all_seen = Unbiased(OF_CLICKS[name](), PositionBias(0.0), split=True)
+        torch.testing.assert_close(all_seen(SCORES, labels), alone.detach())
+
+
+def test_with_split_soft_ndcg_is_the_number_of_relevant_items_less_the_dcg():
+    labels = torch.tensor([1.0, 0.0, 1.0])  # at the ranks 2 and 1
+    loss = Unbiased(SoftNDCG(HardRank(), mean="arithmetic"), PositionBias(0.0), split=True)
+    expected = 2 - (1 + 1 / torch.tensor(3.0).double().log2())
+    torch.testing.assert_close(loss(SCORES, labels), expected)
+
+
+# of all losses the only ones for which `split=False` is exact for several relevant items
+EXACT = {"SoftmaxLoss-raw"}
+
+
+def test_without_split_several_relevant_items_are_exact_for_linear_losses_alone():
+    exact = set()
+    for name, make in OF_CLICKS.items():
+        loss = make()
+        same = [
+            torch.allclose(
+                expected_gradient(Unbiased(loss, EXAMINED), labels), gradient(loss, labels)
+            )
+            for labels in map(torch.tensor, ([1.0, 1.0, 0.0], [1.0, 0.0, 1.0]))
+        ]
+        if all(same):
+            exact.add(name)
+    assert exact == EXACT
+
+
+def test_the_only_unbiased_estimate_of_any_loss_has_terms_of_both_signs():
+    loss, looks = SoftNDCG(), EXAMINED(SHOWN).double()
+    sets = [frozenset(s) for k in range(4) for s in itertools.combinations(range(3), k)]
+
+    def value(items):
+        return loss(SCORES, torch.tensor([float(i in items) for i in range(3)])).item()
+
+    def signed(whole):
+        return sum((-1) ** len(whole - part) * value(part) for part in sets if part <= whole)
+
+    def estimate(clicked):
+        inverse = {s: 1 / looks[[*s]].prod() for s in sets}
+        return sum(signed(s) * inverse[s] for s in sets if s <= clicked)
+
+    for relevant in sets:
+        expected = 0.0
+        for pattern, chance in looks_at_three_items():
+            expected += chance * estimate(relevant & {i for i in range(3) if pattern[i]})
+        torch.testing.assert_close(expected, torch.tensor(value(relevant)).double())
+    assert min(signed(s) for s in sets) < -0.01 < 0.01 < max(signed(s) for s in sets)
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("relevant", [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
 def test_the_softmax_loss_of_several_clicks_has_the_gradient_on_relevance(normalize, relevant):
-    def gradient(loss: RankingLoss, clicks: torch.Tensor, **position: torch.Tensor) -> torch.Tensor:
-        scores = SCORES.clone().requires_grad_()
-        return torch.autograd.grad(loss(scores, clicks, **position), scores)[0]
-
     labels, loss = torch.tensor(relevant).double(), Unbiased(SoftmaxLoss(normalize), EXAMINED)
     expected = torch.zeros(3).double()
     for seen, chance in looks_at_three_items():
@@ -147,6 +232,113 @@ def test_without_bias_nothing_changes(name):
     weights = torch.rand(4, 5, generator=torch.Generator().manual_seed(2)).double()
     found = Unbiased(loss, PositionBias(0.0))(scores, clicks, weights=weights)
     torch.testing.assert_close(found, loss(scores, clicks, weights=weights))
+
+
+def drawn(*shape: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return scores, clicks and positions; the first list has no click."""
+    generator = torch.Generator().manual_seed(7)
+    scores = torch.randn(shape, generator=generator).double()
+    clicks = torch.randint(0, 2, shape, generator=generator).double()
+    clicks[0] = 0
+    return scores, clicks, torch.rand(shape, generator=generator).argsort(-1) + 1
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("loss", [SoftmaxLoss(), SoftNDCG(), RankNet(), PointwiseMSE()], ids=str)
+def test_a_penalty_is_not_corrected(loss, split):
+    scores, clicks, position = drawn(4, 5)
+    given = {"position": position, "protected": position % 2}
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[1, 2:] = False
+    inside = Unbiased(Penalized(loss, ExposureParity(), 3.0), split=split)
+    outside = Penalized(Unbiased(loss, split=split), ExposureParity(), 3.0)
+    found = inside(scores, clicks, mask, **given)
+    torch.testing.assert_close(found, outside(scores, clicks, mask, **given))
+    twice = Unbiased(Penalized(Penalized(loss), ExposureParity(), 3.0), split=split)
+    both = Penalized(Penalized(Unbiased(loss, split=split)), ExposureParity(), 3.0)
+    torch.testing.assert_close(
+        twice(scores, clicks, mask, **given), both(scores, clicks, mask, **given)
+    )
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_self_normalization_divides_by_the_mean_weight_of_the_clicks_of_the_batch(split, reduction):
+    scores, clicks, position = drawn(4, 5)
+    weights = torch.arange(1.0, 6.0).double().expand(4, 5)
+    inverse = inverse_propensity_weights(position, clip=3.0).double()
+    plain = Unbiased(SoftNDCG(), clip=3.0, split=split, reduction=reduction)
+    normal = Unbiased(SoftNDCG(), None, 3.0, split, True, reduction)
+    for w in (None, weights):
+        counted = clicks if w is None else clicks * w
+        expected = plain(scores, clicks, weights=w, position=position)
+        expected = expected / ((inverse * counted).sum() / counted.sum())
+        found = normal(scores, clicks, weights=w, position=position)
+        torch.testing.assert_close(found, expected)
+        # the lists of other forms are one batch too
+        flat = [x.flatten() for x in (scores, clicks, position)]
+        rows = None if w is None else w.flatten()
+        for form in ({"lengths": [5] * 4}, {"qid": torch.arange(4).repeat_interleave(5)}):
+            found = normal(*flat[:2], weights=rows, position=flat[2], **form)
+            torch.testing.assert_close(found, expected)
+    none = torch.zeros(2, 3)
+    assert normal(none, none).abs().sum() == 0
+    constant = normal(scores, clicks, position=torch.full((4, 5), 9))
+    torch.testing.assert_close(
+        constant,
+        Unbiased(SoftNDCG(), PositionBias(0.0), split=split, reduction=reduction)(scores, clicks),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name]().every_item])
+def test_options_of_clicks_do_not_change_a_mean_over_all_items(name):
+    scores, clicks, position = drawn(4, 5)
+    expected = Unbiased(LOSSES[name]())(scores, clicks, position=position)
+    found = Unbiased(LOSSES[name](), split=True, self_normalize=True)
+    torch.testing.assert_close(found(scores, clicks, position=position), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"split": True}, {"self_normalize": True}], ids=str)
+def test_the_forms_of_lists_agree(options):
+    scores, clicks, position = drawn(4, 5)
+    loss = Unbiased(Penalized(SoftNDCG(), RankNet()), clip=3.0, reduction="none", **options)
+    lengths = torch.tensor([5, 0, 3, 1])
+    mask = torch.arange(5) < lengths[:, None]
+    padded = loss(scores, clicks, mask, position=torch.where(mask, position, -7))
+    rows = [x[mask] for x in (scores, clicks, position)]
+    flat = loss(*rows[:2], lengths=lengths, position=rows[2])
+    torch.testing.assert_close(flat, padded)
+    nested = [
+        torch.nested.nested_tensor([*x.split(lengths.tolist())], layout=torch.jagged) for x in rows
+    ]
+    torch.testing.assert_close(loss(*nested[:2], position=nested[2]), padded)
+    torch.testing.assert_close(
+        loss(
+            scores.view(2, 2, 5),
+            clicks.view(2, 2, 5),
+            mask.view(2, 2, 5),
+            position=position.view(2, 2, 5),
+        ).flatten(),
+        padded,
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (2, 4)])
+def test_split_lists_without_a_click(shape):
+    scores = torch.randn(shape, requires_grad=True)
+    Unbiased(split=True)(scores, torch.zeros(shape)).backward()
+    assert not scores.grad.any()
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, lambda x: torch.tensor(x, dtype=torch.float16)])
+def test_one_click_lists(kind):
+    labels, lengths = kind([0.0, 3.0, 1.0, 0.0, 1.0]), torch.tensor([3, 0, 1, 1])
+    clicks, items, alone, sizes = one_click_lists(labels, lengths)
+    assert clicks.tolist() == [1, 2, 4]
+    assert items.tolist() == [0, 1, 2, 0, 1, 2, 4]
+    assert alone.tolist() == [0, 3, 0, 0, 0, 1, 1]
+    assert sizes.tolist() == [3, 3, 1]
+    assert [len(x) for x in one_click_lists(labels * 0, lengths)] == [0, 0, 0, 0]
 
 
 def test_by_default_lists_are_in_the_order_in_which_they_were_shown():
@@ -269,5 +461,8 @@ def test_bad_arguments():
         Unbiased(clip=0)
     with pytest.raises(ValueError, match=r"clip.*0"):
         inverse_propensity_weights(torch.ones(2), clip=0)
+    for name in ("split", "self_normalize"):
+        with pytest.raises(ValueError, match=rf"{name} must be True or False, got 1"):
+            Unbiased(**{name: 1})
     with pytest.raises(ValueError, match="position must"):
         Unbiased()(torch.zeros(3), torch.zeros(3), position=torch.ones(2))
