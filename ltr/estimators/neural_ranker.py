@@ -220,6 +220,9 @@ class NeuralRanker(RankingEstimator):
             protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
                 (`ExposureParity`) needs it; other losses ignore it.
             eval_set: `[(X_val, y_val)]`, the lists to validate on; or `[lists]` if X is lists.
+                With a loss on clicks (`Unbiased`), the lists that `fit` holds out, and lists with
+                positions, are validated on by weighted clicks: each click is a list of its own,
+                and counts as the loss weights it. `y_val` counts as it is.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, instead of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each

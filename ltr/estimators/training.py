@@ -21,6 +21,7 @@ from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import Settings, new_loss
 from ltr.estimators.progress import Progress
 from ltr.losses import RankingLoss
+from ltr.losses.unbiased import click_weights, one_click_lists
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
@@ -287,12 +288,16 @@ class Training:
     def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:
         """Return the metric of each member on lists, NaN for those that have stopped.
 
+        With a loss on clicks (`Unbiased`) and the positions of the validation clicks, each click is
+        a list of its own, and the mean is weighted by the weights of the clicks. The metric on
+        clicks as they are would choose the epoch that best predicts where users looked.
+
         Args:
             lists: to validate on.
             epoch: from 0.
             largest: the largest label of the lists.
         """
-        total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
+        total, count = torch.zeros(len(self.active), dtype=torch.float64), 0.0
         with self._scoring():
             for position, batch in enumerate(
                 self._batches(lists, self._order(lists, shuffle=False))
@@ -301,14 +306,20 @@ class Training:
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
                     check_scores(one, batch)
-                labels, repeated = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
+                # a bucket may have empty lists
+                labels, weights = batch["labels"], (lengths > 0).double()
+                if "position" in batch:
+                    found = click_weights(self.loss, batch["position"].to(self.device))
+                    if found is not None:
+                        clicks, items, labels, lengths = one_click_lists(labels, lengths)
+                        scores, weights = scores[:, items], found.cpu()[clicks].double()
+                labels, repeated = (x.repeat(len(scores)) for x in (labels, lengths))
                 values = self.measure.per_list(
                     scores.flatten(), labels, repeated, largest=largest
                 ).view(len(scores), -1)
-                real = lengths > 0  # a bucket may have empty lists
-                total += values.double()[:, real].sum(1)
-                count += int(real.sum())
-        now = dict(zip(self.active, (total / count).tolist(), strict=True))
+                total += values.double() @ weights
+                count += float(weights.sum())
+        now = dict(zip(self.active, (total / (count or 1.0)).tolist(), strict=True))
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
 
     def _choose(self, values: list[float], epoch: int, patience: int) -> None:

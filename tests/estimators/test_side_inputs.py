@@ -7,8 +7,16 @@ import pandas as pd
 import pytest
 
 from ltr.datasets import PiecewiseLinearBins, TableTransform
+from ltr.datasets.prepare import prepare
 from ltr.estimators import Blend, NeuralRanker
-from ltr.losses import ExposureParity, Penalized, RankingLoss, SoftmaxLoss, Unbiased
+from ltr.losses import (
+    ExposureParity,
+    Penalized,
+    PositionBias,
+    RankingLoss,
+    SoftmaxLoss,
+    Unbiased,
+)
 from ltr.models import LinearScorer
 
 
@@ -50,6 +58,42 @@ def test_positions_recover_what_clicks_hide(ending: str):
     assert quality[0] > quality[1] + 0.01
     plain = quick(SoftmaxLoss()).fit(table[FEATURES], table["click"], **lists)
     assert quality[1] == plain.score(test[FEATURES], test["relevant"], qid=test["qid"])
+
+
+def test_positions_gain_more_than_luck_with_early_stopping():
+    """Over four logs, the gain is larger than four of its standard errors."""
+    test, gains = clicks(seed=100), []
+    for seed in range(4):
+        table = clicks(200, seed=seed)
+        lists = {"qid": table["qid"], "position": table["shown"]}
+        quality = []
+        for loss in (SoftmaxLoss(), Unbiased(SoftmaxLoss(), split=True)):
+            ranker = quick(loss, max_epochs=8, validation=0.2, random_state=seed)
+            ranker.fit(table[FEATURES], table["click"], **lists)
+            quality.append(ranker.score(test[FEATURES], test["relevant"], qid=test["qid"]))
+        gains.append(quality[1] - quality[0])
+    assert np.mean(gains) > 4 * np.std(gains, ddof=1) / 4**0.5
+    assert np.mean(gains) > 0.02
+
+
+@pytest.mark.parametrize("penalized", [False, True])
+def test_a_loss_on_clicks_is_validated_by_weighted_clicks(penalized: bool):
+    roles = {"qid": "qid", "label": "click", "position": "shown"}
+    table, val = (clicks(60, seed=seed).drop(columns="relevant") for seed in (0, 1))
+    loss: RankingLoss = Unbiased(SoftmaxLoss(), PositionBias(examination=[1.0, 0.5, 0.2]), clip=4.0)
+    if penalized:
+        loss = Penalized(loss, SoftmaxLoss(), 0.1)
+    train, held = prepare(table, roles), prepare(val, roles)
+    ranker = quick(loss, max_epochs=1).fit(train, eval_set=[held])
+    val["score"] = ranker.predict(val[FEATURES])
+    val["rank"] = val.groupby("qid")["score"].rank(ascending=False)
+    clicked = val[val["click"]]
+    weight = clicked["shown"].map({1: 1.0, 2: 2.0}).fillna(4.0)
+    expected = np.average(1 / np.log2(1 + clicked["rank"]), weights=weight)
+    assert ranker.history_[0][0] == pytest.approx(expected, abs=1e-6)
+    # without clicks all epochs are equally good
+    held = prepare(val.drop(columns=["score", "rank"]).assign(click=0), roles)
+    assert quick(loss, max_epochs=2).fit(train, eval_set=[held]).history_ == [[0.0], [0.0]]
 
 
 def exposure(table: pd.DataFrame, scores: np.ndarray) -> float:
