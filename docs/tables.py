@@ -18,6 +18,7 @@ PAGES = [
         "docs/operators/comparison.md",
         "docs/recipes.md",
         "docs/losses/training.md",
+        "docs/losses/unbiased.md",
         "benchmarks/trials.md",
         "docs/text-rerankers.md",
         "docs/tuning.md",
@@ -293,6 +294,28 @@ def _tuning(result: Mapping[str, Any]) -> str:
     return table(header, rows)
 
 
+def _clicks(result: Mapping[str, Any]) -> str:
+    """Return NDCG@10 of each ranker that is trained on clicks, and what positions change."""
+    sets = result["sets"]
+    rows = []
+    for name in next(iter(sets.values()))["rankers"]:
+        cells = []
+        for one in sets.values():
+            found = one["rankers"][name]
+            cell = f"{found['ndcg_10']:.3f}"
+            if "difference" in found:
+                mean, error = found["difference"]
+                cell += f", {mean:+.3f} ± {error:.3f}"
+            cells.append(cell)
+        rows.append([name, *cells])
+    header = [
+        f"{name}, {one['sessions']:,} sessions, {len(found['seeds'])} seeds"
+        for name, one in sets.items()
+        for found in [next(iter(one["rankers"].values()))]
+    ]
+    return table(["", *header], rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -305,12 +328,12 @@ def tables() -> dict[str, str]:
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
         "standardized", "trials", "text", "tuning", "large_tables_losses",
-        "embeddings", "rerankers",
+        "embeddings", "rerankers", "clicks",
     )  # fmt: skip
     compared, cubed, step, training, goal, standardized, trials, text, tuning, *rest = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
-    losses, embeddings, rerankers = rest
+    losses, embeddings, rerankers, clicks = rest
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
@@ -321,6 +344,7 @@ def tables() -> dict[str, str]:
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
     found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}
+    found |= {"clicks": _clicks(clicks)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

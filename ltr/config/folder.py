@@ -14,6 +14,7 @@ import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -35,6 +36,21 @@ _DIGESTS = "sha256"
 _NEW = ".ltr-new"
 
 _Part = TypeVar("_Part", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder that can be loaded holds.
+
+    Attributes:
+        parts: the modules whose weights are saved, by name.
+        config: the content of `config.json`.
+        files: more files by name.
+    """
+
+    parts: Mapping[str, Any]
+    config: Mapping[str, Any]
+    files: Mapping[str, bytes]
 
 
 def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ torchmetrics, which takes a second to import, is loaded at the first `fit`. Ligh
 from typing import TYPE_CHECKING, Any
 
 from ltr.estimators.blend import Blend
+from ltr.estimators.calibration import Calibrated, Reliability, reliability
 from ltr.estimators.contributions import Contributions, contributions
 from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
@@ -13,11 +14,14 @@ from ltr.names import no_attribute
 
 __all__ = [
     "Blend",
+    "Calibrated",
     "Contributions",
     "Importance",
     "NeuralRanker",
+    "Reliability",
     "contributions",
     "importance",
+    "reliability",
 ]
 
 

@@ -16,7 +16,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ltr.config.folder import write_folder
+from ltr.config.folder import Saved, write_folder
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.prepare import RowOrder
 from ltr.datasets.splits import hold_out, labels_vary
@@ -211,11 +211,15 @@ class Blend(RankingEstimator):
                 format; or a weight is not finite. Nothing is written.
             OSError: a file cannot be written. The folder is then unchanged.
         """
+        saved = self.saved()
+        write_folder(path, saved.parts, saved.config, saved.files)
+
+    def saved(self) -> Saved:
+        """Return what `save` writes, for folders that hold more."""
         from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
-        saved = contents(self, self._names_of_fitted())
-        write_folder(path, saved.parts, saved.config, saved.files)
+        return contents(self, self._names_of_fitted())
 
     def export(
         self,

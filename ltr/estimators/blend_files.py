@@ -14,11 +14,10 @@ from sklearn.base import BaseEstimator, clone
 from torch import nn
 
 from ltr.config import check_trust, from_config, import_path, to_config
-from ltr.config.folder import CONFIG, WEIGHTS, describing, read_folder
+from ltr.config.folder import CONFIG, WEIGHTS, Saved, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.saving import content, make
-from ltr.export.blend import Saved
 from ltr.names import one_line
 
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")

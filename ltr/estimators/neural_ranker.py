@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.config.folder import write_folder
+from ltr.config.folder import Saved, write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import Prepared, prepare
@@ -345,10 +345,15 @@ class NeuralRanker(RankingEstimator):
             OSError: a file cannot be written, for example because the disk is full. The folder is
                 then unchanged.
         """
+        saved = self.saved()
+        write_folder(path, saved.parts, saved.config, saved.files)
+
+    def saved(self) -> Saved:
+        """Return what `save` writes, for folders that hold more."""
         from ltr.estimators.saving import content
 
         check_is_fitted(self)
-        write_folder(path, self.model_.parts, content(self))
+        return Saved(self.model_.parts, content(self), {})
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:

@@ -1,6 +1,6 @@
 """A blend of networks and boosted trees as one ONNX graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ltr.config.folder import Saved
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
 from ltr.estimators.categories import category_of, from_codes
@@ -17,21 +18,6 @@ from ltr.models import RankingModel
 from ltr.serving import FIRST_DAY, LAST_DAY
 
 _FEATURES, _CODES, _MASK = "features", "categories", "mask"
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What makes the folder of an export loadable.
-
-    Attributes:
-        parts: the modules whose weights are saved, by name.
-        config: the content of `config.json`.
-        files: more files by name.
-    """
-
-    parts: Mapping[str, Any]
-    config: Mapping[str, Any]
-    files: Mapping[str, bytes]
 
 
 @dataclass

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.config.folder import write_folder
-from ltr.export.blend import ExportedBlend, Saved
+from ltr.config.folder import Saved, write_folder
+from ltr.export.blend import ExportedBlend
 from ltr.export.card import Difference, Evaluation, model_card
 from ltr.export.program import Examples, ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder

@@ -1,0 +1,262 @@
+"""What positions gain in learning from simulated clicks, beside LightGBM.
+
+    nice -n 10 python benchmarks/clicks.py
+    python benchmarks/clicks.py --sets "generated" --seeds 1
+
+A production ranker orders the lists. In each session a user looks at position k with a probability
+that is known, and clicks on a document that was looked at with a probability that depends on its
+grade. Rankers are trained on the clicks of all sessions, with and without positions, and tested on
+the grades of other lists. A last one is trained on the grades themselves.
+
+- "LightGBM's example": LightGBM's own example and its own test of positions: a column orders the
+  documents, the user stops with probability 0.2 after each document, and clicks with probabilities
+  of 0.4 to 0.9. Needs `LTR_DATA`.
+- "generated": lists of ten documents with twenty normal columns. The production ranker orders by
+  one column that says nothing of relevance and by a part of what does. The user looks at position k
+  with probability 1 / k, and clicks with probabilities of 0.05 to 1.
+
+`NeuralRanker` gets the true propensities, and trains one network; LightGBM's `position=` estimates
+a bias by itself. LightGBM has the parameters of its example. `ndcg_10` is a mean over the test
+lists for each seed. A seed draws the clicks, the generated lists and the weights of the networks;
+`difference` is to the same learner without positions: the mean over the seeds, and its standard
+error. The result is written after each fit, and a run that was stopped resumes.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import torch
+from measure import RESULTS, environment, rounded, write
+
+from ltr.datasets import read_letor
+from ltr.datasets.splits import find_splits
+from ltr.estimators import NeuralRanker
+from ltr.losses import XENDCG, PositionBias, RankingLoss, SoftmaxLoss, Unbiased
+from ltr.metrics.functional import ndcg
+
+BASELINE = 33
+"""The column by which LightGBM's test orders the documents of its example."""
+
+
+@dataclass
+class Lists:
+    """Lists of documents, one after the other.
+
+    Attributes:
+        X: (rows, columns).
+        grades: (rows,).
+        lengths: (lists,).
+    """
+
+    X: np.ndarray
+    grades: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def qid(self) -> np.ndarray:
+        """The list of each row, (rows,)."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+
+@dataclass
+class Log:
+    """Simulated sessions, and what is known about them.
+
+    Attributes:
+        shown: the lists of the sessions.
+        clicks: (rows,), 1 for a click.
+        position: (rows,), from 1.
+        looks: the probability of a look at each position, from the first.
+        judged: the lists with their grades.
+        test: other lists.
+    """
+
+    shown: Lists
+    clicks: np.ndarray
+    position: np.ndarray
+    looks: np.ndarray
+    judged: Lists
+    test: Lists
+
+
+def simulated(
+    judged: Lists,
+    test: Lists,
+    order: np.ndarray,
+    looks: np.ndarray,
+    click: np.ndarray,
+    sessions: int,
+    draw: np.random.Generator,
+    *,
+    stops: bool,
+) -> Log:
+    """Return a log of so many sessions of each list.
+
+    Args:
+        judged: the lists that are shown.
+        test: for `Log`.
+        order: (rows,), the production ranker's scores.
+        looks: (longest list,), the probability of a look at each position, descending.
+        click: (grades,), the probability of a click on a document of each grade, after a look.
+        sessions: how many.
+        draw: random numbers.
+        stops: whether a user who does not look at a position looks at none after it.
+    """
+    lengths = np.tile(judged.lengths, sessions)
+    shown = Lists(np.tile(judged.X, (sessions, 1)), np.tile(judged.grades, sessions), lengths)
+    rows = len(shown.grades)
+    position = np.empty(rows, dtype=np.int64)
+    starts = np.cumsum(lengths) - lengths
+    ranked = np.lexsort((-np.tile(order, sessions), shown.qid))
+    position[ranked] = np.arange(rows) - np.repeat(starts, lengths) + 1
+    chance = draw.random(len(lengths))[shown.qid] if stops else draw.random(rows)
+    looked = chance < looks[position - 1]
+    clicked = looked & (draw.random(rows) < click[shown.grades.astype(np.int64)])
+    return Log(shown, clicked.astype(np.float32), position, looks, judged, test)
+
+
+def example(seed: int, sessions: int = 10) -> Log:
+    """Return a log of LightGBM's example."""
+    files = find_splits(Path(os.environ["LTR_DATA"]) / "lightgbm-lambdarank", 1)
+    parts = [read_letor(files[name]) for name in ("train", "test")]
+    width = max(part.num_features for part in parts)
+    judged, test = (
+        Lists(part.features, part.labels, part.lengths) for part in (p.widen(width) for p in parts)
+    )
+    looks = 0.8 ** np.arange(max(judged.lengths))
+    click = np.array([0.4, 0.6, 0.7, 0.8, 0.9])
+    draw, order = np.random.default_rng(seed), judged.X[:, BASELINE]
+    return simulated(judged, test, order, looks, click, sessions, draw, stops=True)
+
+
+def generated(seed: int, lists: int = 2000, sessions: int = 1) -> Log:
+    """Return a log of generated lists of ten documents."""
+    draw = np.random.default_rng(seed)
+    parts = []
+    for count in (lists, 1000):
+        X = draw.normal(size=(10 * count, 20)).astype(np.float32)
+        value = X[:, 1] + X[:, 2] + np.sin(2 * X[:, 3]) + X[:, 4] * X[:, 5]
+        value += 0.5 * draw.normal(size=len(X))
+        grades = np.digitize(value, [1.0, 2.0, 3.0, 4.0]).astype(np.float32)
+        parts.append(Lists(X, grades, np.full(count, 10)))
+    judged, test = parts
+    order = judged.X[:, 0] + 0.5 * judged.X[:, 1]
+    looks, click = 1 / np.arange(1, 11), np.array([0.05, 0.2, 0.4, 0.7, 1.0])
+    return simulated(judged, test, order, looks, click, sessions, draw, stops=False)
+
+
+SETS: dict[str, Callable[[int], Log]] = {"generated": generated, "LightGBM's example": example}
+
+
+def network(log: Log, seed: int, loss: RankingLoss, *, unbiased: bool, split: bool) -> np.ndarray:
+    """Return the scores of the test lists by a network that is trained on clicks."""
+    if unbiased:
+        loss = Unbiased(loss, PositionBias(examination=log.looks.tolist()), split=split)
+    ranker = NeuralRanker(loss=loss, members=1, random_state=seed, verbose=0)
+    position = log.position if unbiased else None
+    ranker.fit(log.shown.X, log.clicks, qid=log.shown.qid, position=position)
+    return ranker.predict(log.test.X)
+
+
+def trees(log: Log, seed: int, *, positions: bool) -> np.ndarray:
+    """Return the scores of the test lists by LightGBM, with the parameters of its example."""
+    data = lightgbm.Dataset(
+        log.shown.X,
+        log.clicks,
+        group=log.shown.lengths,
+        position=(log.position - 1).astype(np.int32) if positions else None,
+    )
+    parameters: dict[str, Any] = {"objective": "lambdarank", "num_leaves": 31, "seed": seed}
+    parameters |= {"learning_rate": 0.1, "min_data_in_leaf": 50, "min_sum_hessian_in_leaf": 5.0}
+    parameters |= {"verbose": -1, "num_threads": 1}
+    return np.asarray(lightgbm.train(parameters, data, 100).predict(log.test.X))
+
+
+def on_grades(log: Log, seed: int) -> np.ndarray:
+    """Return the scores of the test lists by a network that is trained on the grades."""
+    ranker = NeuralRanker(members=1, random_state=seed, verbose=0)
+    lists = log.judged
+    return ranker.fit(lists.X, lists.grades, qid=lists.qid).predict(log.test.X)
+
+
+# the learner without positions, which the next ones are compared with, comes first
+PLAIN: dict[str, str] = {
+    "XENDCG, Unbiased": "XENDCG",
+    "SoftmaxLoss, Unbiased": "SoftmaxLoss",
+    "SoftmaxLoss, Unbiased, split": "SoftmaxLoss",
+    "LightGBM, position": "LightGBM",
+}
+RANKERS: dict[str, Callable[[Log, int], np.ndarray]] = {
+    "XENDCG": partial(network, loss=XENDCG("random"), unbiased=False, split=False),
+    "XENDCG, Unbiased": partial(network, loss=XENDCG("random"), unbiased=True, split=False),
+    "SoftmaxLoss": partial(network, loss=SoftmaxLoss(), unbiased=False, split=False),
+    "SoftmaxLoss, Unbiased": partial(network, loss=SoftmaxLoss(), unbiased=True, split=False),
+    "SoftmaxLoss, Unbiased, split": partial(network, loss=SoftmaxLoss(), unbiased=True, split=True),
+    "LightGBM": partial(trees, positions=False),
+    "LightGBM, position": partial(trees, positions=True),
+    "the grades": on_grades,
+}
+
+
+def quality(scores: np.ndarray, test: Lists) -> float:
+    """Return NDCG@10 on the grades."""
+    given = torch.from_numpy(np.asarray(scores, np.float64)), torch.from_numpy(test.grades)
+    return float(ndcg(*given, top_k=10, lengths=torch.from_numpy(test.lengths)))
+
+
+def summary(found: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Return the mean of each ranker over its seeds, and the difference that positions make."""
+    result: dict[str, Any] = {}
+    for name, values in found.items():
+        one: dict[str, Any] = {"ndcg_10": rounded(float(np.mean([*values.values()])))}
+        plain = found.get(PLAIN.get(name, ""), {})
+        apart = [values[seed] - plain[seed] for seed in values if seed in plain]
+        if len(apart) > 1:
+            error = np.std(apart, ddof=1) / len(apart) ** 0.5
+            one["difference"] = [rounded(float(np.mean(apart))), rounded(float(error))]
+        result[name] = {**one, "seeds": values}
+    return result
+
+
+def main() -> None:
+    """Fit what is missing, and write the results after each fit."""
+    parser = argparse.ArgumentParser(description="Learning from clicks, with and without positions")
+    parser.add_argument("--sets", nargs="+", default=[*SETS], choices=[*SETS])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=RESULTS / "clicks.json")
+    given = parser.parse_args()
+    result: dict[str, Any] = {"environment": environment(), "sets": {}}
+    if given.output.exists():
+        result["sets"] = json.loads(given.output.read_text())["sets"]
+    for name in given.sets:
+        one = result["sets"].setdefault(name, {"rankers": {}})
+        found = {ranker: row["seeds"] for ranker, row in one["rankers"].items()}
+        for seed in range(given.seeds):
+            missing = [ranker for ranker in RANKERS if str(seed) not in found.get(ranker, {})]
+            if not missing:
+                continue
+            log = SETS[name](seed)
+            sessions = len(log.shown.lengths)
+            one |= {"sessions": sessions, "clicks": rounded(float(log.clicks.sum() / sessions))}
+            one |= {"test_lists": len(log.test.lengths)}
+            for ranker in missing:
+                start = time.process_time()
+                value = quality(RANKERS[ranker](log, seed), log.test)
+                seconds = time.process_time() - start
+                print(f"{name}, seed {seed}, {ranker}: {value:.4f}, {seconds:.1f} s", flush=True)
+                found.setdefault(ranker, {})[str(seed)] = rounded(value)
+                one["rankers"] = summary(found)
+                write(given.output, result)
+
+
+if __name__ == "__main__":
+    main()

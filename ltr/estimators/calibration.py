@@ -1,0 +1,269 @@
+"""Probabilities from the scores of a ranker, and how reliable they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+from scipy.special import expit
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import check_is_fitted
+
+from ltr.config.folder import CONFIG, describing, read_folder, write_folder
+from ltr.estimators import tables as tables
+from ltr.estimators.blend import Blend
+from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.plots import new_figure
+from ltr.estimators.scoring import RankingEstimator
+from ltr.shapes import check_number, check_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Method = Literal["isotonic", "sigmoid"]
+
+
+class Calibrated(RankingEstimator):
+    """Turns the scores of a fitted ranker into probabilities that a row is relevant.
+
+    `fit` learns a rising function from scores to probabilities on lists that the ranker was not
+    trained on. So the order within a list never changes: `predict`, `rank` and `score` are those of
+    the ranker, and only `probability` is new. Isotonic probabilities are constant between steps, so
+    rows with different scores may have the same probability. `rank` keeps them apart by their
+    scores.
+
+    A probability compares rows of different lists, so the scores must too. Losses of differences of
+    scores, as the default of `NeuralRanker`, leave the level of a list open. Then the probability
+    of a row in a list without relevant rows may be far off. `CalibratedSoftmax` and pointwise
+    losses fix the level.
+
+    Args:
+        ranker: a fitted `NeuralRanker`, `Blend`, or any estimator with `predict(X)`. It is not
+            changed.
+        method: "isotonic", which finds any rising function and needs about 1,000 rows, or
+            "sigmoid", the two numbers of Platt's method.
+        relevant_from: the lowest label that counts as relevant.
+
+    Attributes:
+        scores_: (steps,), ascending scores where the isotonic function is known. It is linear
+            between them, and constant outside.
+        probabilities_: (steps,), its values.
+        slope_: of the sigmoid: the probability is 1 / (1 + exp(-slope * score - intercept)).
+        intercept_: of the sigmoid.
+
+    Reference: Platt, "Probabilistic outputs for support vector machines", 1999; Zadrozny and Elkan,
+    "Transforming classifier scores into accurate multiclass probability estimates", KDD 2002.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(600, 3)), np.arange(600) // 10
+    >>> y = (X[:, 0] + rng.normal(size=600) > 0.5).astype(int)
+    >>> train, val = qid < 40, qid >= 40
+    >>> ranker = NeuralRanker(members=1, max_epochs=5, random_state=0, verbose=0)
+    >>> ranker = ranker.fit(X[train], y[train], qid=qid[train])
+    >>> calibrated = Calibrated(ranker, method="sigmoid").fit(X[val], y[val], qid=qid[val])
+    >>> abs(calibrated.probability(X[val]).mean() - y[val].mean()) < 0.01
+    True
+    >>> bool((calibrated.rank(X[val], qid=qid[val]) == ranker.rank(X[val], qid=qid[val])).all())
+    True
+    """
+
+    scores_: np.ndarray
+    probabilities_: np.ndarray
+    slope_: float
+    intercept_: float
+
+    def __init__(self, ranker: Any, *, method: Method = "isotonic", relevant_from: float = 1):
+        self.ranker = ranker
+        self.method: Method = method
+        self.relevant_from = relevant_from
+
+    def fit(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> Self:
+        """Learn the probabilities on lists that the ranker was not trained on.
+
+        Args:
+            X: see `NeuralRanker.fit`.
+            y: (rows,), labels.
+            qid: (rows,), needed only if the ranker looks at the whole list.
+            group: instead of `qid`.
+
+        Raises:
+            ValueError: an argument is out of range; the labels are all relevant or none is; or
+                the probability does not rise with the score.
+        """
+        if self.method not in get_args(Method):
+            raise ValueError(f"method must be 'isotonic' or 'sigmoid', got {self.method!r}")
+        check_number("relevant_from", self.relevant_from, minimum=0, strict=True)
+        relevant = tables.as_labels(y, tables.row_count(X)) >= self.relevant_from
+        if relevant.all() or not relevant.any():
+            raise ValueError(
+                f"y must have labels below and from relevant_from={self.relevant_from:g} on, got "
+                f"{int(relevant.sum())} of {len(relevant)} rows from there on"
+            )
+        scores = self.predict(X, qid, group=group)
+        with self._fitting() as fitted:
+            if self.method == "isotonic":
+                found = IsotonicRegression(y_min=0, y_max=1, increasing=True).fit(scores, relevant)
+                fitted.scores_ = np.asarray(found.X_thresholds_)
+                fitted.probabilities_ = np.asarray(found.y_thresholds_)
+                rises = fitted.probabilities_[0] < fitted.probabilities_[-1]
+            else:
+                fitted.slope_, fitted.intercept_ = _sigmoid(scores, relevant)
+                rises = fitted.slope_ > 0
+            if not rises:
+                raise ValueError(
+                    "ranker must give relevant rows higher scores, but on these rows the "
+                    "probability does not rise with the score"
+                )
+        return self
+
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
+        """Return the ranker's scores, float64 (rows,); see `NeuralRanker.predict`."""
+        if isinstance(self.ranker, RankingEstimator):
+            scores = self.ranker.predict(X, qid=qid, group=group)
+        elif hasattr(self.ranker, "predict"):
+            scores = self.ranker.predict(X)
+        else:
+            raise ValueError(f"ranker must have a method predict, got {self.ranker!r}")
+        return np.asarray(scores, dtype=np.float64)
+
+    def probability(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
+        """Return the probability that each row is relevant, in [0, 1], float64 (rows,)."""
+        check_is_fitted(self)
+        scores = self.predict(X, qid, group=group)
+        if self.method == "isotonic":
+            return np.interp(scores, self.scores_, self.probabilities_)
+        return expit(self.slope_ * scores + self.intercept_)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the ranker's folder, with the calibration; the ranker's `load` reads it too.
+
+        Raises:
+            ValueError: it is not fitted; the ranker is neither a `NeuralRanker` nor a `Blend`; or
+                `save` of the ranker refuses it.
+            OSError: a file cannot be written. The folder is then unchanged.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.ranker, NeuralRanker | Blend):
+            raise ValueError(
+                "ranker must be a NeuralRanker or a Blend to be saved, got a "
+                f"{type(self.ranker).__name__}: Blend([ranker]) can be saved"
+            )
+        saved = self.ranker.saved()
+        numbers = {name: np.asarray(getattr(self, name)).tolist() for name in _VALUES[self.method]}
+        about = {"method": self.method, "relevant_from": self.relevant_from, **numbers}
+        write_folder(path, saved.parts, {**saved.config, "calibration": about}, saved.files)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
+        """Return what `save` wrote; see `NeuralRanker.load`.
+
+        Raises:
+            ValueError: the folder has no calibration, or the ranker cannot be loaded.
+        """
+        content, _ = read_folder(path)
+        with describing(path):
+            about = content.get("calibration")
+            if about is None:
+                raise ValueError(f"{Path(path) / CONFIG} has no calibration")
+            kind = content["config"]["class_path"].rpartition(".")[2]
+            ranker = (Blend if kind == "Blend" else NeuralRanker).load(path, trust=trust)
+            new = cls(ranker, method=about["method"], relevant_from=about["relevant_from"])
+            for name in _VALUES[new.method]:
+                value = np.array(about[name], dtype=np.float64)
+                setattr(new, name, value if value.ndim else float(value))
+        return new
+
+
+_VALUES = {"isotonic": ("scores_", "probabilities_"), "sigmoid": ("slope_", "intercept_")}
+
+
+def _sigmoid(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
+    """Return slope and intercept by logistic regression on Platt's targets."""
+    number = relevant.sum()
+    # Platt's targets are not 0 and 1, so that separable rows have a finite slope.
+    target = np.where(relevant, (number + 1) / (number + 2), 1 / (len(relevant) - number + 2))
+    middle, spread = scores.mean(), scores.std() or 1.0
+    x = np.tile((scores - middle) / spread, 2)[:, None]
+    kind = np.repeat([1, 0], len(scores))
+    model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000)
+    model.fit(x, kind, sample_weight=np.r_[target, 1 - target])
+    slope = float(model.coef_[0, 0]) / spread
+    return slope, float(model.intercept_[0]) - slope * middle
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How well probabilities agree with what happened, see `reliability`.
+
+    Attributes:
+        predicted: (bins,), the mean probability of the rows in each bin; NaN for an empty bin.
+        observed: (bins,), the fraction of them that is relevant; NaN for an empty bin.
+        counts: (bins,), how many there are.
+        brier: the Brier score, mean of (probability - relevant)^2; 0 is best.
+        ece: the expected calibration error, mean over the rows of |predicted - observed| of their
+            bin; 0 is best.
+    """
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    counts: np.ndarray
+    brier: float
+    ece: float
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw the observed fraction by the predicted one, with the diagonal of a perfect fit.
+
+        Args:
+            axes: where to draw. Default: a new figure, `plot().figure`.
+
+        Returns:
+            The axes. Needs matplotlib (the extra `plots`).
+        """
+        if axes is None:
+            axes = new_figure("Reliability.plot", 4.8, 4.8).subplots()
+        known = self.counts > 0
+        axes.plot([0, 1], [0, 1], color="black", linewidth=1)
+        axes.plot(self.predicted[known], self.observed[known], marker="o")
+        axes.set_xlabel("predicted probability")
+        axes.set_ylabel("fraction that is relevant")
+        axes.set_title(f"Brier score {self.brier:.4f}, calibration error {self.ece:.4f}")
+        axes.grid(alpha=0.3)
+        return axes
+
+
+def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliability:
+    """Compare probabilities with what happened, in bins of equal width.
+
+    Args:
+        probabilities: (rows,), in [0, 1]. The last bin contains 1.
+        relevant: (rows,), True or 1 for a relevant row, False or 0 for another.
+        bins: how many.
+
+    Raises:
+        ValueError: an argument has another shape, or a value that it cannot have; or there are no
+            rows.
+
+    Reference: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML
+    2017, for the expected calibration error.
+
+    >>> found = reliability([0.1, 0.1, 0.9, 0.8], [0, 1, 1, 1], bins=2)
+    >>> found.predicted, found.observed, found.counts
+    (array([0.1 , 0.85]), array([0.5, 1. ]), array([2, 2]))
+    >>> round(found.brier, 4), round(found.ece, 4)  # (0.01 + 0.81 + 0.01 + 0.04) / 4
+    (0.2175, 0.275)
+    """
+    check_whole("bins", bins)
+    p, y = (np.asarray(x, dtype=np.float64) for x in (probabilities, relevant))
+    if p.ndim != 1 or not len(p) or not ((p >= 0) & (p <= 1)).all():
+        raise ValueError(f"probabilities must be (rows,) in [0, 1], got {probabilities!r}")
+    if y.shape != p.shape or not np.isin(y, (0, 1)).all():
+        raise ValueError(f"relevant must be 0 or 1 for each of {len(p)} rows, got {relevant!r}")
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    with np.errstate(invalid="ignore"):
+        predicted, observed = (np.bincount(place, x, bins) / counts for x in (p, y))
+    error = float(np.nansum(abs(predicted - observed) * counts) / len(p))
+    return Reliability(predicted, observed, counts, float(np.mean((p - y) ** 2)), error)
