@@ -6,10 +6,11 @@ torchmetrics, which takes a second to import, is loaded at the first `fit`. Ligh
 from typing import TYPE_CHECKING, Any
 
 from ltr.estimators.blend import Blend
-from ltr.estimators.calibration import Calibrated, Reliability, reliability
+from ltr.estimators.calibration import Calibrated
 from ltr.estimators.contributions import Contributions, contributions
 from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.reliability import Reliability, reliability
 from ltr.names import no_attribute
 
 __all__ = [

@@ -1,10 +1,9 @@
-"""Probabilities from the scores of a ranker, and how reliable they are."""
+"""Probabilities from the scores of a ranker."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from scipy.special import expit
@@ -16,12 +15,8 @@ from ltr.config.folder import CONFIG, describing, read_folder, write_folder
 from ltr.estimators import tables as tables
 from ltr.estimators.blend import Blend
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.plots import new_figure
 from ltr.estimators.scoring import RankingEstimator
-from ltr.shapes import check_number, check_whole
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from ltr.shapes import check_number
 
 Method = Literal["isotonic", "sigmoid"]
 
@@ -64,7 +59,7 @@ class Calibrated(RankingEstimator):
     >>> ranker = NeuralRanker(members=1, max_epochs=5, random_state=0, verbose=0)
     >>> ranker = ranker.fit(X[train], y[train], qid=qid[train])
     >>> calibrated = Calibrated(ranker, method="sigmoid").fit(X[val], y[val], qid=qid[val])
-    >>> abs(calibrated.probability(X[val]).mean() - y[val].mean()) < 0.01
+    >>> bool(abs(calibrated.probability(X[val]).mean() - y[val].mean()) < 0.01)
     True
     >>> bool((calibrated.rank(X[val], qid=qid[val]) == ranker.rank(X[val], qid=qid[val])).all())
     True
@@ -192,78 +187,3 @@ def _sigmoid(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
     model.fit(x, kind, sample_weight=np.r_[target, 1 - target])
     slope = float(model.coef_[0, 0]) / spread
     return slope, float(model.intercept_[0]) - slope * middle
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """How well probabilities agree with what happened, see `reliability`.
-
-    Attributes:
-        predicted: (bins,), the mean probability of the rows in each bin; NaN for an empty bin.
-        observed: (bins,), the fraction of them that is relevant; NaN for an empty bin.
-        counts: (bins,), how many there are.
-        brier: the Brier score, mean of (probability - relevant)^2; 0 is best.
-        ece: the expected calibration error, mean over the rows of |predicted - observed| of their
-            bin; 0 is best.
-    """
-
-    predicted: np.ndarray
-    observed: np.ndarray
-    counts: np.ndarray
-    brier: float
-    ece: float
-
-    def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw the observed fraction by the predicted one, with the diagonal of a perfect fit.
-
-        Args:
-            axes: where to draw. Default: a new figure, `plot().figure`.
-
-        Returns:
-            The axes. Needs matplotlib (the extra `plots`).
-        """
-        if axes is None:
-            axes = new_figure("Reliability.plot", 4.8, 4.8).subplots()
-        known = self.counts > 0
-        axes.plot([0, 1], [0, 1], color="black", linewidth=1)
-        axes.plot(self.predicted[known], self.observed[known], marker="o")
-        axes.set_xlabel("predicted probability")
-        axes.set_ylabel("fraction that is relevant")
-        axes.set_title(f"Brier score {self.brier:.4f}, calibration error {self.ece:.4f}")
-        axes.grid(alpha=0.3)
-        return axes
-
-
-def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliability:
-    """Compare probabilities with what happened, in bins of equal width.
-
-    Args:
-        probabilities: (rows,), in [0, 1]. The last bin contains 1.
-        relevant: (rows,), True or 1 for a relevant row, False or 0 for another.
-        bins: how many.
-
-    Raises:
-        ValueError: an argument has another shape, or a value that it cannot have; or there are no
-            rows.
-
-    Reference: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML
-    2017, for the expected calibration error.
-
-    >>> found = reliability([0.1, 0.1, 0.9, 0.8], [0, 1, 1, 1], bins=2)
-    >>> found.predicted, found.observed, found.counts
-    (array([0.1 , 0.85]), array([0.5, 1. ]), array([2, 2]))
-    >>> round(found.brier, 4), round(found.ece, 4)  # (0.01 + 0.81 + 0.01 + 0.04) / 4
-    (0.2175, 0.275)
-    """
-    check_whole("bins", bins)
-    p, y = (np.asarray(x, dtype=np.float64) for x in (probabilities, relevant))
-    if p.ndim != 1 or not len(p) or not ((p >= 0) & (p <= 1)).all():
-        raise ValueError(f"probabilities must be (rows,) in [0, 1], got {probabilities!r}")
-    if y.shape != p.shape or not np.isin(y, (0, 1)).all():
-        raise ValueError(f"relevant must be 0 or 1 for each of {len(p)} rows, got {relevant!r}")
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    counts = np.bincount(place, minlength=bins)
-    with np.errstate(invalid="ignore"):
-        predicted, observed = (np.bincount(place, x, bins) / counts for x in (p, y))
-    error = float(np.nansum(abs(predicted - observed) * counts) / len(p))
-    return Reliability(predicted, observed, counts, float(np.mean((p - y) ** 2)), error)
