@@ -15,11 +15,12 @@ the grades of other lists. A last one is trained on the grades themselves.
   one column that says nothing of relevance and by a part of what does. The user looks at position k
   with probability 1 / k, and clicks with probabilities of 0.05 to 1.
 
-`NeuralRanker` gets the true propensities, and trains one network; LightGBM's `position=` estimates
-a bias by itself. LightGBM has the parameters of its example. `ndcg_10` is a mean over the test
-lists for each seed. A seed draws the clicks, the generated lists and the weights of the networks;
-`difference` is to the same learner without positions: the mean over the seeds, and its standard
-error. The result is written after each fit, and a run that was stopped resumes.
+`NeuralRanker` trains one network. It gets the true propensities, and its weights are at most 10.
+LightGBM's `position=` estimates a bias by itself. LightGBM has the parameters of its example.
+`ndcg_10` is a mean over the test lists for each seed. A seed draws the clicks, the generated lists
+and the weights of the networks. `difference` is to the same learner without positions: the mean
+over the seeds, and its standard error. The result is written after each fit, and a run that was
+stopped resumes.
 """
 
 import argparse
@@ -42,6 +43,9 @@ from ltr.datasets.splits import find_splits
 from ltr.estimators import NeuralRanker
 from ltr.losses import XENDCG, PositionBias, RankingLoss, SoftmaxLoss, Unbiased
 from ltr.metrics.functional import ndcg
+
+CLIP = 10.0
+"""The largest weight of a click. Without it, LightGBM's example has weights up to 330."""
 
 BASELINE = 33
 """The column by which LightGBM's test orders the documents of its example."""
@@ -160,7 +164,7 @@ SETS: dict[str, Callable[[int], Log]] = {"generated": generated, "LightGBM's exa
 def network(log: Log, seed: int, loss: RankingLoss, *, unbiased: bool, split: bool) -> np.ndarray:
     """Return the scores of the test lists by a network that is trained on clicks."""
     if unbiased:
-        loss = Unbiased(loss, PositionBias(examination=log.looks.tolist()), split=split)
+        loss = Unbiased(loss, PositionBias(examination=log.looks.tolist()), CLIP, split=split)
     ranker = NeuralRanker(loss=loss, members=1, random_state=seed, verbose=0)
     position = log.position if unbiased else None
     ranker.fit(log.shown.X, log.clicks, qid=log.shown.qid, position=position)

@@ -145,6 +145,30 @@ def test_memory_of_predictions(tmp_path):
         assert more < 120
 
 
+@slow
+def test_clicks(tmp_path):
+    output = tmp_path / "result.json"
+    result = run("clicks.py", output, "--sets", "generated", "--seeds", "1")["sets"]["generated"]
+    saved = committed("clicks.json")["sets"]["generated"]
+    assert result.keys() == saved.keys()
+    assert [*result["rankers"]] == [*saved["rankers"]]
+    for name, row in result["rankers"].items():
+        assert row["seeds"]["0"] == pytest.approx(saved["rankers"][name]["seeds"]["0"], abs=0.02)
+    # a run that was stopped resumes
+    again = run("clicks.py", output, "--sets", "generated", "--seeds", "1")
+    assert again["sets"]["generated"] == result
+
+
+def test_positions_gain_in_learning_from_clicks():
+    rankers = committed("clicks.json")["sets"]["generated"]["rankers"]
+    gains = {name: row["difference"] for name, row in rankers.items() if "difference" in row}
+    assert len(gains) == 4
+    for mean, error in gains.values():
+        assert mean > 3 * error
+    best = max(row["ndcg_10"] for name, row in rankers.items() if name != "the grades")
+    assert best < rankers["the grades"]["ndcg_10"]
+
+
 def test_the_pages_show_the_results():
     tables = load(ROOT / "docs" / "tables.py")
     found = tables.tables()

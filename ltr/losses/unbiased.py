@@ -106,7 +106,7 @@ class Unbiased(RankingLoss):
     weight of a single click would cancel without m. A loss that is linear in the weights, such as
     `SoftmaxLoss(normalize=False)`, has the same value as with the weights v_i. What is expected:
 
-    - Lists with one relevant item, and all lists with one click: as with `split`, and exactly L(r).
+    - One relevant item: exactly L(r). For a list with one click both estimates are equal.
     - `SoftmaxLoss(normalize=False)`: exactly the gradient of L(r). Its values differ by an entropy,
       which does not depend on the scores.
     - Several clicks, other losses: approximately. A loss that divides by the gains is a mean over
@@ -130,8 +130,9 @@ class Unbiased(RankingLoss):
 
     **Variance.** `clip` limits the weights. Clicks at rare positions then count too little, but
     their weights no longer dominate. `self_normalize` divides by the mean weight of the clicks of
-    the batch, sum of v_i c_i / sum of c_i over all its lists. A batch that has many rare clicks by
-    chance then has no longer step. The estimate has a bias that vanishes as batches grow.
+    the batch, sum of v_i c_i / sum of c_i over all its lists. So the step of
+    the optimizer does not depend on how many rare clicks a batch has. The estimate then has a bias,
+    which vanishes as batches grow.
 
     Without position bias the loss is L, and the sum of L over the clicks with `split`. Unusual
     lists are treated as in the loss. For a list without a click, a ranking loss is 0 with a zero
