@@ -24,11 +24,10 @@ Method = Literal["isotonic", "sigmoid"]
 class Calibrated(RankingEstimator):
     """Turns the scores of a fitted ranker into probabilities that a row is relevant.
 
-    `fit` learns a rising function from scores to probabilities on lists that the ranker was not
-    trained on. So the order within a list never changes: `predict`, `rank` and `score` are those of
-    the ranker, and only `probability` is new. Isotonic probabilities are constant between steps, so
-    rows with different scores may have the same probability. `rank` keeps them apart by their
-    scores.
+    `fit` learns an increasing function from scores to probabilities, on lists that the ranker was
+    not trained on. So the order within a list never changes: `predict`, `rank` and `score` are
+    those of the ranker, and only `probability` is new. Rows with different scores may have the same
+    isotonic probability. `rank` keeps them apart by their scores.
 
     A probability compares rows of different lists, so the scores must too. Losses of differences of
     scores, as the default of `NeuralRanker`, leave the level of a list open. Then the probability
@@ -38,7 +37,7 @@ class Calibrated(RankingEstimator):
     Args:
         ranker: a fitted `NeuralRanker`, `Blend`, or any estimator with `predict(X)`. It is not
             changed.
-        method: "isotonic", which finds any rising function and needs about 1,000 rows, or
+        method: "isotonic", which finds any increasing function and needs about 1,000 rows, or
             "sigmoid", the two numbers of Platt's method.
         relevant_from: the lowest label that counts as relevant.
 

@@ -79,9 +79,9 @@ def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliabi
         raise ValueError(f"probabilities must be (rows,) in [0, 1], got {probabilities!r}")
     if y.shape != p.shape or not np.isin(y, (0, 1)).all():
         raise ValueError(f"relevant must be 0 or 1 for each of {len(p)} rows, got {relevant!r}")
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    counts = np.bincount(place, minlength=bins)
+    which = np.minimum((p * bins).astype(np.int64), bins - 1)
+    counts = np.bincount(which, minlength=bins)
     with np.errstate(invalid="ignore"):
-        predicted, observed = (np.bincount(place, x, bins) / counts for x in (p, y))
+        predicted, observed = (np.bincount(which, x, bins) / counts for x in (p, y))
     error = float(np.nansum(abs(predicted - observed) * counts) / len(p))
     return Reliability(predicted, observed, counts, float(np.mean((p - y) ** 2)), error)
