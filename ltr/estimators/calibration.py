@@ -184,5 +184,5 @@ def _sigmoid(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
     kind = np.repeat([1, 0], len(scores))
     model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000)
     model.fit(x, kind, sample_weight=np.r_[target, 1 - target])
-    slope = float(model.coef_[0, 0]) / spread
-    return slope, float(model.intercept_[0]) - slope * middle
+    slope = np.asarray(model.coef_).item() / spread
+    return slope, np.asarray(model.intercept_).item() - slope * middle
