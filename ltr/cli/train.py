@@ -101,7 +101,9 @@ def _loss(given: Namespace) -> "RankingLoss | None":
         except TypeError as error:
             raise CommandError(f"--loss {given.loss}: needs arguments: {error}") from None
     used = () if loss is None else loss.side_inputs
-    for name, kind in (("position", Unbiased), ("protected", Penalized)):
+    # a log has positions that few users look at: unclipped, single clicks there decide the training
+    unbiased = partial(Unbiased, clip=10.0, split=True)
+    for name, kind in (("position", unbiased), ("protected", Penalized)):
         if getattr(given, name) and name not in used:
             loss = kind(XENDCG(gamma="random") if loss is None else loss)
     return loss
