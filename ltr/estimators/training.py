@@ -306,7 +306,6 @@ class Training:
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
                     check_scores(one, batch)
-                # a bucket may have empty lists
                 labels, weights = batch["labels"], (lengths > 0).double()
                 if "position" in batch:
                     found = click_weights(self.loss, batch["position"].to(self.device))
@@ -317,7 +316,8 @@ class Training:
                 values = self.measure.per_list(
                     scores.flatten(), labels, repeated, largest=largest
                 ).view(len(scores), -1)
-                total += values.double() @ weights
+                counted = weights > 0  # a bucket may have empty lists, whose value is NaN
+                total += values.double()[:, counted] @ weights[counted]
                 count += float(weights.sum())
         now = dict(zip(self.active, (total / (count or 1.0)).tolist(), strict=True))
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
