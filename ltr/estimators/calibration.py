@@ -128,7 +128,10 @@ class Calibrated(RankingEstimator):
         check_is_fitted(self)
         scores = self.predict(X, qid, group=group)
         if self.method == "isotonic":
-            return np.interp(scores, self.scores_, self.probabilities_)
+            found = np.interp(scores, self.scores_, self.probabilities_)
+            # it rounds, so the end of a step may be above the begin of the next one
+            after = np.searchsorted(self.scores_, scores).clip(max=len(self.scores_) - 1)
+            return np.minimum(found, self.probabilities_[after])
         return expit(self.slope_ * scores + self.intercept_)
 
     def save(self, path: str | PathLike[str]) -> None:

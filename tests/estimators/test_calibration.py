@@ -97,6 +97,14 @@ def test_the_order_never_changes(method, scores, labels, new):
     assert found.rank(new[:, None], qid=qid).tolist() == by_score.tolist()
 
 
+def test_rounding_at_the_end_of_a_step_does_not_turn_two_rows_around():
+    scores = np.r_[1.0, -151.75, np.zeros(10)]
+    labels = [1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    found = Calibrated(Given()).fit(scores[:, None], labels)
+    below, at = found.probability(np.array([[-1.5e-33], [0.0]]))
+    assert below <= at == pytest.approx(0.3)
+
+
 def test_isotonic_ties_keep_the_order_of_the_scores():
     X = np.array([[0.0], [1.0], [2.0], [3.0]])
     found = Calibrated(Given()).fit(X, [0, 1, 0, 1])
