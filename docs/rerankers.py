@@ -27,11 +27,13 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         error = 1.96 * row["standard_error"]
         axes.errorbar(row["mrr"], height, xerr=error, fmt="o", color=color, capsize=3)
     names = [
-        "before training" if row["loss"] == "none" else row["loss"].partition(" ")[2]
+        "before training"
+        if row["loss"] == "none"
+        else row["loss"].partition(" ")[2].replace(", gain=", ",\ngain=")
         for row in rows
     ]
     axes.set_yticks(range(len(rows)), names, fontsize=8)
-    axes.set_xlabel("MRR on test lists: ltr in blue, sentence-transformers in orange", fontsize=9)
+    figure.supxlabel("MRR on test lists: ltr in blue, sentence-transformers in orange", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
         figure.savefig(path, metadata={"Date": None})  # the same file each time
