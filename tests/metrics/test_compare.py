@@ -249,6 +249,7 @@ def test_models_that_are_equal():
         (([1.0], [1.0]), {"interval": "t"}, "interval.*'t'"),
         (([1.0], [1.0]), {"confidence": 95}, r"confidence.*95"),
         (([1.0], [1.0]), {"resamples": 0}, "resamples.*0"),
+        (([1.0], [1.0]), {"seed": -1}, "seed.*-1"),
     ],
 )
 def test_what_cannot_be_compared(args, options, message):
