@@ -155,6 +155,10 @@ class PiecewiseLinearBins(FeatureTransform):
         # in place: half the time
         return values.clamp_(low, high).sub_(low).div_(width)
 
+    def rising(self) -> Tensor:
+        """Return the column of each bin."""
+        return self.columns
+
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest values in training."""
         width = self.num_features or 0
@@ -243,6 +247,10 @@ class Quantile(FeatureTransform):
         share = (x - low) / torch.where(width > 0, width, 1)
         found = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
         return found.t().reshape(features.shape).to(features.dtype)
+
+    def rising(self) -> Tensor:
+        """Return the columns in their order: each output rises with its own."""
+        return torch.arange(self.num_features or 0)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest quantiles."""

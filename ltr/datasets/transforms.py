@@ -97,6 +97,20 @@ class FeatureTransform(nn.Module):
         """Return the transformed features: features (..., n, d), 0 under mask (..., n)."""
         raise NotImplementedError
 
+    def rising(self) -> Tensor:
+        """Return the column that each output rises with, (out_features,), after `fit`.
+
+        It is the position of the feature, from 0, if the output depends on that feature alone and
+        never falls as it rises, and -1 otherwise. `NeuralRanker(monotone=...)` needs it.
+
+        Raises:
+            ValueError: the transform does not say it.
+        """
+        raise ValueError(
+            f"{type(self).__name__} does not say which columns its outputs rise with (`rising`), "
+            "which monotone needs"
+        )
+
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the approximate lower and upper ends of the features in training, (d,) each.
 
@@ -268,6 +282,10 @@ class NoTransform(FeatureTransform):
         """Return the features."""
         return features
 
+    def rising(self) -> Tensor:
+        """Return the columns in their order: each output rises with its own."""
+        return torch.arange(self.num_features or 0)
+
 
 class Standardize(FeatureTransform):
     """Standardizes each feature by its mean and standard deviation in training.
@@ -343,6 +361,10 @@ class Standardize(FeatureTransform):
         if not self._fitted:
             raise self.not_fitted()
         return self._warp(features).sub(self.mean).mul_(self.scale)
+
+    def rising(self) -> Tensor:
+        """Return the columns in their order: each output rises with its own."""
+        return torch.arange(self.num_features or 0)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return three standard deviations below and above the mean."""
@@ -473,6 +495,10 @@ class Join(FeatureTransform):
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
         return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
+
+    def rising(self) -> Tensor:
+        """Return the columns of all outputs."""
+        return torch.cat([one.rising() for one in self._parts()])
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the widest range of the transforms."""

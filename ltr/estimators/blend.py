@@ -71,7 +71,8 @@ class Blend(RankingEstimator):
             `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
             trees have at most 15, 31 or 63 leaves, whatever has the best NDCG@10 on the validation
             lists, and stop early on it. Without validation lists it has LightGBM's defaults. A
-            `NeuralRanker`, not in a list, replaces that of the default.
+            `NeuralRanker`, not in a list, replaces that of the default; the trees take over its
+            `monotone`.
         validation: the fraction of the queries that is held out to choose the weights, if `fit`
             gets no `eval_set`, in (0, 1). A hash of the qid decides which. With 0, or too few
             queries, none are held out and the weights stay equal.
@@ -356,7 +357,7 @@ class Blend(RankingEstimator):
         candidates = [[one] for one in self._rankers()]
         if not candidates:
             network = self.rankers or NeuralRanker(verbose=self.verbose)
-            candidates = [[network], _default_trees(val is not None)]
+            candidates = [[network], _default_trees(val is not None, self._directions(train.X))]
         self.rankers_ = [self._best(some, train, val, weights, side) for some in candidates]
         self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
@@ -369,6 +370,15 @@ class Blend(RankingEstimator):
             self.validation_queries_ = len(val.queries)
         if self.verbose:
             self._tell(note)
+
+    def _directions(self, X: Any) -> list[int]:
+        """Return the direction of each column of the trees; [] if the network is not monotone."""
+        given = getattr(self.rankers, "monotone", None)
+        if not given:
+            return []
+        if not tables.is_frame(X):
+            return [given.get(f"x{i}", 0) for i in range(X.shape[1])]
+        return [given.get(x, 0) for x in in_form(X, self.levels_, "categories", self.schema_)]
 
     def _columns(self, X: Any) -> Any:
         """Return the columns of the training, after checks."""
@@ -471,11 +481,12 @@ def _names(rankers: Sequence[Any]) -> list[str]:
     return found
 
 
-def _default_trees(validated: bool) -> list[Any]:
+def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
     """Return the candidates for the trees of `Blend()`, not fitted.
 
     Args:
         validated: whether there are validation lists, to stop early and to choose leaves.
+        directions: of the columns, as `NeuralRanker(monotone=...)` has them; [] for none.
 
     Raises:
         ValueError: LightGBM is not installed.
@@ -484,11 +495,12 @@ def _default_trees(validated: bool) -> list[Any]:
         trees = import_module("lightgbm").LGBMRanker
     except ImportError:
         raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
+    monotone = {"monotone_constraints": directions} if directions else {}
     if not validated:
-        return [trees(verbose=-1)]
+        return [trees(verbose=-1, **monotone)]
     given = {"n_estimators": 1000, "learning_rate": 0.05, "early_stopping_round": 50, "verbose": -1}
     given |= {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
-    return [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
+    return [trees(num_leaves=leaves, **given, **monotone) for leaves in _LEAVES]
 
 
 def _of_lists(

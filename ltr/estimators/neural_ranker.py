@@ -1,6 +1,6 @@
 """A neural ranker that is used like LightGBM's and XGBoost's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -28,6 +28,7 @@ from ltr.estimators.parameters import (
     Schedule,
     Settings,
     check_callbacks,
+    check_monotone,
     check_parameters,
     device,
     for_choice,
@@ -68,6 +69,9 @@ class NeuralRanker(RankingEstimator):
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
         transform: turns the columns into the scorer's input. Default:
             `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
+        monotone: columns of numbers with which the score may only rise (1) or only fall (-1), such
+            as `{"price": -1, "rating": 1}`; the networks are then `MonotoneScorer`s. Missing values
+            are exempt. Columns of an array are called x0, x1 and so on. Default: none.
         members: how many networks are trained and averaged, >= 1. They differ only by random draws.
             Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows).
         learning_rate: of AdamW. Default: 3e-3.
@@ -150,6 +154,7 @@ class NeuralRanker(RankingEstimator):
         transform: FeatureTransform | None = None,
         effort: Effort = "default",
         columns: Columns | None = None,
+        monotone: Mapping[str, int] | None = None,
         members: int | None = None,
         learning_rate: float | None = None,
         schedule: Schedule | None = None,
@@ -170,6 +175,7 @@ class NeuralRanker(RankingEstimator):
         self.transform = transform
         self.effort = effort
         self.columns = columns
+        self.monotone = monotone
         self.members = members
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -402,6 +408,9 @@ class NeuralRanker(RankingEstimator):
         read = self._read_lists if is_lists(X) else self._read_rows
         data, held, of_lists = read(X, given, evaluation, again, hold_out=not one_pass)
         schema, lists = data.schema, data.train
+        if self.monotone is not None:
+            widths = schema.features
+            check_monotone(self.monotone, [x for x in schema.feature_names if widths.get(x) == 1])
         validation = None if one_pass else data.val
         if not lists.varied().any():
             raise ValueError(
@@ -418,6 +427,7 @@ class NeuralRanker(RankingEstimator):
         chosen = settings(self, int(lists.offsets[-1]), len(lists))
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")
+        chosen = replace(chosen, directions=self._directions(schema))
         if again:
             chosen = replace(chosen, members=self.scorer_.members)
             selected = self.selected_
@@ -430,6 +440,7 @@ class NeuralRanker(RankingEstimator):
                 if validation is not None:
                     validation = of_columns(validation, schema, narrow)
                 schema = narrow
+                chosen = replace(chosen, directions=self._directions(schema))
                 note = "; ".join(filter(None, [note, f"{len(kept)} of {len(selected)} columns"]))
         trained = train(
             chosen,
@@ -505,6 +516,13 @@ class NeuralRanker(RankingEstimator):
             set_columns(self, data.schema)
         held = evaluation["eval_set"] is None and getattr(X, "val", None) is None
         return data, held, False
+
+    def _directions(self, schema: Schema) -> tuple[int, ...]:
+        """Return the direction of each feature of a schema; () if none is monotone."""
+        if self.monotone is None:
+            return ()
+        given = dict(self.monotone)
+        return tuple(given.get(name, 0) for name in schema.feature_names)
 
     def _select(
         self,

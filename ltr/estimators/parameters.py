@@ -3,6 +3,7 @@
 import copy
 import math
 import numbers
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -17,6 +18,7 @@ from ltr.datasets import (
 )
 from ltr.losses import XENDCG, RankingLoss
 from ltr.models import CrossScorer, MLPScorer, Scorer
+from ltr.names import nearest
 from ltr.shapes import check_number, check_whole
 
 Effort = Literal["fast", "default", "best"]
@@ -25,6 +27,9 @@ Columns = Literal["all", "useful"]
 
 LARGE = 30_000
 """From how many training rows on a table is large: see `settings`."""
+
+HIDDEN = (128, 64)
+"""The widths of the hidden layers."""
 
 _EPOCHS, _STEPS = 3, 40
 """By default, patience lasts at least this many epochs and this many steps."""
@@ -52,7 +57,8 @@ class Choice:
 class Settings:
     """The settings of a training: a `NeuralRanker`'s parameters, each None replaced by `effort`.
 
-    `scorer` and `transform` are not built or fitted yet; the others are as in `NeuralRanker`.
+    `scorer` and `transform` are not built or fitted yet. `directions` are those of the features if
+    the ranker is monotone in some. The others are as in `NeuralRanker`.
     """
 
     scorer: Scorer
@@ -71,6 +77,7 @@ class Settings:
     device: str
     random_state: Any
     verbose: int
+    directions: tuple[int, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
         """Return the values that an effort sets, as plain data."""
@@ -78,7 +85,7 @@ class Settings:
         return {name: getattr(self, name) for name in names}
 
 
-_FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice"}
+_FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice", "directions"}
 
 
 def settings(estimator: Any, rows: int, lists: int) -> Settings:
@@ -125,11 +132,11 @@ def for_choice(settings: Settings, lists: int) -> Settings:
 
 def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) -> dict[str, Any]:
     """Return what an effort sets for this number of rows and steps in an epoch."""
-    large, hidden = rows >= LARGE, (128, 64)
+    large = rows >= LARGE
     schedule = schedule or ("cycle" if large else "constant")
     bins = PiecewiseLinearBins(4, thresholds=8)
     found: dict[str, Any] = {
-        "scorer": MLPScorer(hidden=hidden),
+        "scorer": MLPScorer(hidden=HIDDEN),
         "members": 5,
         "learning_rate": 3e-3,
         "schedule": schedule,
@@ -138,7 +145,7 @@ def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) ->
         "choice": Choice(),
     }
     if effort == "best":
-        found |= {"scorer": CrossScorer(hidden=hidden), "members": 10}
+        found |= {"scorer": CrossScorer(hidden=HIDDEN), "members": 10}
     elif effort == "fast" and large:
         found |= {"members": 2, "choice": Choice(lists=400, epochs=2, steps=150)}
         if schedule == "cycle":
@@ -174,6 +181,11 @@ def check_parameters(estimator: Any) -> None:
     for name in ("members", "max_epochs", "patience", "max_levels"):
         if (value := getattr(estimator, name)) is not None:
             check_whole(name, value)
+    if estimator.monotone is not None and estimator.scorer is not None:
+        raise ValueError(
+            f"scorer must be None if monotone is given, got {estimator.scorer!r}: "
+            "the networks are MonotoneScorers"
+        )
     ranking_measure(estimator.metric)
     if estimator.learning_rate is not None:
         check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)
@@ -196,6 +208,21 @@ def check_parameters(estimator: Any) -> None:
             f"device {estimator.device!r} does not exist: the number of CUDA devices is "
             f"{torch.cuda.device_count()}"
         )
+
+
+def check_monotone(monotone: Any, names: Iterable[str]) -> None:
+    """Raise `ValueError` unless `monotone` gives 1, 0 or -1 for some of the columns of numbers."""
+    if not isinstance(monotone, Mapping):
+        raise ValueError(f"monotone must be a dict of columns and directions, got {monotone!r}")
+    known = [*names]
+    for name, direction in monotone.items():
+        if name not in known:
+            raise ValueError(
+                f"monotone must name columns of numbers, got {name!r}: "
+                f"{nearest(str(name), known) if known else 'there is none'}"
+            )
+        if isinstance(direction, bool) or direction not in (-1, 0, 1):
+            raise ValueError(f"monotone[{name!r}] must be 1, 0 or -1, got {direction!r}")
 
 
 def check_callbacks(callbacks: Any) -> None:

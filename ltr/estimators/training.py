@@ -18,12 +18,12 @@ from torch.utils.data import BatchSampler
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
-from ltr.estimators.parameters import Settings, new_loss
+from ltr.estimators.parameters import HIDDEN, Settings, new_loss
 from ltr.estimators.progress import Progress
 from ltr.losses import RankingLoss
 from ltr.losses.unbiased import click_weights, one_click_lists
 from ltr.metrics.named import ranking_measure
-from ltr.models import Ensemble
+from ltr.models import Ensemble, MonotoneScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import transformed
 from ltr.modules.checks import FailedStep, all_finite, check_scores
@@ -71,19 +71,21 @@ def train(
         ValueError: the loss or a gradient is not finite, or there is nothing to train.
     """
     seed = int(check_random_state(settings.random_state).randint(np.iinfo(np.int32).max))
-    if known is None:
-        scorer = Ensemble(copy.deepcopy(settings.scorer), settings.members)
-        transform = copy.deepcopy(settings.transform)
-    else:
-        scorer, transform = copy.deepcopy(known)
-    scorer.train()
-    transform.train()
     with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(seed)
         if known is None:
+            transform = copy.deepcopy(settings.transform).train()
             some = lists.to_fit()
             numbers = some.features, some.categories
             fit_documents(transform, *numbers, some.labels, some.offsets)
+            scorer = Ensemble(_scorer(settings, transform), settings.members)
+        else:
+            scorer, transform = copy.deepcopy(known)
+            transform.train()
+            wanted = _scorer(settings, transform)
+            if _directions(wanted) != _directions(scorer.scorer):
+                raise ValueError("monotone must be as in the previous training (warm_start)")
+        scorer.train()
         width = transform.out_features
         if width is None and not transform.takes_missing:
             width = lists.num_features
@@ -97,6 +99,18 @@ def train(
         training.finish(lists)
         training.parts.to("cpu").eval()
     return training
+
+
+def _scorer(settings: Settings, transform: FeatureTransform) -> Scorer:
+    """Return the scorer that the members are copies of, for a fitted transform."""
+    if not any(settings.directions):
+        return copy.deepcopy(settings.scorer)
+    signs = torch.tensor([*settings.directions, 0])  # position -1, of no column, is free
+    return MonotoneScorer(signs[transform.rising()].tolist(), HIDDEN)
+
+
+def _directions(scorer: Scorer) -> list[int]:
+    return scorer.directions if isinstance(scorer, MonotoneScorer) else []
 
 
 @dataclass

@@ -15,6 +15,7 @@ from ltr.models.cross import CrossScorer
 from ltr.models.ensemble import Ensemble
 from ltr.models.linear import LinearScorer
 from ltr.models.mlp import MLPScorer
+from ltr.models.monotone import MonotoneScorer
 from ltr.models.scorer import FeatureScorer, Scorer
 from ltr.names import no_attribute
 
@@ -29,6 +30,7 @@ __all__ = [
     "FeatureScorer",
     "LinearScorer",
     "MLPScorer",
+    "MonotoneScorer",
     "RankingModel",
     "Scorer",
 ]

@@ -26,7 +26,7 @@ from ltr.estimators import NeuralRanker
 from ltr.export import evaluate, export_model
 from ltr.export.card import Difference
 from ltr.export.program import ExportedRanker
-from ltr.models import LinearScorer, MLPScorer, RankingModel, Scorer
+from ltr.models import LinearScorer, MLPScorer, MonotoneScorer, RankingModel, Scorer
 from ltr.serving import OnnxRanker
 
 
@@ -203,6 +203,16 @@ def test_transforms_are_inside(transform, tmp_path):
     fitted = TableTransform(transform).fit(rows)
     scorer = LinearScorer(fitted.out_features)
     written = export_model(RankingModel(scorer, fitted), tmp_path / "m.pt2", to="torch")
+    assert written.difference < 1e-5
+
+
+def test_a_monotone_scorer(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    rows[3, 0] = np.nan
+    fitted = TableTransform(Join([PiecewiseLinearBins(3), Standardize()])).fit(rows)
+    scorer = MonotoneScorer(torch.tensor([1, 0, 0])[fitted.rising()].tolist(), hidden=(4,))
+    scorer.build(fitted.out_features)
+    written = export_model(RankingModel(scorer, fitted), tmp_path / "m.onnx")  # in opset 17
     assert written.difference < 1e-5
 
 

@@ -25,6 +25,7 @@ from ltr.models import (
     FeatureScorer,
     LinearScorer,
     MLPScorer,
+    MonotoneScorer,
     RankingModel,
     Scorer,
 )
@@ -42,6 +43,13 @@ class MeanImage(Scorer):
         return features.mean((-1, -2))
 
 
+def _monotone(num_features: int | None = None) -> MonotoneScorer:
+    scorer = MonotoneScorer([1, 0, 0, -1, 0])
+    if num_features is not None:
+        scorer.build(num_features)
+    return scorer
+
+
 SCORERS: list[Callable[..., FeatureScorer]] = [
     LinearScorer,
     MLPScorer,
@@ -51,12 +59,21 @@ SCORERS: list[Callable[..., FeatureScorer]] = [
     partial(AdditiveScorer, hidden=(), dropout=0.5),
     CrossScorer,
     partial(CrossScorer, hidden=(), crosses=3, rank=2, dropout=0.0),
+    _monotone,
     partial(AttentionScorer, hidden=(8,), heads=2),
     partial(AttentionScorer, hidden=(6, 4), heads=1, blocks=1, points=3),
 ]
 NAMES = [
     *("linear", "mlp", "mlp-none", "mlp-gelu"),
-    *("additive", "additive-none", "cross", "cross-none", "attention", "attention-points"),
+    *(
+        "additive",
+        "additive-none",
+        "cross",
+        "cross-none",
+        "monotone",
+        "attention",
+        "attention-points",
+    ),
 ]
 
 
@@ -221,6 +238,7 @@ def test_configuration(scorer: FeatureScorer):
     again = from_config(to_config(scorer))
     assert to_config(again) == to_config(scorer)
     features, mask = batch()
+    again.build(D)  # of one that has its width from `build`
     again.double().eval().load_state_dict(scorer.state_dict())
     assert torch.equal(again(features, mask), scorer(features, mask))
 
@@ -262,6 +280,8 @@ def test_the_width_can_come_later(make: Callable[..., FeatureScorer]):
     parameters = list(later.parameters())
     later.build(D)  # weights stay
     assert all(a is b for a, b in zip(parameters, later.parameters(), strict=True))
+    if isinstance(later, MonotoneScorer):  # its directions have this width
+        return
     later.build(D + 1)  # a checkpoint of another width
     assert later(torch.zeros(2, D + 1)).shape == (2,)
 

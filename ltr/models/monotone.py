@@ -1,0 +1,113 @@
+"""A network that can only rise, or only fall, with some of its features."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ltr.datasets.coded import Coded
+from ltr.models.mlp import MLPScorer, hidden_layers
+from ltr.models.scorer import FeatureScorer
+
+
+class MonotoneScorer(FeatureScorer):
+    """Scores each item so that the score never falls, or never rises, with chosen features.
+
+    With m the monotone features, multiplied by their directions, and u the others, the score is
+
+        f(u) + sum over k of a_k(u) phi_k(sum over j of |w_kj| m_j + b_k(u)).
+
+    One MLP of u gives f, the biases b_k and, through a softplus, the factors a_k > 0. phi_k(z) is
+    max(z, 0) for one half of the units and min(z, 0) for the other. All factors of m_j are >= 0 and
+    phi_k never falls, so the score never falls with m_j, whatever the weights are; only rounding
+    may change it, by a unit in its last places. Features that are not in m are unconstrained.
+    After `PiecewiseLinearBins`, each monotone column bends at the edges of its bins.
+
+    Args:
+        directions: for each feature 1 if the score may not fall with it, -1 if it may not rise, and
+            0 if it is free.
+        hidden: widths of the hidden layers of the MLP of u, at least one; there are as many
+            monotone units as the last width.
+        dropout: probability of dropping a hidden unit of the MLP in training, in [0, 1).
+
+    Raises:
+        ValueError: a direction is not 1, 0 or -1, none of them is 1 or -1, or there is no width;
+            a width < 1; dropout is not in [0, 1).
+
+    Cost: that of the MLP, and one product of m with the weights w.
+
+    Reference: non-negative weights as in Sill, "Monotonic Networks", 1997; units that bend both
+    ways as in Runje and Shankaranarayana, "Constrained Monotonic Neural Networks", 2023.
+
+    >>> scorer = MonotoneScorer([1, 0])
+    >>> scorer.build(2)
+    >>> low, high = torch.tensor([[0.1, 0.5], [0.9, 0.5]]).unsqueeze(1)
+    >>> bool(scorer(low) <= scorer(high))
+    True
+    """
+
+    takes_codes = True
+
+    def __init__(
+        self, directions: Sequence[int], hidden: Sequence[int] = (128, 64), dropout: float = 0.1
+    ):
+        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        if not hidden:
+            raise ValueError("hidden must have at least one width, got ()")
+        directions = list(directions)
+        if not {*directions} <= {-1, 0, 1} or not any(directions):
+            raise ValueError(
+                f"directions must be 1, 0 or -1, and not all 0, got {sorted({*directions})}"
+            )
+        self.directions = [int(one) for one in directions]
+        self.hidden = tuple(hidden)
+        self.dropout = dropout
+        super().__init__()
+
+    def make_layers(self, num_features: int) -> nn.Module:
+        """Return the MLP of the free features and the monotone units."""
+        if num_features != len(self.directions):
+            raise ValueError(
+                f"num_features must be {len(self.directions)}, one for each of the directions, "
+                f"got {num_features}"
+            )
+        return _Monotone(self.directions, self.hidden, self.dropout)
+
+
+class _Monotone(nn.Module):
+    """The MLP and the monotone units."""
+
+    free: Tensor
+    columns: Tensor
+    signs: Tensor
+
+    def __init__(self, directions: Sequence[int], hidden: Sequence[int], dropout: float):
+        super().__init__()
+        signs = torch.tensor(directions, dtype=torch.float32)
+        columns = signs.nonzero().flatten()
+        # made from the arguments of the scorer, so they are not part of its state
+        self.register_buffer("free", signs == 0, persistent=False)
+        self.register_buffer("columns", columns, persistent=False)
+        self.register_buffer("signs", signs[columns], persistent=False)
+        self.units = hidden[-1]
+        layers = hidden_layers(len(directions), hidden, dropout)
+        self.context = nn.Sequential(*layers, nn.Linear(hidden[-1], 1 + 2 * self.units))
+        bound = len(columns) ** -0.5
+        self.weight = nn.Parameter(torch.empty(self.units, len(columns)).uniform_(-bound, bound))
+
+    def forward(self, features: Tensor | Coded) -> Tensor:
+        coded = features if isinstance(features, Coded) else None
+        numbers = cast(Tensor, features) if coded is None else coded.numbers
+        rising = numbers.index_select(-1, self.columns) * self.signs.to(numbers.dtype)
+        others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
+        known = others if coded is None else coded._replace(numbers=others)
+        found, k = self.context(known), self.units
+        # slices, since ONNX has no split of unequal parts before opset 18
+        base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
+        inner = functional.linear(rising, self.weight.abs()) + biases
+        above, below = inner[..., : k // 2], inner[..., k // 2 :]
+        bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)
+        # the mean over the units, so that a wide layer does not begin with large scores
+        return base + (functional.softplus(gates) * bent).sum(-1, keepdim=True) / k
