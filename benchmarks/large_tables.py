@@ -14,7 +14,8 @@ it. `--data` names sets of `quality.py` in place of generated tables: there all 
 
 LightGBM has a learning rate of 0.1, stops early, and has 15 or 31 leaves, as is best on the
 validation lists; its seconds are those of the leaves chosen. "blend" is the average of
-`NeuralRanker()` and LightGBM, each divided by its spread on the validation lists.
+`NeuralRanker()` and LightGBM, each divided by its spread on the validation lists. "Blend()" is ours
+as it comes: it tries three numbers of leaves, and chooses the weights on the validation lists.
 
 "screening" of the file are trials of the search, with all settings written out that were no
 defaults then or are none now. "chosen" says where the columns of one came from if a script chose
@@ -23,9 +24,10 @@ Columns were chosen by halves, an earlier rule, unless "choice" says "longest ru
 
 After the trials, `comparisons` of the file are computed again for all its trials: for each table
 and number of rows the difference of each ranker from LightGBM over the test lists of all its seeds,
-with its standard error, the 95 % interval, p, and p after Holm's correction. On a set of
-`quality.py` a list counts once, with its mean over the seeds. `--against` is another ranker to
-compare with.
+with its standard error, the 95 % interval, p, and p after Holm's correction. `draws` has the mean
+difference of each seed, and `over_draws` Student's interval over them: draws of one table differ
+more than lists. On a set of `quality.py` a list counts once, with its mean over the seeds.
+`--against` is another ranker to compare with.
 """
 
 import argparse
@@ -43,11 +45,12 @@ from generated_tables import TABLES, generated_table
 from measure import RESULTS, environment, rounded, write
 from quality_sets import SETS, Fold, Lists, load
 from quality_summary import spread, values
+from scipy import stats
 
 import ltr.datasets
 import ltr.losses
 import ltr.models
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 from ltr.files import atomic_write
 from ltr.metrics.compare import compare, holm
 
@@ -55,12 +58,15 @@ RESULT = RESULTS / "large_tables.json"
 TREES = "LightGBM"
 BLEND = "blend"
 NETWORKS = "NeuralRanker()"
+OURS = "Blend()"
 LEAVES = (15, 31)
 KNOWN = {**vars(ltr.datasets), **vars(ltr.losses), **vars(ltr.models)}
 
 
-def made(ranker: str, seed: int) -> NeuralRanker:
+def made(ranker: str, seed: int) -> NeuralRanker | Blend:
     """Return the ranker of an expression."""
+    if ranker == OURS:
+        return Blend(NeuralRanker(random_state=seed, verbose=0), verbose=0)
     found = eval(ranker, {**KNOWN, "NeuralRanker": NeuralRanker})
     return found.set_params(random_state=seed, verbose=0)
 
@@ -87,7 +93,7 @@ def trees(fold: Fold, leaves: int) -> Any:
     )
 
 
-def network(fold: Fold, ranker: str, seed: int) -> NeuralRanker:
+def network(fold: Fold, ranker: str, seed: int) -> NeuralRanker | Blend:
     """Return our ranker, fitted."""
     train, val = fold.train, fold.val
     lists = {"qid": train.qid, "eval_set": [(val.X, val.y)], "eval_qid": [val.qid]}
@@ -110,6 +116,8 @@ def fitted(fold: Fold, ranker: str, seed: int) -> tuple[Any, float, dict[str, An
         about: dict[str, Any] = {"leaves": leaves, "trees": model.best_iteration_} if leaves else {}
         if isinstance(model, NeuralRanker):
             about = {"epochs": model.n_iter_, "columns": len(model.schema_.columns) - 2}
+        if isinstance(model, Blend):
+            about = {"weights": [rounded(x) for x in model.weights_.tolist()]}
         if best is None or quality > best[0]:
             best = quality, model, seconds, about
     assert best is not None
@@ -184,6 +192,7 @@ def comparisons(
             result = compare(*pair).models[1]
             assert result.difference is not None
             each = pair[1] - pair[0]
+            draws = [float((b - a).mean()) for a, b in zip(*found, strict=True)]
             rows.append(
                 {
                     "data": data,
@@ -195,8 +204,12 @@ def comparisons(
                     "difference": [rounded(x) for x in result.difference],
                     "standard_error": rounded(float(each.std(ddof=1) / len(each) ** 0.5)),
                     "p": result.p,
+                    "draws": [round(x, 4) for x in draws],
                 }
             )
+            if len(draws) > 1 and data not in SETS:
+                wide = stats.t.interval(0.95, len(draws) - 1, np.mean(draws), stats.sem(draws))
+                rows[-1]["over_draws"] = [round(float(x), 4) for x in wide]
     for confirming in (False, True):
         side = [row for row in rows if (row["seeds"][0] < 100) == confirming]
         for row, p in zip(side, holm([row["p"] for row in side]) if side else (), strict=True):
