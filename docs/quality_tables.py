@@ -1,4 +1,4 @@
-"""Write the tables of quality of docs/quality.md and README.md, from the results of benchmarks.
+"""Write the tables and the picture of docs/quality.md and README.md, from results of benchmarks.
 
 python docs/quality_tables.py
 """
@@ -8,16 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
 import numpy as np
 from tables import RESULTS, filled, setting, table
 
+RESULT = RESULTS / "large_tables.json"
+PLOT = Path(__file__).parent / "img" / "quality.svg"
 PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
+TREES, NETWORK, BOTH = "LightGBM", "NeuralRanker()", "blend"
 LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
 """From which seed on generated tables were for choosing; see `large_tables.py`."""
-
-KINDS = {"single": "mean over the seeds", "ensemble": "ensemble"}
 
 Result = Mapping[str, Any]
 
@@ -76,66 +82,6 @@ def overview(found: Result) -> str:
     return table([*header, *(one["set"] for one in found["sets"])], rows)
 
 
-def verdicts(found: Result) -> str:
-    """Return where the methods of `beside` differ from the baseline, a line each."""
-    lines = []
-    for name in found["sets"][0]["beside_trees"]:
-        for kind, words in KINDS.items():
-            positions: dict[str, list[str]] = {"better": [], "worse": [], "no real difference": []}
-            for one in found["sets"]:
-                row = one["methods"][name][kind]
-                real = row["p_holm"] < LEVEL
-                sign = "better" if row["difference"][0] > 0 else "worse"
-                positions[sign if real else "no real difference"].append(one["set"])
-            said = [f"{word} on {', '.join(sets)}" for word, sets in positions.items() if sets]
-            lines.append(f"- {name}, {words}: {'; '.join(said)}.")
-    return "\n".join(lines)
-
-
-def details(found: Result, one: Result) -> str:
-    """Return the table of one set, with the differences from the baseline."""
-    rows = []
-    for name in whole(found):
-        row = one["methods"][name]
-        chosen = [str(x) for x in row["chosen"] if x is not None]
-        rows.append(
-            [
-                name,
-                difference(row["single"]),
-                difference(row["ensemble"]),
-                f"{row['deviation_over_seeds']:.4f}",
-                ", ".join(chosen) or "-",
-                f"{row['cpu_seconds_a_seed']:.0f}",
-            ]
-        )
-    folds = f"{one['folds']} folds" if one["folds"] > 1 else "one fold"
-    head = (
-        f"{one['lists']} test lists in {folds}, {one['rows']:,} rows of {one['columns']} columns. "
-        f"Differences from {one['baseline']}:\n\n"
-    )
-    header = [
-        "", *KINDS.values(), "deviation over the seeds", "leaves or learning rate, by fold",
-        "CPU seconds a seed",
-    ]  # fmt: skip
-    return head + table(header, rows)
-
-
-def beside(found: Result) -> str:
-    """Return the differences of our ranker and the blend from each row of LightGBM."""
-    rows = []
-    for one in found["sets"]:
-        for name, kinds in one["beside_trees"].items():
-            if name not in whole(found):
-                continue
-            for tree in kinds["single"]:
-                cells = [
-                    f"{difference(kinds[kind][tree])}, p {kinds[kind][tree]['p']:.3f}"
-                    for kind in KINDS
-                ]
-                rows.append([one["set"], f"{name} - {tree}", *cells])
-    return table(["", "", *KINDS.values()], rows)
-
-
 def boosting(found: Result) -> str:
     """Return NDCG@10 of each objective, and its difference from lambdarank."""
     names = [*dict.fromkeys(name for one in found["sets"] for name in one["methods"])]
@@ -163,41 +109,84 @@ def boosting_times(found: Result) -> str:
     return table(["", "CPU seconds a tree", "times lambdarank"], rows)
 
 
-def large(found: Result) -> str:
-    """Return the table of the large generated tables, by seeds that took no part in a choice.
+def defaults(found: Result) -> str:
+    """Return the table of LightGBM, the network and their average, a row for each set.
 
     NDCG@10 is bold if it is better than LightGBM's after Holm's correction, italic if worse.
     """
     rows: list[list[str]] = []
-    for one in found["comparisons"]:
-        if one["seeds"][0] >= CHOOSING:
+    for data, each in _compared(found).items():
+        network, both = (each.get(name) for name in (NETWORK, BOTH))
+        if network is None or both is None:
             continue
-        trials = [
-            trial
-            for trial in found["trials"]
-            if trial["data"] == one["data"]
-            and trial["ranker"] in (one["ranker"], "LightGBM")
-            and trial["seed"] in one["seeds"]
-        ]
-        seconds = {
-            name: np.mean([x["seconds"] for x in trials if x["ranker"] == name])
-            for name in (one["ranker"], "LightGBM")
-        }
-        name = one["ranker"] if one["ranker"] == "blend" else f"`{one['ranker']}`"
+        seconds = [_seconds(found, network, name) for name in (TREES, NETWORK)]
+        seconds.append(_seconds(found, both, BOTH))
         rows.append(
             [
-                one["data"],
-                name,
-                f"{one['trees']:.4f}",
-                cell(one),
-                difference(one),
-                f"{one['p_holm']:.4f}",
-                f"{seconds['LightGBM']:.0f}",
-                f"{seconds[one['ranker']]:.0f}",
+                data,
+                f"{network['trees']:.4f}",
+                *(f"{cell(one)} ({one['difference'][0]:+.4f})" for one in (network, both)),
+                " / ".join(f"{x:.0f}" for x in seconds),
             ]
         )
-    header = ["table, rows", "", "LightGBM", "NDCG@10", "difference", "p, Holm"]
-    return table([*header, "CPU seconds of LightGBM", "CPU seconds"], rows)
+    return table(["table, rows", TREES, f"`{NETWORK}`", "both", "CPU seconds"], rows)
+
+
+def efforts(found: Result) -> str:
+    """Return the table of the other efforts, a row for each set and effort."""
+    rows: list[list[str]] = []
+    for data, each in _compared(found).items():
+        for name, one in each.items():
+            if name in (NETWORK, BOTH):
+                continue
+            seconds = [_seconds(found, one, ranker) for ranker in (TREES, name)]
+            own = [f"`{name}`", f"{one['trees']:.4f}", cell(one), difference(one)]
+            rows.append([data, *own, " / ".join(f"{x:.0f}" for x in seconds)])
+    header = ["table, rows", "", TREES, "NDCG@10", "difference", "CPU seconds"]
+    return table(header, rows)
+
+
+def _compared(found: Result) -> dict[str, dict[str, Result]]:
+    """Return the comparisons by set and ranker, of seeds that took no part in a choice."""
+    kept: dict[str, dict[str, Result]] = {}
+    for one in found["comparisons"]:
+        if one["seeds"][0] < CHOOSING:
+            kept.setdefault(one["data"], {})[one["ranker"]] = one
+    return kept
+
+
+def _seconds(found: Result, one: Result, ranker: str) -> float:
+    """Return the mean CPU seconds of a ranker over the seeds of a comparison."""
+    return float(
+        np.mean(
+            [
+                trial["seconds"]
+                for trial in found["trials"]
+                if (trial["data"], trial["ranker"]) == (one["data"], ranker)
+                and trial["seed"] in one["seeds"]
+            ]
+        )
+    )
+
+
+def draw(found: Result, path: Path) -> None:
+    """Draw the differences of the network and of both from LightGBM, with their intervals."""
+    sets = {x: each for x, each in _compared(found).items() if {NETWORK, BOTH} <= {*each}}
+    figure, axes = plt.subplots(figsize=(8, 0.9 + 0.36 * len(sets)), layout="constrained")
+    for height, each in enumerate(reversed(sets.values())):
+        for shift, name, color in ((0.15, NETWORK, "C0"), (-0.15, BOTH, "C1")):
+            mean, low, high = each[name]["difference"]
+            error = [[mean - low], [high - mean]]
+            axes.errorbar(mean, height + shift, xerr=error, fmt="o", ms=4, color=color, capsize=2)
+    axes.axvline(0, color="0.5", lw=1)
+    axes.set_xlim(-0.02, 0.08)
+    axes.set_yticks(range(len(sets)), [*reversed(sets)], fontsize=8)
+    label = f"NDCG@10 minus LightGBM's, with 95 % intervals: {NETWORK} in blue, both in orange"
+    figure.supxlabel(label, fontsize=9)
+    axes.grid(axis="x", alpha=0.3)
+    with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
+        figure.savefig(path, metadata={"Date": None})  # the same file each time
+    plt.close(figure)
 
 
 def first(found: Result) -> str:
@@ -205,7 +194,7 @@ def first(found: Result) -> str:
 
     The best value of a row is bold, whether or not the difference is more than chance.
     """
-    names = ("LightGBM", "NeuralRanker()", "blend")
+    names = (TREES, NETWORK, BOTH)
     rows: list[list[str]] = []
     for data in dict.fromkeys(one["data"] for one in found["trials"]):
         trials = [one for one in found["trials"] if one["data"] == data and one["seed"] < CHOOSING]
@@ -217,22 +206,22 @@ def first(found: Result) -> str:
         cells = [f"**{x}**" if x == max(cells) else x for x in cells]
         seconds = [f"{np.mean([one['seconds'] for one in each]):.0f}" for each in runs]
         rows.append([data, *cells, " / ".join(seconds)])
-    return table(["NDCG@10", "LightGBM", "`NeuralRanker()`", "both", "CPU seconds"], rows)
+    return table(["NDCG@10", TREES, f"`{NETWORK}`", "both", "CPU seconds"], rows)
 
 
 def tables() -> dict[str, str]:
     """Return every table by its name."""
     found = result()
     trees = json.loads((RESULTS / "boosting.json").read_text())
-    named = {"setting": setting(found), "overview": overview(found), "beside": beside(found)}
-    named["verdicts"] = verdicts(found)
+    named = {"setting": setting(found), "overview": overview(found)}
     named |= {"boosting": boosting(trees), "boosting times": boosting_times(trees)}
-    by_default = json.loads((RESULTS / "large_tables.json").read_text())
-    named |= {"large": large(by_default), "first": first(by_default)}
-    return named | {one["set"]: details(found, one) for one in found["sets"]}
+    by_default = json.loads(RESULT.read_text())
+    named |= {"defaults": defaults(by_default), "efforts": efforts(by_default)}
+    return named | {"first": first(by_default)}
 
 
 if __name__ == "__main__":
+    draw(json.loads(RESULT.read_text()), PLOT)
     for page in PAGES:
         page.write_text(filled(page.read_text(), tables()))
         print(f"wrote {page}")  # noqa: T201
