@@ -14,6 +14,7 @@ import zipfile
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 from torch import nn
@@ -493,3 +494,8 @@ def test_imports_make_no_circle():
     graph = {name: imports_of(name, parsed(text), modules) for name, text in texts().items()}
     assert "ltr.losses.base" in graph["ltr.losses.softmax"]
     assert circles(graph) == set()
+
+
+def test_the_api_in_one_page_of_text():
+    content = run_path(str(ROOT / "docs" / "llms.py"))
+    assert content["PAGE"].read_text() == content["page"]()  # else: python docs/llms.py
