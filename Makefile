@@ -42,6 +42,7 @@ pages: .venv/.docs  ## the tables and pictures of the pages, from the results of
 	$(BIN)/python docs/sizing.py
 	$(BIN)/python docs/recipe_pages.py
 	$(BIN)/python docs/llms.py
+	$(BIN)/python docs/examples.py
 
 wheel: .venv/.dev  ## the wheel of a release, in dist/; the same files give the same bytes
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist

@@ -66,10 +66,6 @@ def test_letor_folds(tmp_path, capsys):
         assert "paired by list" in said
 
 
-def test_the_pages_are_short():
-    assert len((ROOT / "examples" / "digits.py").read_text().splitlines()) <= 120
-
-
 def test_distill_to_trees(tmp_path, capsys):
     for number, (name, lists) in enumerate({"train": 60, "vali": 10, "test": 12}.items()):
         write_letor(tmp_path / "Fold1" / f"{name}.txt", lists, features=5, seed=number)
@@ -80,3 +76,61 @@ def test_distill_to_trees(tmp_path, capsys):
     assert ((table > 0.3) & (table <= 1)).all()
     assert "objective=regression\n" in model.read_text()
     assert "12 test lists; 30 lists had labels" in capsys.readouterr().out
+
+
+def test_sessions(tmp_path):
+    course = load("sessions").main(["--epochs", "3", "--out", str(tmp_path)])
+    assert course[0] < course[1] < course[2] < course[3]
+    assert (tmp_path / "sessions.png").stat().st_size > 5_000
+
+
+def test_trees_with_our_loss(tmp_path, capsys):
+    pytest.importorskip("lightgbm")
+    options = ["--lists", "300", "--out", str(tmp_path)]
+    softmax = load("trees_with_our_loss").main(options).models[1]
+    assert softmax.mean.mean > 0.6  # chance: 0.3
+    assert "paired randomization test" in capsys.readouterr().out
+
+
+def test_compare_runs(tmp_path, capsys):
+    result = load("compare_runs").main(["--queries", "40", "--out", str(tmp_path)])
+    assert result.models[1].difference.mean > 0
+    assert "b loses most on q" in capsys.readouterr().out
+
+
+def test_explain_query(tmp_path, capsys):
+    why = load("explain_query").main(["--searches", "60", "--out", str(tmp_path)])
+    assert {*why.index} == {"price", "stars", "kind"}
+    assert why["difference"].sum() > 0  # the first stands above the second
+    assert "ndcg@10 is" in capsys.readouterr().out
+
+
+def test_fuse_and_diversify(tmp_path):
+    found = load("fuse_and_diversify").main(["--out", str(tmp_path)])
+    assert found["fused"][0] > max(found["words"][0], found["meaning"][0])
+    assert found["diversified"][1] > found["fused"][1] + 0.05
+    assert found["diversified"][0] > found["fused"][0] - 0.02
+
+
+@pytest.mark.slow  # exports; tests/export and tests/serve have its parts
+def test_shop(tmp_path, capsys):
+    answer = load("shop").main(["--rows", "2000", "--out", str(tmp_path)])
+    assert len(answer["results"][0]["scores"]) == 4
+    assert "NDCG@10 on 100 new searches: 0.9" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # runs all programs at their full size
+def test_the_page_shows_what_they_print(tmp_path):
+    script = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "examples.py")))
+    page = script.PAGE.read_text()
+    for name in script.PROGRAMS:
+        said = script.run(name, tmp_path)
+        shown = page.split(f"## {script.PROGRAMS[name]}")[1].split("```")[1].removeprefix("text\n")
+        digits = str.maketrans("123456789", "0" * 9)  # the last ones depend on the machine
+        assert shown.strip().translate(digits) == said.strip().translate(digits)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda x: x.stem)
+def test_the_programs_are_short(path):
+    longer = {"digits": 120, "letor_folds": 100, "distill_to_trees": 80, "rerank_text": 100}
+    assert len(path.read_text().splitlines()) <= longer.get(path.stem, 60)

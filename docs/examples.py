@@ -1,0 +1,77 @@
+"""Write docs/examples.md: each program of examples/ with what it prints and draws.
+
+python docs/examples.py
+"""
+
+import contextlib
+import io
+import re
+import runpy
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "examples.md"
+PICTURES = ROOT / "docs" / "img" / "examples"
+PROGRAMS = {
+    "shop": "A shop's table, from Parquet to HTTP",
+    "sessions": "A recommender by session ids",
+    "trees_with_our_loss": "LightGBM with our loss",
+    "compare_runs": "Compare two runs",
+    "explain_query": "Explain a query",
+    "fuse_and_diversify": "Fuse and diversify",
+}
+HEAD = """# Examples: short programs to copy
+
+Each program is at most 60 lines, needs no data, and runs in seconds: `python examples/shop.py` in a
+clone. The [text rerankers](text-rerankers.md) have a program of their own.
+"""
+
+
+def run(name: str, folder: Path) -> str:
+    """Run a program whose files go to a folder, and return what it prints."""
+    plt.close("all")
+    program = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+    with contextlib.redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program["main"](["--out", str(folder)])
+    return said.getvalue().rstrip()
+
+
+def section(name: str, title: str, said: str, drawn: bool) -> str:
+    """Return the section of a program."""
+    text = (ROOT / "examples" / f"{name}.py").read_text()
+    about = re.sub(r"\s+", " ", text.split('"""')[1].partition("\n\n")[0])
+    parts = [f"## {title}", about, f"It prints:\n\n```text\n{said}\n```"]
+    if drawn:
+        parts.append(f"![What {name}.py draws](img/examples/{name}.png)")
+    parts.append(
+        f'??? example "examples/{name}.py"\n\n    ```python\n    --8<-- "examples/{name}.py"'
+    )
+    return "\n\n".join(parts) + "\n    ```"
+
+
+def main() -> None:
+    """Run all programs, and write the page and its pictures."""
+    sections = [HEAD.rstrip()]
+    PICTURES.mkdir(exist_ok=True)
+    for name, title in PROGRAMS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            said = run(name, Path(folder))
+            drawn = [*Path(folder).glob("*.png")]
+            if drawn:
+                shutil.copy(drawn[0], PICTURES / f"{name}.png")
+            sections.append(section(name, title, said, bool(drawn)))
+    PAGE.write_text("\n\n".join(sections) + "\n")
+
+
+if __name__ == "__main__":
+    main()
