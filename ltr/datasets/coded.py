@@ -17,6 +17,7 @@ class Coded(NamedTuple):
         codes: (..., n, c) int64, for each category the position of its 1 among the w numbers of
             the one-hot codes, or w if they are all 0.
         width: w.
+        values: (..., n, c), what stands at the positions in place of the ones. Default: None, ones.
 
     >>> coded = Coded(torch.tensor([[0.5], [0.7]]), torch.tensor([[0, 2], [1, 3]]), width=3)
     >>> coded.shape
@@ -29,6 +30,7 @@ class Coded(NamedTuple):
     numbers: Tensor
     codes: Tensor
     width: int
+    values: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -46,10 +48,12 @@ class Coded(NamedTuple):
     def where(self, real: Tensor) -> "Coded":
         """Return 0 for all numbers of an item where `real` (..., n, 1) is False."""
         numbers = torch.where(real, self.numbers, 0)
-        return Coded(numbers, torch.where(real, self.codes, self.width), self.width)
+        codes = torch.where(real, self.codes, self.width)
+        return self._replace(numbers=numbers, codes=codes)
 
     def dense(self) -> Tensor:
         """Return all numbers, (..., n, k + w)."""
         hot = self.numbers.new_zeros((*self.codes.shape[:-1], self.width + 1))
-        hot = hot.scatter(-1, self.codes, 1)
+        ones = torch.ones_like(self.codes, dtype=hot.dtype)
+        hot = hot.scatter(-1, self.codes, ones if self.values is None else self.values)
         return torch.cat([self.numbers, hot[..., : self.width]], dim=-1)

@@ -28,8 +28,13 @@ class CodedLinear(nn.Linear):
             return super().forward(input)
         numbers, levels = self.weight.split([self.in_features - input.width, input.width], dim=1)
         out = functional.linear(input.numbers, numbers, self.bias)
-        rows = levels.t().to(out.dtype)
-        rows = torch.cat([rows, rows.new_zeros(1, self.out_features)])  # the last one: no level
-        for codes in input.codes.unbind(-1):
-            out = out + functional.embedding(codes, rows)
-        return out
+        found = level_rows(levels.t().to(out.dtype), input.codes)
+        if input.values is not None:
+            found = [x * value for x, value in zip(found, input.values.split(1, -1), strict=True)]
+        return sum(found, out)
+
+
+def level_rows(rows: Tensor, codes: Tensor) -> list[Tensor]:
+    """Return for each category the rows (..., n, k) of its levels, of rows (w, k); 0 for none."""
+    padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
+    return [functional.embedding(one, padded) for one in codes.unbind(-1)]

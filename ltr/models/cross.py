@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from ltr.datasets.coded import Coded
+from ltr.models.coded import CodedLinear, level_rows
 from ltr.models.mlp import MLPScorer, hidden_layers
 from ltr.models.scorer import FeatureScorer
 from ltr.shapes import check_whole
@@ -28,7 +31,8 @@ class CrossScorer(FeatureScorer):
     Raises:
         ValueError: num_features, a width, crosses or rank < 1; dropout is not in [0, 1).
 
-    Cost: 2 * crosses * rank * d products a document, beside those of the MLP.
+    Cost: 2 * crosses * rank * d products a document, beside those of the MLP; a category counts as
+    one feature, however many levels it has.
 
     Reference: Wang et al., "DCN V2: Improved Deep & Cross Network and Practical Lessons for
     Web-scale Learning to Rank Systems", 2021, the stacked structure, with the low rank of its
@@ -38,6 +42,8 @@ class CrossScorer(FeatureScorer):
     >>> scorer(torch.randn(8, 20, 46)).shape
     torch.Size([8, 20])
     """
+
+    takes_codes = True
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class CrossScorer(FeatureScorer):
         """Return the cross layers, and the MLP behind them."""
         crosses = [_Cross(num_features, self.rank) for _ in range(self.crosses)]
         layers = hidden_layers(num_features, self.hidden, self.dropout)
-        last = nn.Linear([num_features, *self.hidden][-1], 1)
+        last = nn.Linear(self.hidden[-1], 1) if self.hidden else CodedLinear(num_features, 1)
         return _Stacked(crosses, nn.Sequential(*layers, last))
 
 
@@ -67,11 +73,21 @@ class _Cross(nn.Module):
 
     def __init__(self, width: int, rank: int):
         super().__init__()
-        self.down = nn.Linear(width, rank, bias=False)  # V
+        self.down = CodedLinear(width, rank, bias=False)  # V
         self.up = nn.Linear(rank, width)  # U and b
 
-    def forward(self, first: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(x, first, self.up(self.down(x)))
+    def forward(self, first: Tensor | Coded, x: Tensor | Coded) -> Tensor | Coded:
+        inner = self.down(x)
+        if isinstance(first, Tensor) or isinstance(x, Tensor):
+            return torch.addcmul(x, first, self.up(inner))
+        # the one-hot numbers stay 0 but at the codes, so only these rows of U and b count
+        k, bias = first.numbers.shape[-1], self.up.bias.unsqueeze(1)
+        outer = functional.linear(inner, self.up.weight[:k], self.up.bias[:k])
+        numbers = torch.addcmul(x.numbers, first.numbers, outer)
+        rows = level_rows(torch.cat([self.up.weight, bias], 1)[k:].to(inner.dtype), first.codes)
+        changes = [(row[..., :-1] * inner).sum(-1) + row[..., -1] for row in rows]
+        change = torch.stack(changes, -1)
+        return x._replace(numbers=numbers, values=change + (1 if x.values is None else x.values))
 
 
 class _Stacked(nn.Module):
@@ -82,7 +98,7 @@ class _Stacked(nn.Module):
         self.crosses = nn.ModuleList(crosses)
         self.deep = deep
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor | Coded) -> Tensor:
         x = features
         for cross in self.crosses:
             x = cross(features, x)

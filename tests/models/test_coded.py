@@ -41,10 +41,12 @@ TAKE_CODES: dict[str, Callable[..., FeatureScorer]] = {
     "mlp": partial(MLPScorer, hidden=(6, 5), dropout=0.0),
     "mlp-norm": partial(MLPScorer, hidden=(6,), dropout=0.0, norm=True),
     "mlp-none": partial(MLPScorer, hidden=()),
+    "cross": partial(CrossScorer, hidden=(6,), rank=3, dropout=0.0),
+    "cross-none": partial(CrossScorer, hidden=(), crosses=3, rank=2),
     "attention": partial(AttentionScorer, hidden=(8,), heads=2, dropout=0.0),
     "attention-points": partial(AttentionScorer, hidden=(6, 4), points=3, dropout=0.0),
 }
-OTHERS = {"cross": CrossScorer, "additive": AdditiveScorer}
+OTHERS = {"additive": AdditiveScorer}
 
 
 class Dense(MLPScorer):
