@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SPEC := pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow check format docs pages wheel clean
+.PHONY: demo test test-slow check format docs pages wheel release clean
 
 demo: .venv/.demo  ## train a ranker on scikit-learn's digits, print its table, draw its picture
 	OMP_NUM_THREADS=1 $(BIN)/python examples/digits.py --out runs/digits # too small for two threads
@@ -47,6 +47,12 @@ pages: .venv/.docs  ## the tables and pictures of the pages, from the results of
 wheel: .venv/.dev  ## the wheel of a release, in dist/; the same files give the same bytes
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
+release: check test docs .venv/.release  ## all of a release but the upload: tests, site, checked files
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/twine check --strict dist/*
+	tools/smoke.sh dist/*.whl
+
 .venv/.base:
 	$(PYTHON) -m venv .venv
 	touch $@
@@ -57,6 +63,10 @@ wheel: .venv/.dev  ## the wheel of a release, in dist/; the same files give the 
 
 .venv/.dev: .venv/.base $(SPEC)
 	$(PIP) --editable '.[plots,dev]'
+	touch $@
+
+.venv/.release: .venv/.dev
+	$(PIP) twine
 	touch $@
 
 .venv/.docs: .venv/.base $(SPEC)

@@ -6,6 +6,7 @@ python examples/compare_runs.py --out runs/compare
 import argparse
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from ltr.metrics import NDCG, join, read_qrels, read_run
@@ -46,7 +47,8 @@ def main(argv: list[str] | None = None) -> Comparison:
     print(result)
     worst = (values["b"] - values["a"]).argsort()[:3]
     print("b loses most on", ", ".join(lists["a"].qids[i] for i in worst))
-    result.plot().figure.savefig(given.out / "compare.png", dpi=90, bbox_inches="tight")
+    result.plot(plt.figure(figsize=(6, 2)).subplots())
+    plt.savefig(given.out / "compare.png", dpi=90, bbox_inches="tight")
     return result
 
 

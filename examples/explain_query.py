@@ -6,6 +6,7 @@ python examples/explain_query.py --out runs/explain
 import argparse
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -40,8 +41,8 @@ def main(argv: list[str] | None = None) -> pd.DataFrame:
     print(f"\nwhy offer {first} stands above offer {second}:")
     print(why.round(2).to_string())
     given.out.mkdir(parents=True, exist_ok=True)
-    figure = found.plot(int(first)).figure
-    figure.savefig(given.out / "explain.png", dpi=90, bbox_inches="tight")
+    found.plot(int(first), axes=plt.figure(figsize=(6, 2.5)).subplots())
+    plt.savefig(given.out / "explain.png", dpi=90, bbox_inches="tight")
     return why
 
 

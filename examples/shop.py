@@ -4,6 +4,7 @@ python examples/shop.py --out runs/shop
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +50,9 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict[str, list[float]]
 
     ranker.export(given.out / "model.onnx")  # `ltr serve runs/shop/model.onnx` is the next line
     client = TestClient(make_app(OnnxRanker(given.out / "model.onnx")))
-    offers = test[columns].head(4).astype(object).where(lambda x: x.notna(), None)
-    answer = client.post("/rank", json={"lists": [offers.to_dict("records")]}).json()
+    offers = test[columns].head(4)
+    records = json.loads(offers.to_json(orient="records"))  # null where a value is missing
+    answer = client.post("/rank", json={"lists": [records]}).json()
     print(offers.assign(score=answer["results"][0]["scores"]).round(2).to_string(index=False))
     return answer
 

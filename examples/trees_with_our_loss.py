@@ -6,6 +6,7 @@ python examples/trees_with_our_loss.py --out runs/trees
 import argparse
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from lightgbm import LGBMRanker
@@ -45,7 +46,8 @@ def main(argv: list[str] | None = None) -> Comparison:
     result = compare(values)
     print(result)
     given.out.mkdir(parents=True, exist_ok=True)
-    result.plot().figure.savefig(given.out / "trees.png", dpi=90, bbox_inches="tight")
+    result.plot(plt.figure(figsize=(6, 2)).subplots())
+    plt.savefig(given.out / "trees.png", dpi=90, bbox_inches="tight")
     return result
 
 

@@ -499,3 +499,20 @@ def test_imports_make_no_circle():
 def test_the_api_in_one_page_of_text():
     content = run_path(str(ROOT / "docs" / "llms.py"))
     assert content["PAGE"].read_text() == content["page"]()  # else: python docs/llms.py
+
+
+def test_one_file_names_the_place_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    place = project["urls"]["Repository"]
+    listed = subprocess.run(["git", "grep", "-lF", place], cwd=ROOT, capture_output=True, text=True)
+    assert listed.stdout.split() == ["pyproject.toml"]
+
+
+def test_the_long_description_has_absolute_links(wheel: Path):
+    files = zipfile.ZipFile(wheel)
+    [name] = [one for one in files.namelist() if one.endswith("METADATA")]
+    text = files.read(name).decode().partition("\n\n")[2]
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 3
+    assert all(re.match("https?:", one) for one in links)
+    assert "<!--" not in text

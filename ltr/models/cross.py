@@ -1,6 +1,7 @@
 """The cross network: products of features in front of a multi-layer perceptron."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +79,8 @@ class _Cross(nn.Module):
 
     def forward(self, first: Tensor | Coded, x: Tensor | Coded) -> Tensor | Coded:
         inner = self.down(x)
-        if isinstance(first, Tensor) or isinstance(x, Tensor):
-            return torch.addcmul(x, first, self.up(inner))
+        if not isinstance(first, Coded) or not isinstance(x, Coded):
+            return torch.addcmul(cast(Tensor, x), cast(Tensor, first), self.up(inner))
         # the one-hot numbers stay 0 but at the codes, so only these rows of U and b count
         k, bias = first.numbers.shape[-1], self.up.bias.unsqueeze(1)
         outer = functional.linear(inner, self.up.weight[:k], self.up.bias[:k])
