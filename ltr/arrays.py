@@ -98,7 +98,9 @@ def is_absent(name: Any) -> bool:
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
 
-def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
+def as_qids(
+    argument: str, qid: Any, rows: int, of: str = "rows", what: str = "a query"
+) -> pa.Array:
     """Return the name of the query of each row, (rows,): whole numbers, or any names as text.
 
     Args:
@@ -106,6 +108,7 @@ def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
         qid: (rows,), the query of each row, in any order.
         rows: how many there are.
         of: what they are called in errors.
+        what: what is named, for errors.
 
     Raises:
         ValueError: there is not one name for each row, or one is missing.
@@ -123,9 +126,7 @@ def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
     values = names.tolist()
     for row, value in enumerate(values):
         if is_missing(value):
-            raise ValueError(
-                f"{argument} must name a query in each row, got {value!r} in row {row}"
-            )
+            raise ValueError(f"{argument} must name {what} in each row, got {value!r} in row {row}")
     return pa.array([str(value) for value in values], pa.string())
 
 
