@@ -130,19 +130,21 @@ def as_qids(
     return pa.array([str(value) for value in values], pa.string())
 
 
-def list_numbers(qid: Any, rows: int) -> np.ndarray:
+def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a query") -> np.ndarray:
     """Return the number of each row's list, (rows,) int64, from 0 in the order of first rows.
 
     Args:
         qid: (rows,), as in `as_qids`; None means that all rows are one list.
         rows: how many there are.
+        argument: its name, for errors.
+        what: what it names, for errors.
 
     >>> list_numbers(["b", "a", "b"], 3).tolist()
     [0, 1, 0]
     """
     if qid is None:
         return np.zeros(rows, np.int64)
-    names = as_qids("qid", qid, rows)
+    names = as_qids(argument, qid, rows, what=what)
     return names.dictionary_encode().indices.to_numpy().astype(np.int64)
 
 

@@ -1,10 +1,11 @@
-"""Clicks: simulate users over judged lists, as a log with positions.
+"""Clicks: simulate users over judged lists, as a log, and evaluate new rankers from a log.
 
 All functions take and return arrays, one value for each row of a log.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from ltr.clicks.evaluation import evaluate_log
 from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
 from ltr.names import no_attribute
 
@@ -12,6 +13,7 @@ __all__ = [
     "Cascade",
     "DependentClick",
     "PositionBased",
+    "evaluate_log",
     "simulate_clicks",
 ]
 
