@@ -1,4 +1,4 @@
-"""Clicks: simulate users over judged lists, as a log with positions.
+"""Clicks: simulated users over judged lists, and the propensities that a log tells.
 
 All functions take and return arrays, one value for each row of a log.
 """
@@ -6,12 +6,14 @@ All functions take and return arrays, one value for each row of a log.
 from typing import TYPE_CHECKING, Any
 
 from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
+from ltr.losses import PositionBias
 from ltr.names import no_attribute
 
 __all__ = [
     "Cascade",
     "DependentClick",
     "PositionBased",
+    "PositionBias",
     "simulate_clicks",
 ]
 
