@@ -1,4 +1,4 @@
-"""Clicks: simulate users over judged lists, as a log, and evaluate new rankers from a log.
+"""Clicks: simulated users, the propensities that a log tells, and new rankers from a log.
 
 All functions take and return arrays, one value for each row of a log.
 """
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.clicks.evaluation import evaluate_log
 from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
+from ltr.losses import PositionBias
 from ltr.names import no_attribute
 
 __all__ = [
     "Cascade",
     "DependentClick",
     "PositionBased",
+    "PositionBias",
     "evaluate_log",
     "simulate_clicks",
 ]
