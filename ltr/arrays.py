@@ -159,18 +159,18 @@ def rows_by_list(lists: np.ndarray) -> list[np.ndarray]:
     return np.split(order, ends) if len(order) else []
 
 
-def as_scores(scores: Any) -> np.ndarray:
+def as_scores(scores: Any, argument: str = "scores") -> np.ndarray:
     """Return scores (rows,) as an array of numbers, or raise an error.
 
     >>> as_scores([1, float("nan")])
     Traceback (most recent call last):
     ValueError: scores must not be NaN, got NaN in row 1
     """
-    values = as_numbers("scores", scores)
+    values = as_numbers(argument, scores)
     if values.ndim != 1:
-        raise ValueError(f"scores must have the shape (rows,), got {values.shape}")
+        raise ValueError(f"{argument} must have the shape (rows,), got {values.shape}")
     if (bad := np.flatnonzero(np.isnan(values))).size:
-        raise ValueError(f"scores must not be NaN, got NaN in row {bad[0]}")
+        raise ValueError(f"{argument} must not be NaN, got NaN in row {bad[0]}")
     return values
 
 

@@ -16,13 +16,13 @@ from ltr.shapes import check_top_k
 
 
 class LogEstimate(NamedTuple):
-    """An estimate for the new ranker and for the logged lists, and their difference.
+    """An estimate for the new ranker and for the baseline, and their difference.
 
-    Each is an `Interval(mean, low, high)`. The difference is new - logged, on the same clicks.
+    Each is an `Interval(mean, low, high)`. The difference is new - baseline, on the same clicks.
     """
 
     new: Interval
-    logged: Interval
+    baseline: Interval
     difference: Interval
 
 
@@ -62,13 +62,13 @@ class LogEvaluation:
             [
                 f"{name}{cutoff}",
                 str(new),
-                str(logged),
+                str(old),
                 f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]",
             ]
-            for name, (new, logged, d) in named.items()
+            for name, (new, old, d) in named.items()
         ]
         level = f"[{100 * self.confidence:g}%]"
-        head = ["", f"new {level}", f"logged {level}", f"difference {level}"]
+        head = ["", f"new {level}", f"baseline {level}", f"difference {level}"]
         caption = (
             f"{self.sessions:,} sessions, {self.clicked:,.0f} clicks that count as "
             f"{self.effective:,.0f} of equal weight; normal intervals over {self.units:,} units"
@@ -83,6 +83,7 @@ def evaluate_log(
     session: Any,
     bias: PositionBias | Sequence[float],
     *,
+    baseline: Any = None,
     qid: Any = None,
     top_k: int | None = None,
     clip: float | None = None,
@@ -120,15 +121,17 @@ def evaluate_log(
 
     **Intervals** are normal approximations, by the delta method for ratios. Their units are the
     sessions, or the queries if `qid` is given: sessions of one query have the same documents, so
-    give it if you want to know about other queries too. The propensities count as known. If they
-    are estimates, evaluate with the ends of their intervals too.
+    give it if you want to know about other queries too. If `PositionBias.estimate` made the
+    propensities, its bootstrap adds their uncertainty, by the delta method too; otherwise they
+    count as known. The uncertainty of `dcg` and `looks` is large, since all propensities are
+    relative to one.
 
     **Limits.** Clicks on which the new ranker was trained make it look better than it is: keep
-    queries for the evaluation. The new ranker only orders what was shown. Documents that the old ranker never
-    showed cannot be evaluated, and neither can models in which other documents change the clicks,
-    such as users who stop after a click. Positions at which few users look have few clicks of
-    large weight: see `effective`. `clip` limits the weights, and adds a bias to all estimates,
-    toward 0 for `clicks` and `dcg`.
+    queries for the evaluation. The new ranker only orders what was shown. Documents that the old
+    ranker never showed cannot be evaluated, and neither can models in which other documents change
+    the clicks, such as users who stop after a click. Positions at which few users look have few
+    clicks of large weight: see `effective`. `clip` limits the weights, and adds a bias to all
+    estimates, toward 0 for `clicks` and `dcg`.
 
     Args:
         scores: (rows,), those of the new ranker, not NaN. Equal scores are in the order of the
@@ -138,6 +141,7 @@ def evaluate_log(
         session: (rows,), the name of the session, in any order: the `qid` of a training on clicks.
         bias: the propensities of positions, or their table from position 1, each in (0, 1]. Later
             positions have the last one.
+        baseline: (rows,), the scores of a ranker to compare with. Default: the logged lists.
         qid: (rows,), the query of each row, the unit of the intervals. Default: the session.
         top_k: positions after it count 0, as if the lists were cut there. Default: all count.
         clip: the largest inverse propensity. Default: no limit.
@@ -162,16 +166,15 @@ def evaluate_log(
     >>> session, position = [0, 0, 1, 1, 2, 2], [1, 2, 1, 2, 1, 2]
     >>> clicks, scores = [1, 0, 0, 1, 0, 1], [1, 2, 1, 2, 1, 2]  # exchange the two documents
     >>> print(evaluate_log(scores, clicks, position, session, bias=[1.0, 0.5]))
-                          new [95%]             logged [95%]            difference [95%]
+                          new [95%]           baseline [95%]            difference [95%]
     clicks  1.5000 [0.5200, 2.4800]  1.0000 [1.0000, 1.0000]  +0.5000 [-0.4800, +1.4800]
     looks   0.9000 [0.6648, 1.1352]  0.6000 [0.3648, 0.8352]  +0.3000 [-0.1704, +0.7704]
     DCG     1.5436 [0.6492, 2.4381]  1.1746 [1.0035, 1.3457]  +0.3691 [-0.3543, +1.0924]
     NDCG    0.9262 [0.7526, 1.0998]  0.7047 [0.5311, 0.8784]  +0.2214 [-0.1258, +0.5687]
     3 sessions, 3 clicks that count as 3 of equal weight; normal intervals over 3 units
     """
-    values = as_scores(scores)
-    rows = len(values)
-    clicked = _column("clicks", clicks, rows, 0)
+    clicked = _column("clicks", clicks, None, 0)
+    rows = len(clicked)
     shown_at = _column("position", position, rows, 1)
     if (bad := np.flatnonzero(shown_at % 1)).size:
         raise ValueError(f"position must be whole, got {shown_at[bad[0]]:g} in row {bad[0]}")
@@ -185,52 +188,102 @@ def evaluate_log(
     if units.max() == 0:
         units_are = "sessions" if qid is None else "queries"
         raise ValueError(f"at least two {units_are} are needed for intervals, got one")
-    new_at = np.empty_like(shown_at)
-    new_at[np.lexsort((-values.astype(np.float64), lists))] = shown_at[
-        np.lexsort((shown_at, lists))
-    ]
-    at = torch.from_numpy(shown_at)
-    weight = clicked * inverse_propensity_weights(at, bias, clip=clip).numpy()
+    by_position = np.lexsort((shown_at, lists))
+
+    def ranked(name: str, values: Any) -> np.ndarray:
+        """Return where a ranker shows each row, (rows,)."""
+        column = as_scores(values, name)
+        if column.shape != (rows,):
+            raise ValueError(f"{name} must have the shape of clicks ({rows},), got {column.shape}")
+        found = np.empty_like(shown_at)
+        found[np.lexsort((-column.astype(np.float64), lists))] = shown_at[by_position]
+        return found
+
+    new_at = ranked("scores", scores)
+    old_at = shown_at if baseline is None else ranked("baseline", baseline)
+    inverse = inverse_propensity_weights(torch.from_numpy(shown_at), bias, clip=clip).numpy()
+    weight = clicked * inverse
+    unsure = weight if clip is None else weight * (inverse < clip)  # clipped weights are numbers
+    covariance = _covariance(bias)
 
     def of_units(x: np.ndarray) -> np.ndarray:
         return np.bincount(units, x)
 
-    def interval(gains: np.ndarray, divisor: np.ndarray) -> Interval:
-        mean = gains.sum() / divisor.sum()
-        rest = gains - mean * divisor
-        error = np.sqrt(rest @ rest * len(rest) / (len(rest) - 1)) / divisor.sum()
-        return Interval(mean, mean - quantile * error, mean + quantile * error)
+    def slopes(x: np.ndarray, where: np.ndarray) -> np.ndarray:
+        """Return the sums of x at each position of the table, the last for all after it."""
+        most = len(covariance)
+        return np.bincount(np.minimum(where, most).astype(np.int64) - 1, x, most)
 
     first = np.zeros(rows)
     first[np.unique(lists, return_index=True)[1]] = 1
-    per_session, per_weight = of_units(first), of_units(weight)
+    divisors = [
+        (of_units(first), np.zeros(len(covariance))),
+        (of_units(weight), -slopes(unsure, shown_at)),
+    ]
+
+    def interval(
+        gains: np.ndarray, slope: np.ndarray, divisor: np.ndarray, slope_below: np.ndarray
+    ) -> Interval:
+        """Return the ratio of sums, with its variance over units and by the propensities.
+
+        Args:
+            gains: (units,), above the line.
+            slope: (positions,), the derivatives of their sum by the logarithms of propensities.
+            divisor: (units,), below the line.
+            slope_below: (positions,), the derivatives of its sum.
+        """
+        mean = gains.sum() / divisor.sum()
+        rest, tilt = gains - mean * divisor, slope - mean * slope_below
+        variance = rest @ rest * len(rest) / (len(rest) - 1) + tilt @ covariance @ tilt
+        error = quantile * np.sqrt(variance) / divisor.sum()
+        return Interval(float(mean), float(mean - error), float(mean + error))
+
     found: dict[str, LogEstimate] = {}
     for names, value in ((("clicks", "looks"), bias), (("dcg", "ndcg"), log2_discount)):
-        gains = []
-        for where in (new_at, shown_at):
+        parts = []
+        for where in (new_at, old_at):
             counted = value(torch.from_numpy(where)).numpy()
             counted = counted if cutoff is None else counted * (where <= cutoff)
-            gains.append(of_units(weight * counted))
-        for name, divisor in zip(names, (per_session, per_weight), strict=True):
-            parts = (*gains, gains[0] - gains[1])
-            found[name] = LogEstimate(*(interval(part, divisor) for part in parts))
+            slope = -slopes(unsure * counted, shown_at)
+            if value is bias:
+                slope += slopes(weight * counted, where)
+            parts.append((of_units(weight * counted), slope))
+        new, old = parts
+        parts.append((new[0] - old[0], new[1] - old[1]))
+        for name, divisor in zip(names, divisors, strict=True):
+            found[name] = LogEstimate(*(interval(*part, *divisor) for part in parts))
     return LogEvaluation(
         **found,
         top_k=cutoff,
         sessions=int(first.sum()),
-        units=len(per_session),
+        units=int(units.max()) + 1,
         clicked=float(clicked.sum()),
         effective=float(weight.sum() ** 2 / (weight @ weight)),
         confidence=confidence,
     )
 
 
-def _column(name: str, values: Any, rows: int, least: int) -> np.ndarray:
+def _covariance(bias: PositionBias) -> np.ndarray:
+    """Return the covariance of the logarithms of propensities (positions, positions).
+
+    It is 0 if `PositionBias.estimate` did not make them, or without an interval.
+    """
+    if bias.draws is None:
+        return np.zeros((1, 1))
+    known = bias.draws[(bias.draws > 0).all(1)]
+    if 2 * len(known) < len(bias.draws):
+        raise ValueError(
+            f"bias has {len(known)} of {len(bias.draws)} resamples that tell all positions, too "
+            "few for an interval: estimate it with a smaller top_k"
+        )
+    return np.atleast_2d(np.cov(np.log(known).T))
+
+
+def _column(name: str, values: Any, rows: int | None, least: int) -> np.ndarray:
     """Return a column of finite numbers >= least, float64 (rows,), or raise an error."""
-    column = as_numbers(name, values)
-    if column.shape != (rows,):
-        raise ValueError(f"{name} must have the shape of scores ({rows},), got {column.shape}")
-    column = column.astype(np.float64)
+    column = as_numbers(name, values).astype(np.float64)
+    if column.ndim != 1 or rows not in (None, len(column)):
+        raise ValueError(f"{name} must have the shape ({rows or 'rows'},), got {column.shape}")
     if (bad := np.flatnonzero(~((column >= least) & np.isfinite(column)))).size:
         raise ValueError(
             f"{name} must be finite and >= {least}, got {column[bad[0]]:g} in row {bad[0]}"

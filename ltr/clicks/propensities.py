@@ -78,8 +78,11 @@ def estimate(
     top_k: int | None,
     resamples: int,
     seed: int,
-) -> tuple[list[float], list[tuple[float, float]] | None]:
-    """Return the propensities and their intervals; see `ltr.losses.PositionBias.estimate`."""
+) -> tuple[list[float], list[tuple[float, float]] | None, np.ndarray | None]:
+    """Return the propensities, their intervals and those of each resample.
+
+    See `ltr.losses.PositionBias.estimate`.
+    """
     check_choice("method", method, "harvesting", "em", "swaps")
     check_at_least("resamples", resamples, 0)
     draw = np.random.default_rng(check_at_least("seed", seed, 0))
@@ -102,14 +105,14 @@ def estimate(
     unit = 1 / found.max()
     examination = (found * unit).tolist()
     if not resamples or cells.queries == 1:
-        return examination, None
+        return examination, None, None
     even = np.full(cells.queries, 1 / cells.queries)
     tries = [solve(draw.multinomial(cells.queries, even).astype(float)) for _ in range(resamples)]
     # a position that a resample does not tell could be anything
     low, high = (np.where(np.isnan(tries), unknown, tries) for unknown in (0.0, np.inf))
     low = np.quantile(low, 0.025, axis=0, method="lower") * unit
     high = np.quantile(high, 0.975, axis=0, method="higher") * unit
-    return examination, [*zip(low.tolist(), high.tolist(), strict=True)]
+    return examination, [*zip(low.tolist(), high.tolist(), strict=True)], np.array(tries) * unit
 
 
 def _cells(

@@ -28,6 +28,8 @@ class PositionBias(nn.Module):
     Attributes:
         interval: for each position the lowest and the highest probability that the log admits, if
             `estimate` made the table, otherwise None. It is not saved with a model.
+        draws: (resamples, positions), the table of each resample of `estimate`, NaN for a position
+            that the resample does not tell; otherwise None. `ltr.clicks.evaluate_log` needs it.
 
     Raises:
         ValueError: power < 0, or a probability outside (0, 1].
@@ -43,6 +45,7 @@ class PositionBias(nn.Module):
 
     propensities: Tensor | None
     interval: list[tuple[float, float]] | None = None
+    draws: Any = None
 
     def __init__(self, power: float = 1.0, examination: Sequence[float] | None = None):
         super().__init__()
@@ -152,7 +155,7 @@ class PositionBias(nn.Module):
         """
         from ltr.clicks.propensities import estimate
 
-        examination, interval = estimate(
+        examination, interval, draws = estimate(
             clicks,
             position,
             qid,
@@ -167,7 +170,7 @@ class PositionBias(nn.Module):
             seed=seed,
         )
         bias = cls(examination=examination)
-        bias.interval = interval
+        bias.interval, bias.draws = interval, draws
         return bias
 
     def forward(self, position: Tensor) -> Tensor:
