@@ -98,7 +98,9 @@ def is_absent(name: Any) -> bool:
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
 
-def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
+def as_qids(
+    argument: str, qid: Any, rows: int, of: str = "rows", what: str = "a query"
+) -> pa.Array:
     """Return the name of the query of each row, (rows,): whole numbers, or any names as text.
 
     Args:
@@ -106,6 +108,7 @@ def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
         qid: (rows,), the query of each row, in any order.
         rows: how many there are.
         of: what they are called in errors.
+        what: what is named, for errors.
 
     Raises:
         ValueError: there is not one name for each row, or one is missing.
@@ -123,25 +126,25 @@ def as_qids(argument: str, qid: Any, rows: int, of: str = "rows") -> pa.Array:
     values = names.tolist()
     for row, value in enumerate(values):
         if is_missing(value):
-            raise ValueError(
-                f"{argument} must name a query in each row, got {value!r} in row {row}"
-            )
+            raise ValueError(f"{argument} must name {what} in each row, got {value!r} in row {row}")
     return pa.array([str(value) for value in values], pa.string())
 
 
-def list_numbers(qid: Any, rows: int) -> np.ndarray:
+def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a query") -> np.ndarray:
     """Return the number of each row's list, (rows,) int64, from 0 in the order of first rows.
 
     Args:
         qid: (rows,), as in `as_qids`; None means that all rows are one list.
         rows: how many there are.
+        argument: its name, for errors.
+        what: what it names, for errors.
 
     >>> list_numbers(["b", "a", "b"], 3).tolist()
     [0, 1, 0]
     """
     if qid is None:
         return np.zeros(rows, np.int64)
-    names = as_qids("qid", qid, rows)
+    names = as_qids(argument, qid, rows, what=what)
     return names.dictionary_encode().indices.to_numpy().astype(np.int64)
 
 
@@ -156,18 +159,18 @@ def rows_by_list(lists: np.ndarray) -> list[np.ndarray]:
     return np.split(order, ends) if len(order) else []
 
 
-def as_scores(scores: Any) -> np.ndarray:
+def as_scores(scores: Any, argument: str = "scores") -> np.ndarray:
     """Return scores (rows,) as an array of numbers, or raise an error.
 
     >>> as_scores([1, float("nan")])
     Traceback (most recent call last):
     ValueError: scores must not be NaN, got NaN in row 1
     """
-    values = as_numbers("scores", scores)
+    values = as_numbers(argument, scores)
     if values.ndim != 1:
-        raise ValueError(f"scores must have the shape (rows,), got {values.shape}")
+        raise ValueError(f"{argument} must have the shape (rows,), got {values.shape}")
     if (bad := np.flatnonzero(np.isnan(values))).size:
-        raise ValueError(f"scores must not be NaN, got NaN in row {bad[0]}")
+        raise ValueError(f"{argument} must not be NaN, got NaN in row {bad[0]}")
     return values
 
 

@@ -135,3 +135,17 @@ def bootstrap_p(difference: float, means: np.ndarray) -> float:
     """
     far = np.abs(means - difference) >= abs(difference) * (1 - _SLACK)
     return (int(far.sum()) + 1) / (len(means) + 1)
+
+
+def normal_quantile(confidence: float) -> float:
+    """Return how many standard deviations a two-sided normal interval has to each side.
+
+    Raises:
+        ValueError: confidence is not in (0, 1).
+
+    >>> round(normal_quantile(0.95), 4)
+    1.96
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
+    return NormalDist().inv_cdf((1 + confidence) / 2)

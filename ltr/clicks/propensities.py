@@ -1,0 +1,368 @@
+"""The propensities of positions, estimated from a log: `PositionBias.estimate`."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit
+
+from ltr.arrays import as_numbers, as_qids, list_numbers
+from ltr.shapes import check_at_least, check_choice, check_top_k
+
+Solver = Callable[[np.ndarray], np.ndarray]
+"""Returns propensities (positions,) relative to the first one, NaN if unknown, from the weights of
+the queries (queries,)."""
+
+_STEPS = 1000
+"""The most steps of the maximum likelihood without features."""
+
+_ROUNDS = 100
+"""The most rounds of regression-EM; each one fits a classifier."""
+
+_SETTLED, _ROUGH = 1e-6, 1e-3
+"""Propensities have converged if a step, or a round, changes none of them by a larger fraction."""
+
+_LEAST, _MOST = 1e-12, 1 - 1e-6
+"""The least positive number, and the largest probability of a click, that are divided by."""
+
+
+@dataclass
+class _Cells:
+    """A log by (query, document, position).
+
+    Attributes:
+        query: (cells,), numbers from 0.
+        document: (cells,), numbers from 0, ascending; each is of one query.
+        position: (cells,), from 0, ascending for a document.
+        clicks: (cells,).
+        shown: (cells,), the impressions.
+        row: (documents,), a row of the log with each document.
+        queries: how many there are.
+        positions: how many there are.
+    """
+
+    query: np.ndarray
+    document: np.ndarray
+    position: np.ndarray
+    clicks: np.ndarray
+    shown: np.ndarray
+    row: np.ndarray
+    queries: int
+    positions: int
+
+    def at(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums of values (cells,) at each position."""
+        return np.bincount(self.position, values, self.positions)
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums of values (cells,) of each document."""
+        return np.bincount(self.document, values, len(self.row))
+
+
+def estimate(
+    clicks: Any,
+    position: Any,
+    qid: Any,
+    doc_id: Any,
+    *,
+    method: str,
+    impressions: Any,
+    swap: Any,
+    features: Any,
+    classifier: Any,
+    top_k: int | None,
+    resamples: int,
+    seed: int,
+) -> tuple[list[float], list[tuple[float, float]] | None, np.ndarray | None]:
+    """Return the propensities, their intervals and those of each resample.
+
+    See `ltr.losses.PositionBias.estimate`.
+    """
+    check_choice("method", method, "harvesting", "em", "swaps")
+    check_at_least("resamples", resamples, 0)
+    draw = np.random.default_rng(check_at_least("seed", seed, 0))
+    if (swap is None) == (method == "swaps"):
+        raise ValueError(f'swap is for method "swaps" alone, which needs it, got method {method!r}')
+    if (features is None) != (classifier is None) or (features is not None and method != "em"):
+        raise ValueError('features and classifier go together, with method "em"')
+    if doc_id is None and method != "swaps" and features is None:
+        raise ValueError(f'doc_id must be given for method "{method}", got None')
+    cells = _cells(clicks, position, qid, doc_id, impressions, swap, top_k)
+    if features is not None:
+        solve = _regression(cells, features, classifier, len(as_numbers("clicks", clicks)))
+    else:
+        wins = _wins(cells)
+        solve = _likelihood(cells, wins) if method == "em" else _all_pairs(cells, wins)
+    found = solve(np.ones(cells.queries))
+    found[cells.at(cells.clicks) == 0] = np.nan  # position 1 too, to which all others are relative
+    if np.isnan(found).any():
+        raise ValueError(_unknown(cells, found))
+    unit = 1 / found.max()
+    examination = (found * unit).tolist()
+    if not resamples or cells.queries == 1:
+        return examination, None, None
+    even = np.full(cells.queries, 1 / cells.queries)
+    tries = [solve(draw.multinomial(cells.queries, even).astype(float)) for _ in range(resamples)]
+    # a position that a resample does not tell could be anything
+    low, high = (np.where(np.isnan(tries), unknown, tries) for unknown in (0.0, np.inf))
+    low = np.quantile(low, 0.025, axis=0, method="lower") * unit
+    high = np.quantile(high, 0.975, axis=0, method="higher") * unit
+    return examination, [*zip(low.tolist(), high.tolist(), strict=True)], np.array(tries) * unit
+
+
+def _cells(
+    clicks: Any,
+    position: Any,
+    qid: Any,
+    doc_id: Any,
+    impressions: Any,
+    swap: Any,
+    top_k: int | None,
+) -> _Cells:
+    """Return the checked log by (query, document, position).
+
+    The sessions in which positions 1 and k could change are, for a query, one document: chance
+    decides which of the two documents is at which of the two positions.
+    """
+    clicked = _column("clicks", clicks, None)
+    rows = len(clicked)
+    where = _column("position", position, rows)
+    _check_each("position", where, "a whole number >= 1", (where >= 1) & (where % 1 == 0))
+    shown = np.ones(rows) if impressions is None else _column("impressions", impressions, rows)
+    _check_each("impressions", shown, "a number > 0", (shown > 0) & (shown < np.inf))
+    good = (clicked >= 0) & (clicked <= shown)
+    _check_each("clicks", clicked, "at least 0 and at most the impressions of the row", good)
+    query = list_numbers(qid, rows)
+    limit = check_top_k(top_k)
+    kept = np.full(rows, True) if limit is None else where <= limit
+    if swap is not None:
+        document = _column("swap", swap, rows)
+        good = (document == 0) | (document >= 2) & (document % 1 == 0)
+        _check_each("swap", document, "0 or a position >= 2", good)
+        kept &= (document > 0) & ((where == 1) | (where == document))
+    elif doc_id is not None:
+        document = as_qids("doc_id", doc_id, rows).dictionary_encode().indices.to_numpy()
+    else:
+        document = np.arange(rows)
+    if not kept.any():
+        wanted = "" if swap is None else " in an experiment with swap > 0"
+        raise ValueError(f"no row of clicks is at a position <= {limit or 'any'}{wanted}")
+    query, document, where = (x[kept].astype(np.int64) for x in (query, document, where - 1))
+    both = query * (document.max() + 1) + document
+    _, first, both = np.unique(both, return_index=True, return_inverse=True)
+    positions = int(where.max()) + 1
+    key, cell = np.unique(both * positions + where, return_inverse=True)
+    document = key // positions
+    return _Cells(
+        query[first][document],
+        document,
+        key % positions,
+        np.bincount(cell, clicked[kept]),
+        np.bincount(cell, shown[kept]),
+        np.flatnonzero(kept)[first],
+        int(query.max()) + 1,
+        positions,
+    )
+
+
+def _column(name: str, values: Any, rows: int | None) -> np.ndarray:
+    """Return numbers (rows,) as float64, or raise an error that names the argument."""
+    column = as_numbers(name, values).astype(np.float64)
+    if column.ndim != 1 or not len(column) or rows not in (None, len(column)):
+        wanted = "at least one value" if rows is None else f"one value for each of the {rows} rows"
+        raise ValueError(f"{name} must have {wanted}, got shape {column.shape}")
+    return column
+
+
+def _check_each(name: str, values: np.ndarray, wanted: str, good: np.ndarray) -> None:
+    """Raise an error for the first value that is not good."""
+    if (bad := np.flatnonzero(~good)).size:
+        raise ValueError(f"{name} must be {wanted}, got {values[bad[0]]:g} in row {bad[0]}")
+
+
+def _unknown(cells: _Cells, found: np.ndarray) -> str:
+    """Return the error for positions without an estimate."""
+    reasons = np.full(len(found), "no clicked document shown there leads to position 1", object)
+    reasons[cells.at(cells.clicks) == 0] = "no clicks"
+    reasons[cells.at(cells.shown) == 0] = "never shown"
+    unknown = np.flatnonzero(np.isnan(found))
+    said = "; ".join(f"{k + 1} ({reasons[k]})" for k in unknown[:3])
+    said += f"; {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    known = int(np.isnan(found).argmax())
+    hint = f": top_k={known} estimates those before" if known else ""
+    return f"the log does not tell the propensity of position {said}{hint}"
+
+
+def _wins(cells: _Cells) -> csr_array:
+    """Return for each query the clicks at position i against position j, (queries, i * j).
+
+    A document that was shown N_i times at i and N_j times at j compares its C_i clicks with its
+    C_j clicks as C_i N_j / (N_i + N_j) to C_j N_i / (N_i + N_j), the Mantel-Haenszel weights: both
+    are what equal numbers of impressions would give, and rare pairs count little.
+    """
+    size, step = cells.positions, 0
+    if size == 1:
+        return csr_array((cells.queries, 1))
+    rows, columns, values = [], [], []
+    while True:  # pairs of cells that are `step` apart
+        step += 1
+        (i,) = np.nonzero(cells.document[:-step] == cells.document[step:])
+        if not len(i):
+            break
+        for one, other in ((i, i + step), (i + step, i)):
+            both = cells.shown[one] + cells.shown[other]
+            rows.append(cells.query[one])
+            columns.append(cells.position[one] * size + cells.position[other])
+            values.append(cells.clicks[one] * cells.shown[other] / both)
+    if not rows:
+        raise ValueError(
+            "no document was shown at two positions, so the log does not tell their propensities: "
+            'use random swaps, or method "em" with features'
+        )
+    content = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+    return csr_array(content, shape=(cells.queries, size * size))
+
+
+def _linked(wins: np.ndarray) -> np.ndarray:
+    """Return the positions that comparisons (positions, positions) link to the first one.
+
+    The likelihood has a maximum there: between any two of them a chain of comparisons leads with
+    clicks, and one leads back (Ford, 1957).
+    """
+    _, group = connected_components(csr_array(wins > 0), connection="strong")
+    return np.flatnonzero(group == group[0])
+
+
+def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
+    """Return the estimate by all pairs of positions.
+
+    For positions i and j, the clicks W_ij at i and W_ji at j are of the same documents, so their
+    means have the ratio theta_i : theta_j. The estimate maximizes the likelihood of all pairs, with
+    a mean relevance r_ij for each: W_ij of theta_i r_ij, W_ji of theta_j r_ij. With the clicks as
+    Poisson, r_ij = (W_ij + W_ji) / (theta_i + theta_j), and what remains is the sum of
+    W_ij log(theta_i / (theta_i + theta_j)), which is concave in log theta.
+    """
+
+    def solve(weights: np.ndarray) -> np.ndarray:
+        won = (wins.T @ weights).reshape(cells.positions, cells.positions)
+        linked = _linked(won)
+        found = np.full(cells.positions, np.nan)
+        found[linked] = _strengths(won[np.ix_(linked, linked)])
+        return found
+
+    return solve
+
+
+def _strengths(won: np.ndarray) -> np.ndarray:
+    """Return the maximum of sum of won_ij log(x_i / (x_i + x_j)) over x > 0 with x_0 = 1."""
+    won = won / won.sum() if won.any() else won
+
+    def cost(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        apart = np.subtract.outer(x := np.append(0.0, logs), x)
+        missed = won * expit(-apart)
+        return float((won * np.logaddexp(0, -apart)).sum()), (missed.sum(0) - missed.sum(1))[1:]
+
+    def curvature(logs: np.ndarray) -> np.ndarray:
+        apart = np.subtract.outer(x := np.append(0.0, logs), x)
+        terms = (won + won.T) * expit(apart) * expit(-apart)
+        return (np.diag(terms.sum(1)) - terms)[1:, 1:]
+
+    if len(won) == 1:
+        return np.ones(1)
+    start = np.zeros(len(won) - 1)
+    options = {"gtol": 1e-10}
+    result = minimize(cost, start, jac=True, hess=curvature, method="trust-exact", options=options)
+    return np.exp(np.append(0.0, result.x))
+
+
+def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
+    """Return the maximum likelihood of clicks with probability theta_k gamma_d, without features.
+
+    EM has the same maximum, but needs thousands of steps if clicks are rare. A step here solves
+    sum of (C - N theta gamma) / (1 - theta gamma) = 0 for each gamma, then for each theta, with
+    the denominators of the step before: if clicks are rare they are nearly 1, and it is exact.
+    """
+    state = [np.ones(cells.positions)]
+
+    def solve(weights: np.ndarray) -> np.ndarray:
+        weight, theta = weights[cells.query], state[0]
+        linked = _linked((wins.T @ weights).reshape(cells.positions, cells.positions))
+        chance = np.zeros(len(weight))
+        for _ in range(_STEPS):
+            before = theta
+            looks = theta[cells.position]
+            scale = 1 / (1 - chance)
+            gamma = cells.of(cells.clicks * scale) / cells.of(cells.shown * looks * scale)
+            relevant = gamma[cells.document]
+            chance = np.minimum(looks * relevant, _MOST)
+            scale = weight / (1 - chance)
+            seen = cells.at(cells.shown * relevant * scale)
+            theta = cells.at(cells.clicks * scale) / np.maximum(seen, _LEAST)
+            theta = np.maximum(theta / theta[linked].max(), _LEAST)
+            chance = np.minimum(theta[cells.position] * relevant, _MOST)
+            if np.allclose(theta[linked], before[linked], rtol=_SETTLED, atol=0):
+                break
+        else:
+            _warn_unsettled(_STEPS)
+        state[0] = theta
+        found = np.full(cells.positions, np.nan)
+        found[linked] = theta[linked] / theta[0]
+        return found
+
+    return solve
+
+
+def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Solver:
+    """Return the estimate of regression-EM: relevance is what a classifier says of features.
+
+    In each round the classifier is fitted to the documents twice, as relevant and as irrelevant,
+    with the expected number of impressions in which they were so as weights. This is the M-step
+    that Wang et al. draw labels for.
+    """
+    from sklearn.base import clone
+    from sklearn.utils.validation import has_fit_parameter
+
+    table = as_numbers("features", features)
+    if table.ndim != 2 or len(table) != rows:
+        raise ValueError(f"features must have the shape ({rows}, columns), got {table.shape}")
+    if not has_fit_parameter(classifier, "sample_weight"):
+        raise ValueError(f"classifier must take sample_weight, got {classifier!r}")
+    own = table[cells.row]
+    twice = np.concatenate([own, own])
+    classes = np.repeat([1, 0], len(own))
+    start = cells.at(cells.clicks) / np.maximum(cells.at(cells.shown), _LEAST)
+    state = [start / start.max(), np.full(len(own), 0.5)]
+
+    def solve(weights: np.ndarray) -> np.ndarray:
+        weight, (theta, gamma) = weights[cells.query], state
+        clicks, shown = cells.clicks * weight, cells.shown * weight
+        impressions = cells.at(shown)
+        for _ in range(_ROUNDS):
+            looks, relevant = theta[cells.position], gamma[cells.document]
+            unseen = (shown - clicks) / np.maximum(1 - looks * relevant, _LEAST)
+            seen = cells.at(clicks + unseen * looks * (1 - relevant))
+            good, all_shown = cells.of(clicks + unseen * (1 - looks) * relevant), cells.of(shown)
+            both = np.maximum(np.concatenate([good, all_shown - good]), 0)
+            model: Any = clone(classifier)
+            model.fit(twice[both > 0], classes[both > 0], both[both > 0])
+            before, gamma = theta, model.predict_proba(own)[:, list(model.classes_).index(1)]
+            theta = seen / np.maximum(impressions, _LEAST)
+            if np.allclose(theta / theta[0], before / before[0], rtol=_ROUGH, atol=0):
+                break
+        else:
+            _warn_unsettled(_ROUNDS)
+        state[:] = theta, gamma
+        return np.where(cells.at(clicks) > 0, theta / theta[0], np.nan)
+
+    return solve
+
+
+def _warn_unsettled(steps: int) -> None:
+    warnings.warn(
+        f"the propensities still changed after {steps} steps of em", RuntimeWarning, stacklevel=5
+    )
