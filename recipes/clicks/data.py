@@ -107,6 +107,10 @@ class ClickDataModule(ListDataModule):
             check_whole("sessions", sessions),
             check_whole("rankers", rankers),
         )
+        if self.sessions < self.rankers:
+            raise ValueError(
+                f"sessions must be at least the number of rankers, {rankers}, got {sessions}"
+            )
         self.labelled = check_number("labelled", labelled, minimum=0.0)
         self.top_k = check_whole("top_k", top_k)
         self.bias = None

@@ -41,7 +41,7 @@ def by_sessions(runs: list[Result]) -> Figure | None:
             axes.plot(counts, mean, ".-", color=color, label=label)
             axes.fill_between(counts, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
         axes.set(xlabel="sessions", ylabel="NDCG@10 on grades", title=name)
-        if len(axes.lines) > 2:
+        if any("data.sessions" in run["options"] for run in own):
             axes.set_xscale("log")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
