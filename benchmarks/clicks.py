@@ -196,6 +196,7 @@ def on_grades(log: Log, seed: int) -> np.ndarray:
 # the learner without positions, which the next ones are compared with, comes first
 PLAIN: dict[str, str] = {
     "XENDCG, Unbiased": "XENDCG",
+    "XENDCG, Unbiased, split": "XENDCG",
     "SoftmaxLoss, Unbiased": "SoftmaxLoss",
     "SoftmaxLoss, Unbiased, split": "SoftmaxLoss",
     "LightGBM, position": "LightGBM",
@@ -203,6 +204,7 @@ PLAIN: dict[str, str] = {
 RANKERS: dict[str, Callable[[Log, int], np.ndarray]] = {
     "XENDCG": partial(network, loss=XENDCG("random"), unbiased=False, split=False),
     "XENDCG, Unbiased": partial(network, loss=XENDCG("random"), unbiased=True, split=False),
+    "XENDCG, Unbiased, split": partial(network, loss=XENDCG("random"), unbiased=True, split=True),
     "SoftmaxLoss": partial(network, loss=SoftmaxLoss(), unbiased=False, split=False),
     "SoftmaxLoss, Unbiased": partial(network, loss=SoftmaxLoss(), unbiased=True, split=False),
     "SoftmaxLoss, Unbiased, split": partial(network, loss=SoftmaxLoss(), unbiased=True, split=True),

@@ -24,7 +24,7 @@ _STEPS = 1000
 _ROUNDS = 100
 """The most rounds of regression-EM; each one fits a classifier."""
 
-_SETTLED, _ROUGH = 1e-6, 1e-4
+_SETTLED, _ROUGH = 1e-6, 1e-3
 """Propensities have converged if a step, or a round, changes none of them by a larger fraction."""
 
 _LEAST, _MOST = 1e-12, 1 - 1e-6
