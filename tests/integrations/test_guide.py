@@ -1,6 +1,7 @@
-"""The code of the page on text rerankers and of the README, and the example, with a tiny model."""
+"""The code of the page on text rerankers and of the README, and the examples, with a tiny model."""
 
 import gzip
+import itertools
 import json
 import os
 import random
@@ -130,5 +131,24 @@ def test_the_example_learns_the_toy_corpus(model_path, tmp_path, monkeypatch, ca
     assert str(comparison) in capsys.readouterr().out
 
 
-def test_the_example_is_short():
-    assert len((ROOT / "examples" / "rerank_text.py").read_text().splitlines()) <= 100
+def test_the_search_reranks_what_the_first_stage_finds(model_path, tmp_path, monkeypatch, capsys):
+    # the first stage prefers texts of the query's words alone; those with a third one are relevant
+    words = ["red", "green", "blue", "cat", "dog", "bird"]
+    rows = [
+        {"query": f"{a} {b}", "documents": [f"{a} {b}", f"{b} {a} near far"], "labels": [0, 1]}
+        for a, b in itertools.permutations(words, 2)
+    ]
+    random.Random(0).shuffle(rows)
+    write_rows(tmp_path / "lists.jsonl", rows)
+    monkeypatch.chdir(tmp_path)
+    example = runpy.run_path(str(ROOT / "examples" / "search.py"))
+    options = ["--top", "6", "--epochs", "8", "--lr", "5e-3"]
+    comparison = example["main"]([model_path, "lists.jsonl", *options])
+    first, second = comparison.models
+    assert [first.name, second.name, comparison.lists] == ["first stage", "reranked", 6]
+    assert second.mean.mean > first.mean.mean + 0.05
+    out = capsys.readouterr().out
+    recalls = re.findall(r"^recall@6 +(\S+)", out, re.MULTILINE)
+    assert len(recalls) == 2
+    assert recalls[0] == recalls[1]  # the reranker finds nothing new
+    assert str(comparison) in out
