@@ -31,7 +31,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ LIBRARY = (
     "ListMLELoss(mini_batch_size=16, respect_input_order=False)",
 )
 CONTESTANTS = (NONE, *(f"ltr {one}" for one in OURS), *(f"library {one}" for one in LIBRARY))
+LIBRARIES = (sentence_transformers, transformers)
 Row = dict[str, Any]
 
 
@@ -95,6 +96,20 @@ def shortened(row: Row, most: int) -> Row:
         "documents": [row["documents"][i] for i in kept],
         "labels": [label[i] for i in kept],
     }
+
+
+def prepare(folder: Path) -> None:
+    """Use one thread, silence the libraries, and refuse the weights of another model."""
+    weights = (folder / "model.safetensors").read_bytes()
+    if hashlib.sha256(weights).hexdigest() != DIGEST:
+        raise SystemExit(f"model.safetensors of {folder} is not that of all-MiniLM-L6-v2")
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that train the model."""
+    return {one.__name__.replace("_", "-"): one.__version__ for one in LIBRARIES}
 
 
 def encoder(folder: Path) -> CrossEncoder:
@@ -160,10 +175,17 @@ def positions(model: CrossEncoder, rows: list[Row]) -> list[int]:
     return found
 
 
-def trial(name: str, seed: int, folder: Path, train: list[Row], test: list[Row]) -> Row:
+def trial(
+    name: str,
+    seed: int,
+    folder: Path,
+    train: list[Row],
+    test: list[Row],
+    make: Callable[[Path], CrossEncoder] = encoder,
+) -> Row:
     """Train with one loss and one seed, and return where the relevant documents stand."""
     torch.manual_seed(seed)
-    model = encoder(folder)
+    model = make(folder)
     seconds = trained(model, name, train) if name != NONE else 0.0
     return {
         "loss": name,
@@ -191,14 +213,16 @@ def numbers(text: str) -> np.ndarray:
     return np.array(text.split(), dtype=float)
 
 
-def summary(trials: list[Row], lists: int) -> list[Row]:
-    """Return the metrics of each loss and its differences in MRR from `BASE`."""
+def summary(
+    trials: list[Row], lists: int, base: str = BASE, contestants: Sequence[str] = CONTESTANTS
+) -> list[Row]:
+    """Return the metrics of each loss and its differences in MRR from `base`."""
     values: dict[str, dict[int, np.ndarray]] = {}
     for one in trials:
         if one["lists"] == lists:
             values.setdefault(one["loss"], {})[one["seed"]] = numbers(one["positions"])
     found: list[Row] = []
-    for name in sorted(values, key=CONTESTANTS.index):
+    for name in sorted(values, key=contestants.index):
         own = values[name]
         row: Row = {"loss": name, "seeds": sorted(own)}
         for metric, of in METRICS.items():
@@ -208,11 +232,11 @@ def summary(trials: list[Row], lists: int) -> list[Row]:
                 row["standard_error"] = rounded(float(mean.std(ddof=1) / len(mean) ** 0.5))
         steps = [x["step_seconds"] for x in trials if x["loss"] == name and x["lists"] == lists]
         row["step_seconds"] = rounded(float(np.median(steps)))
-        both = sorted(own.keys() & values.get(BASE, {}).keys())
-        if both and name != BASE:
+        both = sorted(own.keys() & values.get(base, {}).keys())
+        if both and name != base:
             pair = [
                 np.mean([METRICS["mrr"](values[x][seed]) for seed in both], axis=0)
-                for x in (BASE, name)
+                for x in (base, name)
             ]
             result = compare(*pair).models[1]
             assert result.difference is not None
@@ -265,24 +289,16 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    weights = (options.model / "model.safetensors").read_bytes()
-    if hashlib.sha256(weights).hexdigest() != DIGEST:
-        parser.error(f"model.safetensors of {options.model} is not that of all-MiniLM-L6-v2")
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
+    prepare(options.model)
     train, test = read(options.folder, "train"), read(options.folder, "test")
     result: dict[str, Any] = {"trials": [], "memory": []}
     if options.output.exists():
         result = json.loads(options.output.read_text())
 
     def save() -> None:
-        versions = {
-            "sentence-transformers": sentence_transformers.__version__,
-            "transformers": transformers.__version__,
-        }
         sizes = sorted({one["lists"] for one in result["trials"]})
         kept = {
-            "environment": environment() | versions,
+            "environment": environment() | versions(),
             "test_lists": len(test),
             "summary": {str(size): summary(result["trials"], size) for size in sizes},
             "memory": result["memory"],

@@ -32,7 +32,7 @@ PROGRAMS = {
 HEAD = """# Examples: short programs to copy
 
 Each program is at most 60 lines, needs no data, and runs in seconds: `python examples/shop.py` in a
-clone. The [text rerankers](text-rerankers.md) have a program of their own.
+clone. The [text rerankers](text-rerankers.md) have two programs of their own.
 """
 
 
