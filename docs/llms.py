@@ -12,7 +12,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "llms.txt"
 PACKAGES = (
     "estimators", "losses", "operators", "metrics", "metrics.functional", "reports", "rerank",
-    "datasets", "models", "modules", "integrations", "export", "boosting", "config",
+    "clicks", "preferences", "datasets", "models", "modules", "integrations", "export", "boosting", "config",
     "kernels",
 )  # fmt: skip
 HEAD = """# ltr
