@@ -316,6 +316,15 @@ def _clicks(result: Mapping[str, Any]) -> str:
     return table(["", *header], rows)
 
 
+def _propensities(result: Mapping[str, Any]) -> str:
+    """Return the time and the errors of each way to estimate propensities."""
+    rows = [
+        [name, f"{one['seconds']:.1f}", f"{one['error']:.1%}", f"{one['inside']} of 9"]
+        for name, one in result["propensities"].items()
+    ]
+    return table(["method", "CPU seconds", "error", "inside"], rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -344,7 +353,7 @@ def tables() -> dict[str, str]:
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
     found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}
-    found |= {"clicks": _clicks(clicks)}
+    found |= {"clicks": _clicks(clicks), "propensities": _propensities(clicks)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

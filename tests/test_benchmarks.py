@@ -148,7 +148,11 @@ def test_memory_of_predictions(tmp_path):
 @slow
 def test_clicks(tmp_path):
     output = tmp_path / "result.json"
-    result = run("clicks.py", output, "--sets", "generated", "--seeds", "1")["sets"]["generated"]
+    sizes = ["--sessions", "1000", "20000"]
+    whole = run("clicks.py", output, "--sets", "generated", "--seeds", "1", *sizes)
+    for name in ("users", "propensities"):
+        assert shape(whole[name]) == shape(committed("clicks.json")[name])
+    result = whole["sets"]["generated"]
     saved = committed("clicks.json")["sets"]["generated"]
     assert result.keys() == saved.keys()
     assert [*result["rankers"]] == [*saved["rankers"]]
@@ -157,6 +161,15 @@ def test_clicks(tmp_path):
     # a run that was stopped resumes
     again = run("clicks.py", output, "--sets", "generated", "--seeds", "1")
     assert again["sets"]["generated"] == result
+
+
+def test_clicks_are_simulated_and_propensities_estimated_in_time():
+    result = committed("clicks.json")
+    assert max(result["users"].values()) < 10  # seconds of a million sessions of ten documents
+    for name, one in result["propensities"].items():
+        assert one["seconds"] < 60, name
+        assert one["error"] < 0.1, name
+        assert one["inside"] >= 7, name
 
 
 def test_positions_gain_in_learning_from_clicks():

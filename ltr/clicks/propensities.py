@@ -291,20 +291,15 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
 
     def solve(weights: np.ndarray) -> np.ndarray:
         weight, theta = weights[cells.query], state[0]
+        clicks, shown = cells.clicks * weight, cells.shown * weight
         linked = _linked((wins.T @ weights).reshape(cells.positions, cells.positions))
         chance = np.zeros(len(weight))
         for _ in range(_STEPS):
-            before = theta
-            looks = theta[cells.position]
+            looks, before = theta[cells.position], theta
             scale = 1 / (1 - chance)
             gamma = cells.of(cells.clicks * scale) / cells.of(cells.shown * looks * scale)
-            relevant = gamma[cells.document]
-            chance = np.minimum(looks * relevant, _MOST)
-            scale = weight / (1 - chance)
-            seen = cells.at(cells.shown * relevant * scale)
-            theta = cells.at(cells.clicks * scale) / np.maximum(seen, _LEAST)
-            theta = np.maximum(theta / theta[linked].max(), _LEAST)
-            chance = np.minimum(theta[cells.position] * relevant, _MOST)
+            theta = _looks(cells, theta, gamma, clicks, shown)
+            chance = np.minimum(theta[cells.position] * gamma[cells.document], _MOST)
             if np.allclose(theta[linked], before[linked], rtol=_SETTLED, atol=0):
                 break
         else:
@@ -317,12 +312,25 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
     return solve
 
 
+def _looks(
+    cells: _Cells, theta: np.ndarray, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarray
+) -> np.ndarray:
+    """Return theta, at most 1, after a step of scoring with the relevance gamma (documents,)."""
+    relevant = gamma[cells.document]
+    scale = 1 / (1 - np.minimum(theta[cells.position] * relevant, _MOST))
+    seen = cells.at(shown * relevant * scale)
+    found = cells.at(clicks * scale) / np.maximum(seen, _LEAST)
+    return np.maximum(found / max(found.max(), _LEAST), _LEAST)
+
+
 def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Solver:
     """Return the estimate of regression-EM: relevance is what a classifier says of features.
 
-    In each round the classifier is fitted to the documents twice, as relevant and as irrelevant,
-    with the expected number of impressions in which they were so as weights. This is the M-step
-    that Wang et al. draw labels for.
+    In each round the classifier is fitted to the documents twice: as relevant, weighted by their
+    clicks, and as irrelevant, weighted by the expected number of impressions that were looked at
+    without a click. So only looks are hidden. In Wang et al. relevance is hidden too, where nobody
+    looked, so that each round moves it little if clicks are rare. The propensities then maximize
+    the likelihood of the clicks for this relevance.
     """
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter
@@ -335,24 +343,24 @@ def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Sol
     own = table[cells.row]
     twice = np.concatenate([own, own])
     classes = np.repeat([1, 0], len(own))
-    start = cells.at(cells.clicks) / np.maximum(cells.at(cells.shown), _LEAST)
-    state = [start / start.max(), np.full(len(own), 0.5)]
+    rates = cells.at(cells.clicks) / np.maximum(cells.at(cells.shown), _LEAST)
+    state = [rates / max(rates.max(), _LEAST), np.full(len(own), 0.5)]
 
     def solve(weights: np.ndarray) -> np.ndarray:
         weight, (theta, gamma) = weights[cells.query], state
         clicks, shown = cells.clicks * weight, cells.shown * weight
-        impressions = cells.at(shown)
+        if not clicks.any():
+            return np.full(cells.positions, np.nan)
         for _ in range(_ROUNDS):
             looks, relevant = theta[cells.position], gamma[cells.document]
-            unseen = (shown - clicks) / np.maximum(1 - looks * relevant, _LEAST)
-            seen = cells.at(clicks + unseen * looks * (1 - relevant))
-            good, all_shown = cells.of(clicks + unseen * (1 - looks) * relevant), cells.of(shown)
-            both = np.maximum(np.concatenate([good, all_shown - good]), 0)
+            chance = np.minimum(looks * relevant, _MOST)
+            missed = (shown - clicks) * looks * (1 - relevant) / (1 - chance)
+            both = np.concatenate([cells.of(clicks), cells.of(missed)])
             model: Any = clone(classifier)
             model.fit(twice[both > 0], classes[both > 0], both[both > 0])
-            before, gamma = theta, model.predict_proba(own)[:, list(model.classes_).index(1)]
-            theta = seen / np.maximum(impressions, _LEAST)
-            if np.allclose(theta / theta[0], before / before[0], rtol=_ROUGH, atol=0):
+            gamma = model.predict_proba(own)[:, list(model.classes_).index(1)]
+            before, theta = theta, _looks(cells, theta, gamma, clicks, shown)
+            if np.allclose(theta, before, rtol=_ROUGH, atol=0):
                 break
         else:
             _warn_unsettled(_ROUNDS)

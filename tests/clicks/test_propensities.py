@@ -168,6 +168,18 @@ def test_regression_em_finds_them_by_features_that_tell_relevance(classifier):
     np.testing.assert_allclose(blind.examination, np.array(rate) / max(rate), atol=0.01)
 
 
+def test_regression_em_settles_if_clicks_are_rare():
+    draw = np.random.default_rng(0)
+    log, theta = random_log(draw, queries=20), np.array([1.0, 0.5, 0.6, 0.1])
+    features = np.eye(3)[draw.integers(0, 3, (20, 3))[log["qid"], log["doc_id"]]]
+    log["clicks"] = (
+        log["impressions"] * theta[log["position"] - 1] * (features @ [0.01, 0.02, 0.05])
+    )
+    given = {"features": features, "classifier": LogisticRegression(C=1e6, tol=1e-8, max_iter=1000)}
+    found = estimate(log, "em", **given).examination
+    np.testing.assert_allclose(found, theta, rtol=0.01)
+
+
 def test_regression_em_needs_no_documents():
     log, features = simulated(sessions=4000)
     given = {"method": "em", "classifier": LogisticRegression(C=1e4), "resamples": 0}
@@ -290,6 +302,20 @@ def test_bad_features_and_classifiers_are_one_error():
     ]:
         with pytest.raises(ValueError, match=message):
             PositionBias.estimate(**given | changed)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_log_without_clicks_tells_nothing(method):
+    log = random_log(np.random.default_rng(0))
+    log["clicks"] = np.zeros(len(log["qid"]))
+    if method == "swaps":
+        log["doc_id"] = np.maximum(log["position"], 2)
+    with pytest.raises(ValueError, match=r"position 1 \(no clicks\); 2 \(no clicks\)"):
+        estimate(log, method)
+    if method == "em":
+        given = {"features": np.ones((len(log["qid"]), 1)), "classifier": LogisticRegression()}
+        with pytest.raises(ValueError, match=r"position 1 \(no clicks\); 2 \(no clicks\)"):
+            estimate(log, method, **given)
 
 
 def test_a_propensity_of_zero_is_refused():

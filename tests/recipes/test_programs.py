@@ -16,6 +16,10 @@ SMOKE = json.loads((Path(__file__).parent / "smoke.json").read_text())
 
 # a part of each sweep, and the options that make all of it small
 PARTS = {
+    "clicks": (
+        "digits, estimated propensities",
+        ["--sets", "digits", "--sessions", 2000, "--seeds", 1],
+    ),
     "sort": ("Gumbel-Sinkhorn", ["--n", 3]),
     "quantile": ("SoftSort, stochastic", ["--n", 5]),
     "knn": ("SoftSort", ["--images", "DigitImages"]),
@@ -93,7 +97,7 @@ def check(out: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [  # seconds each; the sweeps share their code, and fast tests train what each recipe trains
-        pytest.param(n, marks=[] if n in ("knn", "speed", "topk") else [pytest.mark.slow])
+        pytest.param(n, marks=[] if n in ("clicks", "knn", "speed", "topk") else [pytest.mark.slow])
         for n in RECIPES
     ],
 )
@@ -131,7 +135,7 @@ def test_the_search_of_knn(sweep):
     assert f"Test accuracy of the first: {best['test_accuracy']:.1f}"[:-1] in text
 
 
-# The fast tests have one of the six. A program, above, trains each recipe with the same parser.
+# The fast tests have one of the seven. A program, above, trains each recipe with the same parser.
 ONE_FAST = [pytest.param(n, marks=[] if n == "regression" else [pytest.mark.slow]) for n in RECIPES]
 
 
