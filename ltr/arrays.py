@@ -55,7 +55,7 @@ def as_names(argument: str, values: Any) -> np.ndarray:
         return as_array(values)
     if not isinstance(values, Iterable):
         raise ValueError(f"{argument} must be an array, got {values!r}")
-    # as they are: numpy would make the text "nan" of a NaN among strings
+    # The values stay as they are: numpy would make the text "nan" of a NaN among strings.
     return np.asarray(list(values), dtype=object)
 
 

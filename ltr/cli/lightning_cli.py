@@ -21,7 +21,7 @@ from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
 
-# so that their names are enough: jsonargparse finds classes that are imported
+# jsonargparse finds classes that are imported, so their names are enough.
 from ltr.datasets import (
     DigitsDataModule,  # noqa: F401
     ListDataModule,  # noqa: F401

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import lightning
 
-# either expected in small runs, or advice that ltr follows already
+# These warnings are expected in small runs, or give advice that ltr follows already.
 _IGNORED_WARNINGS = [
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",

@@ -12,7 +12,7 @@ from ltr.config.writing import DEPTH, MARKS, is_within
 
 _OWN = __name__.partition(".")[0]
 _PACKAGES = (_OWN, "torch.nn")
-# of our own functions only those of tensors, which do nothing except return a tensor
+# Of our own functions, only those that do nothing but return a tensor are allowed.
 _FUNCTIONS = tuple(
     f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
 )
@@ -248,7 +248,7 @@ def _as_bases(base: type | tuple[type, ...] | None) -> tuple[type, ...] | None:
 
 
 def _is_dotted(name: str) -> bool:
-    # no dunders: neither `__main__` nor `__globals__`
+    # Dunder names, such as `__main__` and `__globals__`, are refused.
     return all(part.isidentifier() and not part.startswith("__") for part in name.split("."))
 
 

@@ -182,7 +182,7 @@ def of_columns(
             wanted, got = (f"{one} dates" if one else "no dates" for one in (zone, other))
             raise ValueError(f"column {name!r} must be {wanted}, as in training, got {got}")
         size = found.features.get(name)
-        # of dates, training may have no time of day
+        # The dates of the training may have no time of day.
         if size != width and not (zone is not None and size == 2):
             raise ValueError(
                 f"column {name!r} must be a feature of size {width}, as in training, got "

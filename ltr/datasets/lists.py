@@ -158,10 +158,10 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
-        # what is chosen and changed as lists on disk are read; all None for lists in memory
+        # These say how lists on disk are read. All are None for lists in memory.
         self._starts: np.ndarray | None = None  # of each list in the arrays, if not all are chosen
         self._columns: np.ndarray | None = None  # which features, -1 for one of zeros
-        # of each category: its position in the files, and a new code for each of its codes
+        # This holds each category's position in the files, and a new code for each of its codes.
         self._codes: list[tuple[int, np.ndarray]] | None = None
         self._first_row: int | None = None
 

@@ -201,7 +201,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
 def _features(frame: Frame, schema: Schema, rows: np.ndarray | None, missing: str) -> np.ndarray:
     """Return the features, float32 (rows, d), in an order of the rows; None: as they are."""
     found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
-    # some columns at a time, since writing one column of a matrix is as slow as writing 8
+    # Writing one column of a matrix is as slow as writing 8, so some are written at a time.
     block = np.empty((min(_COLUMNS, schema.num_features), frame.num_rows), dtype=np.float32)
     start = filled = 0
 

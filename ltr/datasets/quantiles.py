@@ -108,7 +108,7 @@ class PiecewiseLinearBins(FeatureTransform):
         if self.thresholds:
             narrow = self._narrow_bins(as_numbers("features", features), labels)
             kept = [np.r_[wide, more] for wide, more in zip(kept, narrow, strict=True)]
-        # compared in the type in which they are kept
+        # The edges are compared in the type in which they are kept.
         edges = [torch.from_numpy(one).to(self.low).unique() for one in kept]
         low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant has one bin without width
         columns = torch.arange(len(edges)).repeat_interleave(torch.tensor([*map(len, low)]))
@@ -152,7 +152,7 @@ class PiecewiseLinearBins(FeatureTransform):
             values = rows.transpose(-1, -2)
         else:
             values = features.index_select(-1, self.columns)
-        # in place: half the time
+        # In place this takes half the time.
         return values.clamp_(low, high).sub_(low).div_(width)
 
     def rising(self) -> Tensor:
@@ -222,7 +222,7 @@ class Quantile(FeatureTransform):
         super().fit(features, categories)
         found = [self._fit_column(values) for values in _columns(features)]
         longest = max(len(values) for values, _ in found)
-        # the last point again and again: nothing lies beyond it
+        # The last point is repeated, since nothing lies beyond it.
         padded = [
             [np.pad(one, (0, longest - len(one)), mode="edge") for one in pair] for pair in found
         ]
@@ -240,7 +240,7 @@ class Quantile(FeatureTransform):
         scores = self.scores.to(dtype)
         x = features.to(dtype).reshape(-1, len(values)).t().contiguous()
         x = x.clamp(values[:, :1], values[:, -1:])
-        # beyond the last is where NaN goes
+        # NaN goes beyond the last value.
         right = torch.searchsorted(values, x.detach()).clamp(max=values.shape[1] - 1)
         left = (right - 1).clamp(min=0)
         low, width = values.gather(1, left), values.gather(1, right) - values.gather(1, left)
@@ -281,7 +281,7 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
     fewest = max(_FEWEST, len(values) // _SHARE)
     tree = DecisionTreeRegressor(max_leaf_nodes=most + 1, min_samples_leaf=fewest, random_state=0)
-    # float32, in which the tree compares
+    # The tree compares in float32.
     nodes = tree.fit(values[:, None].astype(np.float32), labels).tree_
     left, right, split = nodes.children_left, nodes.children_right, nodes.children_left >= 0
     errors = nodes.weighted_n_node_samples * nodes.impurity

@@ -77,7 +77,7 @@ class ListSampler(DistributedSampler[int]):
         )
 
     def __iter__(self) -> Iterator[int]:
-        # a generator, so that the epoch is read when the first index is requested
+        # It is a generator, so that the epoch is read when the first index is requested.
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
         position = self.rank  # of this process's next list, in its part
         for part in self.parts(draws):
@@ -153,7 +153,7 @@ class BucketSampler(ListSampler):
         together = check_whole("batch_size", batch_size) * self.num_replicas
         self._by_length = np.argsort(lengths, kind="stable")
         self._buckets = _buckets(lengths[self._by_length])
-        # of each batch of all processes: its positions among the sorted lists
+        # These are the positions of each batch of all processes among the sorted lists.
         self._batches = [
             (start + part[0], start + part[-1] + 1)
             for start, end in self._buckets

@@ -17,7 +17,7 @@ _SPLITS = {
     "val": ("vali", "val", "valid", "validation", "validationset"),
     "test": ("test", "testset"),
 }
-# a split's name, with or without an ending, or one with a prefix: rank.train, set1.train.txt
+# A split's name may have an ending or a prefix: rank.train, set1.train.txt.
 _NAME = r"(?:{})(?:\.(?:txt|dat|svm|svmlight|libsvm|letor))?"
 _PREFIX = r".*[._-]"
 _SET = re.compile(r"set([0-9]+)[._-].*", re.IGNORECASE)  # Yahoo's set1.train.txt, set2.train.txt

@@ -201,7 +201,7 @@ class TableDataModule(ListDataModule):
         if "test" in found:
             found["predict"] = found["test"]
         elif not found:
-            # what was trained on tests nothing
+            # Lists that were trained on test nothing.
             uses = ("train", "predict") if "train" in self.splits else ("train", "test", "predict")
             found = dict.fromkeys(uses, path)
         return {**found, **{x: one for x, one in self.given.items() if x != "train"}}

@@ -162,7 +162,8 @@ class TableFiles:
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
-                    # one file at a time: Arrow would fill columns that a file lacks with nulls
+                    # Files are read one at a time: Arrow would fill columns that a file lacks with
+                    # nulls.
                     tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
@@ -257,7 +258,7 @@ class TableFiles:
 def _open_csv(
     file: Path, delimiter: str, block: int, convert: csv.ConvertOptions
 ) -> Iterator[tuple[csv.CSVStreamingReader, TextFile]]:
-    # in one thread, so that an error names the row
+    # One thread reads, so that an error names the row.
     options = csv.ReadOptions(block_size=block, use_threads=False)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with open_text(file) as content, csv.open_csv(content, options, parse, convert) as reader:

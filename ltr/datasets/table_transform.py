@@ -124,7 +124,7 @@ class TableTransform(FeatureTransform):
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
         missing = np.zeros(features.shape[1], dtype=bool)
-        # some columns at a time, since reading one column of a matrix is as slow as reading 8
+        # Reading one column of a matrix is as slow as reading 8, so some are read at a time.
         for start in range(0, features.shape[1], _COLUMNS):
             block = features[:, start : start + _COLUMNS].T.copy()
             for position, column in enumerate(block, start):

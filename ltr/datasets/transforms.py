@@ -180,14 +180,14 @@ class FeatureTransform(nn.Module):
         )
 
     def _begin_loading(self, saved: dict[str, Any]) -> None:
-        # called before a state is loaded, with the entries of this module
+        # It is called before a state is loaded, with the entries of this module.
         for name, buffer in self.named_buffers(recurse=False):
             value = saved.get(name)
             if isinstance(value, Tensor) and not buffer.numel() and value.shape != buffer.shape:
                 setattr(self, name, buffer.new_zeros(value.shape))
 
     def _end_loading(self) -> None:
-        # called after the buffers were filled
+        # It is called after the buffers were filled.
         pass
 
     def _refuse_categories(self, categories: np.ndarray | Tensor | None) -> None:
@@ -253,7 +253,7 @@ def fit_numbers(
     transform.fit(features, **given)
 
 
-# functions of a module, so that a transform can be copied and pickled with its hooks
+# They are functions of the module, so that a transform can be copied and pickled with its hooks.
 def _before_loading(
     transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any
 ) -> None:
@@ -611,7 +611,7 @@ class StandardizePerList(ListTransform):
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
         """Return the features, with mean 0 and standard deviation 1 in each list."""
-        # from 0 to 1 first: a constant feature is exactly 0, and no square overflows
+        # From 0 to 1, a constant feature is exactly 0, and no square overflows.
         x = _min_max(features, lists, num_lists)
         zeros = x.new_zeros(num_lists, x.shape[1])
         counts = x.new_zeros(num_lists).index_add(0, lists, torch.ones_like(x[:, 0]))
@@ -647,7 +647,7 @@ class RankPerList(ListTransform):
         owner = owners[0]  # of a position, the same for each feature
         positions = torch.arange(lists.shape[0], device=lists.device)
         before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
-        # of each run of ties: the first position and the last
+        # These are the first and the last position of each run of ties.
         new_list, end_list = owner != owner[before], owner != owner[after]
         starts = (values != values.index_select(1, before)) | new_list | (positions == 0)
         ends = (values != values.index_select(1, after)) | end_list | (positions == after)

@@ -226,7 +226,7 @@ def _onnx(module: ExportedRanker | ExportedBlend, opset: int) -> bytes:
     onnx.checker.check_model(model)
     onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
     content = model.SerializeToString()
-    # the metadata's last entry: parts of a message that follow each other are one message
+    # The digest is a message of its own: protobuf joins messages that follow each other.
     end = onnx.ModelProto()
     onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
     return content + end.SerializeToString()

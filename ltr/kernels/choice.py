@@ -51,7 +51,7 @@ A call of the sums costs some .4 ms before the first item, which many or long li
 `benchmarks/short_lists.py` measures both forms.
 """
 
-# for all threads: a GPU's backward pass runs on one of torch's own
+# This holds for all threads: a GPU's backward pass runs on one of torch's own.
 _pinned: list[Form] = []
 _forced: list[Implementation] = []
 

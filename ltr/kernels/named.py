@@ -41,7 +41,7 @@ def _softplus(level: Level) -> Kernel:
     return Kernel(nodes, profile.plus(linear=1.0), profile, own=profile.at_zero).ready()
 
 
-# plain dicts of constants: torch.compile looks into them, but not into a cached function
+# Plain dicts of constants: torch.compile looks into them, but not into a cached function.
 _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
 _SURVIVALS = {

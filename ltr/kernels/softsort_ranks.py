@@ -98,7 +98,7 @@ def _parts(
 def _gradient(
     scores: Tensor, mask: Tensor | None, order: Tensor, h: Tensor, temperature: float
 ) -> Tensor:
-    # the formula above, by kernel sums: the plain definition of the compiled backward
+    # This formula, by kernel sums, is the plain definition of the compiled backward pass.
     lists, u, c, one = _parts(scores, mask, order, temperature)
     k = laplace()
     slope = k.derivative
@@ -109,7 +109,7 @@ def _gradient(
     return h * a + u * b + grad_c * e + f
 
 
-# ops, so that a trace such as `make_fx` records a call and not its numbers
+# These are ops, so that a trace such as `make_fx` records a call and not its numbers.
 torch.library.define(
     "ltr::softsort_ranks",
     "(Tensor scores, Tensor? mask, Tensor? order, float temperature) -> (Tensor, Tensor, Tensor)",

@@ -178,7 +178,7 @@ class SoftNDCG(RankingLoss):
             )
 
     def _terms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        # what is summed over the items, at whole ranks and at soft ones
+        # These are summed over the items, at whole ranks and at soft ones.
         discount = discount_function(self.discount)
         if self.mean != "arithmetic":
             if discount is log2_discount:

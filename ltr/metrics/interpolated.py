@@ -54,7 +54,7 @@ class InterpolatedPrecision(RetrievedMetric):
         values = torch.zeros_like(total)
         levels = _ELEVEN if self.recall is None else [self.recall]
         for level in levels:
-            # as trec_eval rounds; 0.7 * 10 is above 7 in floating point
+            # trec_eval rounds in this way; 0.7 * 10 is above 7 in floating point.
             least = (level * total.double() + 0.9).floor().to(found.dtype).unsqueeze(-1)
             values = values + largest(precision * (found >= least))
         return list_values(values / len(levels), total > 0, lists, self.empty)

@@ -66,7 +66,7 @@ def bca_interval(
         skew = float((centered**3).sum() / (6 * (centered**2).sum() ** 1.5))
         for i, tail in enumerate(tails):
             z = bias + normal.inv_cdf(float(tail))
-            # past the pole of the correction the last quantile is the only one
+            # Past the pole of the correction, the last quantile is the only one.
             tails[i] = normal.cdf(bias + z / (1 - skew * z)) if skew * z < 1 else float(z > 0)
     low, high = np.quantile(means, tails)
     return float(low), float(high)

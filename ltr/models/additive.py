@@ -77,7 +77,7 @@ class _Sum(nn.Module):
         self.biases = nn.ParameterList()  # none for the last layer: one bias is enough
         for i, (width, out) in enumerate(sizes):
             last = i == len(sizes) - 1
-            # as nn.Linear draws them; the last layer as one linear layer of all networks
+            # nn.Linear draws them in this way; the last layer is one linear layer of all networks.
             bound = (width * (num_features if last else 1)) ** -0.5
             draw = torch.empty(num_features, out, width).uniform_(-bound, bound)
             self.weights.append(nn.Parameter(draw))

@@ -85,7 +85,7 @@ class Ensemble(Scorer):
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
         scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
-        # a sum, which ONNX writes alike in every opset
+        # ONNX writes a sum alike in every opset.
         return torch.stack(scaled).sum(0) / len(scaled)
 
     @torch.no_grad()

@@ -54,7 +54,7 @@ class MLPScorer(FeatureScorer):
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         if not isinstance(activation, type) or not issubclass(activation, nn.Module):
             raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
-        # set before the base class makes the layers; plain values, no modules
+        # These are set before the base class makes the layers. They are plain values, no modules.
         self.hidden = tuple(hidden)
         self.dropout = dropout
         self.activation = activation

@@ -87,7 +87,7 @@ class _Monotone(nn.Module):
         super().__init__()
         signs = torch.tensor(directions, dtype=torch.float32)
         columns = signs.nonzero().flatten()
-        # made from the arguments of the scorer, so they are not part of its state
+        # They follow from the arguments of the scorer, so they are not part of its state.
         self.register_buffer("free", signs == 0, persistent=False)
         self.register_buffer("columns", columns, persistent=False)
         self.register_buffer("signs", signs[columns], persistent=False)
@@ -104,10 +104,10 @@ class _Monotone(nn.Module):
         others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
         known = others if coded is None else coded._replace(numbers=others)
         found, k = self.context(known), self.units
-        # slices, since ONNX has no split of unequal parts before opset 18
+        # ONNX has no split of unequal parts before opset 18, so these are slices.
         base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
         inner = functional.linear(rising, self.weight.abs()) + biases
         above, below = inner[..., : k // 2], inner[..., k // 2 :]
         bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)
-        # the mean over the units, so that a wide layer does not begin with large scores
+        # It is the mean over the units, so that a wide layer does not begin with large scores.
         return base + (functional.softplus(gates) * bent).sum(-1, keepdim=True) / k

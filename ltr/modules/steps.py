@@ -54,7 +54,7 @@ def seed_batch(
         torch.manual_seed(words[0])
     else:  # torch.manual_seed would note this stack for each absent device: 0.7 ms
         torch.default_generator.manual_seed(words[0])
-    # the global generators too: a user's scorer or loss may draw from them
+    # The global generators count too: a user's scorer or loss may draw from them.
     np.random.seed(words[1])  # noqa: NPY002
     random.seed(words[2])
 

@@ -106,7 +106,7 @@ class DFTopK(TemperatureRank):
             return masked_fill(members, mask)
         lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
         first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
-        # halves first: the sum of two large scores overflows
+        # Halves are added, since the sum of two large scores overflows.
         threshold = (first / 2 + second / 2).unsqueeze(-1)
         members = torch.sigmoid((scores - threshold) / self.temperature)
         if mask is not None:

@@ -129,7 +129,7 @@ def _block_max(x: Tensor, ids: Tensor) -> Tensor:
 
 
 def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
-    # subtract before dividing: then a block of one item gives exactly 0 at any temperature
+    # Subtracting before dividing gives exactly 0 for a block of one item at any temperature.
     logits = (x - _block_max(x.detach(), ids)) / temperature
     return logits - _block_sum(logits.exp(), ids).log()
 

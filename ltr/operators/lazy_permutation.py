@@ -111,7 +111,7 @@ class LazyPermutation(SoftPermutation):
         return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # not P.mT W: its gradient by P would have the layout of P.mT and be copied
+        # The gradient of P.mT W by P would have the layout of P.mT, and be copied.
         given = [(W.mT, 2)]
         return self._over_rows(lambda P, W: matmul(W, P).mT, rows=given, summed=True)
 

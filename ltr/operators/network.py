@@ -187,13 +187,13 @@ class NetworkPermutation(
         return torch.where(zero, -torch.inf, torch.where(zero, 1.0, P).log())
 
     def _product(self, V: Tensor) -> Tensor:
-        # from items to positions
+        # This goes from items to positions.
         if self.first is not None:
             V = take_along(V, self.first.unsqueeze(-1), -2)
         return self._spoil(self._through(V, 1)[..., : self.rows, :])
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # from positions to items: the layers in reverse
+        # From positions to items, the layers are taken in reverse.
         V = self._through(pad_rows(W, self), -1)
         if self.first is not None:
             V = take_along(V, torch.argsort(self.first, -1).unsqueeze(-1), -2)

@@ -318,7 +318,7 @@ def _detached(value: Any) -> Any:
 
 
 def _register(fields: _Fields) -> None:
-    # as a pytree node
+    # This registers it as a pytree node.
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
         # vmap refuses a leaf that is None, so the context says which leaves are present
         leaves: list[Tensor] = []

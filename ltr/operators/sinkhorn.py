@@ -438,7 +438,7 @@ class SinkhornSort(SortOperator):
         difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
         if not callable(self.cost):
             return abs_power(difference, self.cost).mul(-1 / self.epsilon)
-        # in the scores' dtype, which a module's parameters share
+        # It is in the scores' dtype, which a module's parameters share.
         return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:

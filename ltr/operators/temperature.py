@@ -95,7 +95,7 @@ def _as_blurred(
         return masked_fill(ranks(scores, mask) - hard, mask).abs().sum().item()
 
     wanted = blur(SigmoidRank(width))
-    # bisection on a logarithmic scale, wide enough for any unit (score^p, or score / n)
+    # The bisection is on a logarithmic scale, wide enough for any unit (score^p, or score / n).
     low, high = math.log(width) - 40, math.log(width) + 40
     if blur(operator(math.exp(low))) > wanted:
         raise ValueError(

@@ -242,7 +242,7 @@ def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
         values = metric.sign * model.values[metric.title]
         if others:
             values = values - metric.sign * first.values[metric.title]
-        # a stable order, so that lists of one value stay in their order
+        # The order is stable, so that lists of one value stay in their order.
         positions = np.flatnonzero(metric.counted & relevant)
         positions = positions[np.argsort(-values[positions], kind="stable")]
         half = (len(positions) + 1) // 2

@@ -147,7 +147,7 @@ def fuser(
     retrieved = (~np.isnan(rows.scores)).sum(0) if method == "combmnz" else 1
 
     def total(weights: np.ndarray) -> np.ndarray:
-        # sorted, so that rounding does not depend on the order of the rankers: ties stay ties
+        # Sorting keeps ties: rounding must not depend on the order of the rankers.
         return np.sort(weights[:, None] * points, axis=0).sum(0) * retrieved
 
     return total

@@ -83,7 +83,7 @@ def item_at(order, row, position):
 
 @jit
 def _tile(columns, size, outputs, width, is_complex):
-    # rows are longer than the lanes: rows a power of two apart would share a cache set
+    # Rows are longer than the lanes: rows a power of two apart would share a cache set.
     row = width + WIDTH
     values = np.empty((columns, size + 2, row))
     gaps = np.empty((size + 2, row))

@@ -255,7 +255,7 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             one = -discounts[p] if side == 0 else discounts[p]
         line = wrong = 0.0
         for h in range(grades):
-            # no branches: the processor could not predict whether h is the lower grade
+            # There is no branch: the processor could not predict whether h is the lower grade.
             lower = 1.0 if h < own else 0.0
             out = lower if side == 0 else 1.0 - lower
             factor = apart[own, h] * counted

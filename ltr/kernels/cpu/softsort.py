@@ -220,7 +220,7 @@ _ALL = np.empty((0, 0), bool)
 
 
 def _lists(scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float) -> Lists:
-    # each array in one layout, so that numba compiles once
+    # Each array has one layout, so that numba compiles once.
     n = scores.shape[-1]
     items = _ALL if mask is None else _rows(mask, n)
     return Lists(_rows(scores, n), items, _rows(order, n), 1 / temperature)

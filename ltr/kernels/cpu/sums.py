@@ -98,7 +98,7 @@ def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
 
 
 def _chunk(total: int, lists: int) -> int:
-    # whole lists if several fit the cache side by side, else chunks that fill all lanes
+    # These are whole lists if several fit the cache side by side, else chunks that fill all lanes.
     whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
     if lists > WIDTH and total <= lists * whole:
         return whole

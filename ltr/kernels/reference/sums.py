@@ -200,7 +200,7 @@ class _Sweep:
         return (w * states).real.sum(0)
 
     def _scan(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        # continue where the chunk before ended
+        # The sums continue where the chunk before ended.
         before = self.states.get(name)
         if before is not None:
             b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)
