@@ -220,7 +220,8 @@ class BradleyTerry:
     def grade(self) -> np.ndarray:
         """The probability of winning against a document of strength 0, (rows,), in (0, 1).
 
-        It is >= 0, so every loss and metric takes it as a label.
+        It is >= 0, so every loss and metric takes it as a label. LightGBM ranks by whole numbers:
+        `(4 * grade).round()` has five grades.
         """
         return expit(self.strength)
 

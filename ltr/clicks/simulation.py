@@ -202,8 +202,8 @@ def simulate_clicks(
         user: `PositionBased`, `Cascade` or `DependentClick`.
         labels: (rows,), the grades, whole numbers for which `user.attraction` has a probability.
         scores: (rows,), those of the production ranker, not NaN. Or (rankers, rows), of several
-            rankers: one is drawn for each session, as in an A/B test. Documents that they place
-            differently tell the position bias.
+            rankers: one is drawn for each session, as in an A/B test. A document at several
+            positions tells the position bias.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
         sessions: how many, >= 1.
         top_k: how many documents are shown at most. Default: all.

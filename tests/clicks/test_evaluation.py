@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ltr.clicks import PositionBased, evaluate_log, simulate_clicks
 from ltr.losses import PositionBias
@@ -162,6 +164,23 @@ def test_uncertain_propensities_widen_the_intervals(options):
             assert wide.high - wide.mean == pytest.approx(expected, rel=0.01)
 
 
+def test_an_estimate_of_the_propensities_brings_its_resamples():
+    random, qid = np.random.default_rng(6), np.repeat(np.arange(50), 4)
+    labels, rankers = random.integers(0, 2, size=200), random.normal(size=(2, 200))
+    log = simulate_clicks(PositionBased([0.1, 0.8]), labels, rankers, qid, sessions=2000)
+    rows = log["click"], log["position"], log["qid"], log["row"]
+    bias = PositionBias.estimate(*rows, resamples=40)
+    assert bias.draws.shape == (40, 4)
+    low, high = np.array(bias.interval).T
+    assert ((bias.draws >= low) & (bias.draws <= high)).mean() > 0.9
+    assert PositionBias.estimate(*rows, resamples=0).draws is None
+    columns = labels[log["row"]], log["click"], log["position"], log["session"]
+    wide = evaluate_log(*columns, bias).dcg.new
+    narrow = evaluate_log(*columns, PositionBias(examination=bias.examination)).dcg.new
+    assert wide.mean == narrow.mean
+    assert wide.high - wide.low > 1.1 * (narrow.high - narrow.low)
+
+
 def test_resamples_without_all_positions_are_left_out_unless_they_are_most():
     bias = PositionBias(examination=LOOKS)
     bias.draws = np.array([[1, 0.4, 0.2], [1, 0.6, 0.3], [1, 0.5, np.nan], [1, 0.5, 0]])
@@ -239,6 +258,27 @@ def test_two_new_rankers_are_compared_on_the_same_clicks():
         np.testing.assert_allclose(getattr(found, name).difference, [-back[0], -back[2], -back[1]])
     same = evaluate_log(one, bias=LOOKS, baseline=one, **log)
     assert same.ndcg.difference == same.clicks.difference == (0, 0, 0)
+
+
+row = st.tuples(
+    st.floats(allow_nan=False), st.integers(0, 1), st.integers(1, 12), st.integers(0, 3)
+)
+
+
+@given(rows=st.lists(row, min_size=2, max_size=20), cutoff=st.sampled_from([None, 1, 3]))
+@settings(max_examples=60, deadline=None)
+def test_any_log_has_finite_intervals_around_its_estimates(rows, cutoff):
+    scores, clicks, position, session = (list(column) for column in zip(*rows, strict=True))
+    clicks[0], session[0], session[1] = 1, 0, 1
+    found = evaluate_log(scores, clicks, position, session, PositionBias(), top_k=cutoff)
+    for estimate in (found.clicks, found.looks, found.dcg, found.ndcg):
+        for mean, low, high in estimate:
+            assert np.isfinite([mean, low, high]).all()
+            assert low <= mean <= high
+    for each in (found.ndcg.new, found.looks.new, found.ndcg.baseline):
+        assert 0 <= each.mean <= 1 + 1e-6
+    assert found.clicked == sum(clicks)
+    assert 1 - 1e-9 <= found.effective <= found.clicked + 1e-9
 
 
 def test_equal_scores_are_in_the_order_of_the_rows():
