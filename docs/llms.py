@@ -12,8 +12,8 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "llms.txt"
 PACKAGES = (
     "estimators", "losses", "operators", "metrics", "metrics.functional", "reports", "rerank",
-    "clicks", "preferences", "datasets", "models", "modules", "integrations", "export", "boosting", "config",
-    "kernels",
+    "clicks", "preferences", "datasets", "models", "modules", "integrations", "export", "boosting",
+    "config", "kernels",
 )  # fmt: skip
 HEAD = """# ltr
 

@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict[str, list[float]]
     ranker.export(given.out / "model.onnx")  # `ltr serve runs/shop/model.onnx` is the next line
     client = TestClient(make_app(OnnxRanker(given.out / "model.onnx")))
     offers = test[columns].head(4)
-    records = json.loads(offers.to_json(orient="records"))  # null where a value is missing
+    records = json.loads(offers.to_json(orient="records") or "")  # null for a missing value
     answer = client.post("/rank", json={"lists": [records]}).json()
     print(offers.assign(score=answer["results"][0]["scores"]).round(2).to_string(index=False))
     return answer

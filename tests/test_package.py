@@ -501,10 +501,12 @@ def test_the_api_in_one_page_of_text():
     assert content["PAGE"].read_text() == content["page"]()  # else: python docs/llms.py
 
 
-def test_one_file_names_the_place_of_the_project():
+def test_one_file_names_the_address_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    place = project["urls"]["Repository"]
-    listed = subprocess.run(["git", "grep", "-lF", place], cwd=ROOT, capture_output=True, text=True)
+    address = project["urls"]["Repository"]
+    listed = subprocess.run(
+        ["git", "grep", "-lF", address], cwd=ROOT, capture_output=True, text=True
+    )
     assert listed.stdout.split() == ["pyproject.toml"]
 
 

@@ -152,10 +152,10 @@ class PiecewiseLinearBins(FeatureTransform):
             values = rows.transpose(-1, -2)
         else:
             values = features.index_select(-1, self.columns)
-        # In place this takes half the time.
+        # This takes half the time in place.
         return values.clamp_(low, high).sub_(low).div_(width)
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the column of each bin."""
         return self.columns
 
@@ -248,7 +248,7 @@ class Quantile(FeatureTransform):
         found = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
         return found.t().reshape(features.shape).to(features.dtype)
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the columns in their order: each output rises with its own."""
         return torch.arange(self.num_features or 0)
 

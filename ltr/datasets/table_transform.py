@@ -209,10 +209,10 @@ class TableTransform(FeatureTransform):
         coded = Coded(numbers, codes, self._codes)
         return coded if mask is None else coded.where(mask.unsqueeze(-1))
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the columns of the transformed features, and -1 for indicators and codes."""
         others = torch.full((len(self.indicators) + self._codes,), -1)
-        return torch.cat([self.features.rising(), others]) if len(self.median) else others
+        return torch.cat([self.features.monotone_columns(), others]) if len(self.median) else others
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the range of the numbers."""

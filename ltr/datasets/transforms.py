@@ -97,7 +97,7 @@ class FeatureTransform(nn.Module):
         """Return the transformed features: features (..., n, d), 0 under mask (..., n)."""
         raise NotImplementedError
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the column that each output rises with, (out_features,), after `fit`.
 
         It is the position of the feature, from 0, if the output depends on that feature alone and
@@ -107,8 +107,8 @@ class FeatureTransform(nn.Module):
             ValueError: the transform does not say it.
         """
         raise ValueError(
-            f"{type(self).__name__} does not say which columns its outputs rise with (`rising`), "
-            "which monotone needs"
+            f"{type(self).__name__} does not say which columns its outputs rise with, as monotone "
+            "needs: give it a method `monotone_columns`"
         )
 
     def training_range(self) -> tuple[Tensor, Tensor]:
@@ -282,7 +282,7 @@ class NoTransform(FeatureTransform):
         """Return the features."""
         return features
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the columns in their order: each output rises with its own."""
         return torch.arange(self.num_features or 0)
 
@@ -362,7 +362,7 @@ class Standardize(FeatureTransform):
             raise self.not_fitted()
         return self._warp(features).sub(self.mean).mul_(self.scale)
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the columns in their order: each output rises with its own."""
         return torch.arange(self.num_features or 0)
 
@@ -496,9 +496,9 @@ class Join(FeatureTransform):
         self.check_shapes(features, mask, lengths)
         return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
 
-    def rising(self) -> Tensor:
+    def monotone_columns(self) -> Tensor:
         """Return the columns of all outputs."""
-        return torch.cat([one.rising() for one in self._parts()])
+        return torch.cat([one.monotone_columns() for one in self._parts()])
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the widest range of the transforms."""

@@ -106,7 +106,7 @@ def _scorer(settings: Settings, transform: FeatureTransform) -> Scorer:
     if not any(settings.directions):
         return copy.deepcopy(settings.scorer)
     signs = torch.tensor([*settings.directions, 0])  # position -1, of no column, is free
-    return MonotoneScorer(signs[transform.rising()].tolist(), HIDDEN)
+    return MonotoneScorer(signs[transform.monotone_columns()].tolist(), HIDDEN)
 
 
 def _directions(scorer: Scorer) -> list[int]:

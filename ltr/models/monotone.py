@@ -100,13 +100,13 @@ class _Monotone(nn.Module):
     def forward(self, features: Tensor | Coded) -> Tensor:
         coded = features if isinstance(features, Coded) else None
         numbers = cast(Tensor, features) if coded is None else coded.numbers
-        rising = numbers.index_select(-1, self.columns) * self.signs.to(numbers.dtype)
+        ordered = numbers.index_select(-1, self.columns) * self.signs.to(numbers.dtype)
         others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
         known = others if coded is None else coded._replace(numbers=others)
         found, k = self.context(known), self.units
         # ONNX has no split of unequal parts before opset 18, so these are slices.
         base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
-        inner = functional.linear(rising, self.weight.abs()) + biases
+        inner = functional.linear(ordered, self.weight.abs()) + biases
         above, below = inner[..., : k // 2], inner[..., k // 2 :]
         bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)
         # It is the mean over the units, so that a wide layer does not begin with large scores.

@@ -210,7 +210,9 @@ def test_a_monotone_scorer(tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     rows[3, 0] = np.nan
     fitted = TableTransform(Join([PiecewiseLinearBins(3), Standardize()])).fit(rows)
-    scorer = MonotoneScorer(torch.tensor([1, 0, 0])[fitted.rising()].tolist(), hidden=(4,))
+    scorer = MonotoneScorer(
+        torch.tensor([1, 0, 0])[fitted.monotone_columns()].tolist(), hidden=(4,)
+    )
     scorer.build(fitted.out_features)
     written = export_model(RankingModel(scorer, fitted), tmp_path / "m.onnx")  # in opset 17
     assert written.difference < 1e-5

@@ -74,12 +74,12 @@ def test_codes_give_the_scores_of_one_hot_numbers():
     torch.testing.assert_close(scorer(coded), scorer(coded.dense()))
 
 
-def test_rising_columns():
+def test_monotone_columns():
     x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     x[:9, 1] = np.nan
     for one in (PiecewiseLinearBins(2), Standardize(), Quantile(), SignedLog1pStandardize()):
         fitted = TableTransform(Join([one, Standardize()])).fit(x, categories=np.ones((60, 1), int))
-        columns = fitted.rising()
+        columns = fitted.monotone_columns()
         assert len(columns) == fitted.out_features
         codes = torch.ones(100, 1, dtype=torch.int64)
         for column in range(2):
@@ -112,4 +112,4 @@ def test_another_width():
 
 def test_a_transform_that_cannot_say():
     with pytest.raises(ValueError, match="MinMaxPerList does not say"):
-        MinMaxPerList().rising()
+        MinMaxPerList().monotone_columns()
