@@ -181,7 +181,8 @@ def _compared(row: Mapping[str, Any]) -> str:
     if "difference" not in row:
         return ""
     mean, low, high = row["difference"]
-    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}], p = {row['p_holm']:.3f}"
+    p = f"= {row['p_holm']:.3f}" if row["p_holm"] >= 0.0005 else "< 0.001"
+    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}], p {p}"
 
 
 def _embeddings(result: Mapping[str, Any]) -> str:
@@ -213,6 +214,34 @@ def _reranker_memory(result: Mapping[str, Any]) -> str:
     ]
     documents = result["memory"][0]["documents"]
     return table([f"{documents} documents in 16 lists", "peak memory, MiB", "step, s"], rows)
+
+
+def _distillation(result: Mapping[str, Any]) -> str:
+    """Return the teacher, the students of two layers and the student before training."""
+    rows = []
+    for row in sorted(result["summary"], key=lambda row: -row["mrr"]):
+        kind, _, loss = row["loss"].partition(" ")
+        names = {"the": "the teacher", "none": "before training"}
+        name = names.get(kind, f"{kind}: `{loss}`")
+        cells = [f"{row[metric]:.3f}" for metric in ("mrr", "ndcg_10", "p_1")]
+        model = "teacher" if kind == "the" else "student"
+        times = number(row["step_seconds"]) if loss else "", number(result["scoring"][model])
+        rows.append([name, *cells, _compared(row), *times])
+    header = ["", "MRR", "NDCG@10", "P@1", "MRR, difference from labels: `SoftmaxLoss()`"]
+    return table([*header, "step, s", "1,000 documents, s"], rows)
+
+
+def _first_stage(result: Mapping[str, Any]) -> str:
+    """Return the first stages, and the rerankers of their candidates."""
+    rows = []
+    for row in result["summary"]:
+        name = row["loss"].replace("trained", "+ reranker, trained")
+        recall = [f"{x:.3f}" for x in row["recall"].values()]
+        cells = [f"{row[metric]:.3f}" for metric in ("mrr", "ndcg_10")]
+        rows.append([name, *recall, *cells, _compared(row), number(row["query_ms"])])
+    recall = [f"recall@{k}" for k in result["summary"][0]["recall"]]
+    header = ["", *recall, "MRR", "NDCG@10", "MRR, difference from the fused list"]
+    return table([*header, "a query, ms"], rows)
 
 
 def _standardized(result: Mapping[str, Any]) -> str:
@@ -337,12 +366,12 @@ def tables() -> dict[str, str]:
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
         "standardized", "trials", "text", "tuning", "large_tables_losses",
-        "embeddings", "rerankers", "clicks",
+        "embeddings", "rerankers", "clicks", "distillation", "first_stage",
     )  # fmt: skip
     compared, cubed, step, training, goal, standardized, trials, text, tuning, *rest = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
-    losses, embeddings, rerankers, clicks = rest
+    losses, embeddings, rerankers, clicks, distillation, first_stage = rest
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
@@ -350,6 +379,7 @@ def tables() -> dict[str, str]:
     found |= {"losses": _against(losses), "embeddings": _embeddings(embeddings)}
     found |= {"setting rerankers": setting(rerankers), "rerankers": _rerankers(rerankers)}
     found |= {"rerankers memory": _reranker_memory(rerankers)}
+    found |= {"distillation": _distillation(distillation), "first stage": _first_stage(first_stage)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
     found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}

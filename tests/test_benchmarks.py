@@ -1,13 +1,16 @@
 """The benchmarks run, on tiny sizes, and the docs' tables are those of their results."""
 
+import gzip
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -306,6 +309,52 @@ def test_losses_of_rerankers(tmp_path):
     memory = {(row["lists"], row["cached"]): row["MiB"] for row in result["memory"]}
     assert memory["100 documents", True] < 1.5 * memory["16 documents", False]
     assert memory["100 documents", False] > 4 * memory["16 documents", False]
+
+
+@slow  # a real model
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rerankers", ["--lists", "32", "--seeds", "0", "--losses", "none", "ltr SoftmaxLoss()"]),
+        ("distillation", ["--lists", "16", "--teacher-lists", "32", "--seeds", "0"]),
+        ("first_stage", ["--lists", "16", "--queries", "8"]),
+    ],
+)
+def test_a_pretrained_reranker(name, options, data_root, tmp_path):
+    model = os.environ.get("LTR_MINILM")
+    if not model:
+        pytest.skip("no pretrained model: set LTR_MINILM to a folder with all-MiniLM-L6-v2")
+    if name == "first_stage":
+        pytest.importorskip("bm25s")
+    if name == "distillation":
+        options = [*options, "--cache", tmp_path / "teacher"]
+    for split, count in {"train": 32, "val": 8, "test": 16}.items():
+        file = f"{split}.jsonl.gz"
+        with gzip.open(data_root / "wordnet-senses" / file) as whole:
+            few = b"".join(whole.readlines()[:count])
+        (tmp_path / file).write_bytes(gzip.compress(few))
+    result = run(f"{name}.py", tmp_path / "result.json", model, tmp_path, *options)
+    kept = committed(f"{name}.json")
+    assert shape(result["trials"]) == shape(kept["trials"])
+    assert result.keys() == kept.keys()
+
+
+@pytest.mark.parametrize("name", ["rerankers", "distillation", "first_stage"])
+def test_the_committed_metrics_are_those_of_the_positions(name):
+    kept = committed(f"{name}.json")
+    tables = kept["summary"] if name == "rerankers" else {None: kept["summary"]}
+    for lists, rows in tables.items():
+        assert rows
+        for row in rows:
+            at = [
+                int(x)
+                for one in kept["trials"]
+                if one["loss"] == row["loss"] and lists in (None, str(one["lists"]))
+                for x in one["positions"].split()
+            ]
+            ndcg = fmean(1 / math.log2(1 + x) if x <= 10 else 0.0 for x in at)
+            found = fmean(1 / x for x in at), ndcg, fmean(x == 1 for x in at)
+            assert (row["mrr"], row["ndcg_10"], row["p_1"]) == pytest.approx(found, rel=1e-3)
 
 
 @slow
