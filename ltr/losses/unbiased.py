@@ -86,7 +86,7 @@ class PositionBias(nn.Module):
         | --- | --- | --- |
         | "harvesting" | `doc_id`; documents that were shown at several positions | A |
         | "swaps" | `swap`; random exchanges of positions 1 and k | nothing of relevance |
-        | "em" | as harvesting, with many impressions of each document | A |
+        | "em" | as harvesting | A |
         | "em" with features | `features` and `classifier` | B |
 
         A: a document of a query is as relevant at one position as at another, as in an A/B test
@@ -104,9 +104,9 @@ class PositionBias(nn.Module):
         - **Swaps** does so with positions 1 and k in the sessions of each query that could exchange
           them, exchanged or not.
         - **EM** maximizes the likelihood of all clicks over theta and gamma. Without features each
-          document of a query has a gamma of its own: with a few impressions each, the interval does
-          not hold, and harvesting, which has no gamma, is right. With features, gamma is what the
-          classifier predicts. The interval does not contain an error of the classifier.
+          document of a query has a gamma of its own, clicks are Poisson counts, and the estimate is
+          close to that by harvesting. With features, gamma is what the classifier predicts. The
+          interval does not contain an error of the classifier.
 
         Args:
             clicks: (rows,), 1 for a click and 0 for none; or counts, with `impressions`.
