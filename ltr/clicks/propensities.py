@@ -281,11 +281,11 @@ def _strengths(won: np.ndarray) -> np.ndarray:
 
 
 def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
-    """Return the maximum likelihood of clicks with probability theta_k gamma_d, without features.
+    """Return the maximum likelihood of clicks with the means N theta_k gamma_d, without features.
 
-    EM has the same maximum, but needs thousands of steps if clicks are rare. A step here solves
-    sum of (C - N theta gamma) / (1 - theta gamma) = 0 for each gamma, then for each theta, with
-    the denominators of the step before: if clicks are rare they are nearly 1, and it is exact.
+    Clicks are Poisson counts: then the gammas of documents, however few impressions each has, do
+    not bias theta. (As draws of 0 and 1 they do: theta is nearly flat for four impressions each.)
+    Each step solves for the gammas, then for theta, exactly.
     """
     state = [np.ones(cells.positions)]
 
@@ -293,13 +293,10 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
         weight, theta = weights[cells.query], state[0]
         clicks, shown = cells.clicks * weight, cells.shown * weight
         linked = _linked((wins.T @ weights).reshape(cells.positions, cells.positions))
-        chance = np.zeros(len(weight))
         for _ in range(_STEPS):
-            looks, before = theta[cells.position], theta
-            scale = 1 / (1 - chance)
-            gamma = cells.of(cells.clicks * scale) / cells.of(cells.shown * looks * scale)
-            theta = _looks(cells, theta, gamma, clicks, shown)
-            chance = np.minimum(theta[cells.position] * gamma[cells.document], _MOST)
+            before = theta
+            gamma = cells.of(cells.clicks) / cells.of(cells.shown * theta[cells.position])
+            theta = _looks(cells, gamma, clicks, shown)
             if np.allclose(theta[linked], before[linked], rtol=_SETTLED, atol=0):
                 break
         else:
@@ -312,14 +309,9 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
     return solve
 
 
-def _looks(
-    cells: _Cells, theta: np.ndarray, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarray
-) -> np.ndarray:
-    """Return theta, at most 1, after a step of scoring with the relevance gamma (documents,)."""
-    relevant = gamma[cells.document]
-    scale = 1 / (1 - np.minimum(theta[cells.position] * relevant, _MOST))
-    seen = cells.at(shown * relevant * scale)
-    found = cells.at(clicks * scale) / np.maximum(seen, _LEAST)
+def _looks(cells: _Cells, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """Return theta, at most 1, with which the clicks at each position are as many as expected."""
+    found = cells.at(clicks) / np.maximum(cells.at(shown * gamma[cells.document]), _LEAST)
     return np.maximum(found / max(found.max(), _LEAST), _LEAST)
 
 
@@ -329,8 +321,8 @@ def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Sol
     In each round the classifier is fitted to the documents twice: as relevant, weighted by their
     clicks, and as irrelevant, weighted by the expected number of impressions that were looked at
     without a click. So only looks are hidden. In Wang et al. relevance is hidden too, where nobody
-    looked, so that each round moves it little if clicks are rare. The propensities then maximize
-    the likelihood of the clicks for this relevance.
+    looked, so that each round moves it little if clicks are rare. The propensities then make the
+    clicks at each position as many as expected with this relevance.
     """
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter
@@ -359,7 +351,7 @@ def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Sol
             model: Any = clone(classifier)
             model.fit(twice[both > 0], classes[both > 0], both[both > 0])
             gamma = model.predict_proba(own)[:, list(model.classes_).index(1)]
-            before, theta = theta, _looks(cells, theta, gamma, clicks, shown)
+            before, theta = theta, _looks(cells, gamma, clicks, shown)
             if np.allclose(theta, before, rtol=_ROUGH, atol=0):
                 break
         else:

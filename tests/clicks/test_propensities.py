@@ -103,21 +103,31 @@ def test_harvesting_is_the_likelihood_of_all_pairs_with_their_relevance():
     np.testing.assert_allclose(found / found[0], np.exp(np.append(0.0, best[:3])), rtol=1e-4)
 
 
-def test_em_is_where_the_plain_steps_of_em_end():
+def test_em_without_features_is_the_likelihood_of_poisson_clicks():
     draw = np.random.default_rng(2)
     log = random_log(draw, queries=4)
     relevant = draw.uniform(0.2, 0.6, (4, 3))[log["qid"], log["doc_id"]]
     k, document = log["position"] - 1, 3 * log["qid"] + log["doc_id"]
     log["clicks"] = clicks = draw.binomial(log["impressions"], relevant / log["position"])
-    shown, theta, gamma = log["impressions"], np.full(4, 0.5), np.full(12, 0.5)
-    for _ in range(5000):
-        looks, likes = theta[k], gamma[document]
-        rest = (shown - clicks) / (1 - looks * likes)
-        theta = np.bincount(k, clicks + rest * looks * (1 - likes)) / np.bincount(k, shown)
-        gamma = np.bincount(document, clicks + rest * likes * (1 - looks))
-        gamma /= np.bincount(document, shown)
+
+    def cost(logs):
+        theta, gamma = np.append(0.0, logs[:3]), logs[3:]
+        mean = np.log(log["impressions"]) + theta[k] + gamma[document]
+        return (np.exp(mean) - clicks * mean).sum() / clicks.sum()
+
+    best = minimize(cost, np.full(15, -1.0), method="BFGS", options={"gtol": 1e-8}).x
     found = np.array(estimate(log, "em").examination)
-    np.testing.assert_allclose(found / found[0], theta / theta[0], rtol=1e-4)
+    np.testing.assert_allclose(found / found[0], np.exp(np.append(0.0, best[:3])), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["harvesting", "em"])
+def test_documents_with_few_impressions_do_not_bias_the_estimate(method):
+    draw = np.random.default_rng(0)
+    labels, qid = draw.integers(0, 3, 20_000), np.arange(20_000) // 5
+    scores = labels + 2 * draw.normal(size=(3, 20_000))
+    user = PositionBased([0.1, 0.4, 0.8], TRUTH)
+    log = simulate_clicks(user, labels, scores, qid, sessions=16_000)
+    check_interval(of_log(log, method=method, resamples=100))
 
 
 LISTS, TRUTH = 60, PositionBias(examination=[1.0, 0.6, 0.45, 0.2, 0.3])
