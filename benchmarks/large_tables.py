@@ -15,7 +15,7 @@ it. `--data` names sets of `quality.py` in place of generated tables: there all 
 LightGBM has a learning rate of 0.1, stops early, and has 15 or 31 leaves, as is best on the
 validation lists; its seconds are those of the leaves chosen. "blend" is the average of
 `NeuralRanker()` and LightGBM, each divided by its spread on the validation lists. "Blend()" is ours
-as it comes: it tries three numbers of leaves, and chooses the weights on the validation lists.
+as it comes: it tries two numbers of leaves, and chooses the weights on the validation lists.
 
 "screening" of the file are trials of the search, with all settings written out that were no
 defaults then or are none now. "chosen" says where the columns of one came from if a script chose

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SCALE_LISTS = 1000
 """The scales are fitted on at most this many training lists."""
 
-_LEAVES = (15, 31, 63)
+_LEAVES = (15, 31)
 """The numbers of leaves that the default trees try."""
 
 
@@ -69,7 +69,7 @@ class Blend(RankingEstimator):
     Args:
         rankers: the estimators, one or more. They are cloned, and not changed. Default:
             `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
-            trees have at most 15, 31 or 63 leaves, whatever has the best NDCG@10 on the validation
+            trees have at most 15 or 31 leaves, whatever has the best NDCG@10 on the validation
             lists, and stop early on it. Without validation lists it has LightGBM's defaults. A
             `NeuralRanker`, not in a list, replaces that of the default; the trees take over its
             `monotone`.
