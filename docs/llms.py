@@ -32,7 +32,7 @@ ltr train TABLE --qid query --label grade --out MODEL, then ltr predict MODEL NE
 def first_sentence(text: str) -> str:
     r"""Return the first sentence of a docstring, on one line.
 
-    >>> first_sentence("Ranks by a sigmoid.\\n\\n    More of it.")
+    >>> first_sentence("Ranks by a sigmoid.\n\n    More of it.")
     'Ranks by a sigmoid.'
     """
     paragraph = " ".join(text.strip().partition("\n\n")[0].split())

@@ -41,7 +41,6 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict[str, list[float]]
     given.out.mkdir(parents=True, exist_ok=True)
     draw(given.rows, 0).to_parquet(given.out / "shop.parquet")
     table, test = pd.read_parquet(given.out / "shop.parquet"), draw(1000, 1)
-
     columns = ["price", "rating", "brand"]
     ranker = NeuralRanker(monotone={"price": -1}, members=2, random_state=0, verbose=0)
     ranker.fit(table[columns], table["grade"], qid=table["search"])

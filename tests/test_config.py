@@ -39,7 +39,15 @@ from ltr.losses import (
     SoftNDCG,
 )
 from ltr.metrics import MAP, NDCG, RankingMetric, RankingMetrics
-from ltr.models import Ensemble, FeatureScorer, LinearScorer, MLPScorer, RankingModel, Scorer
+from ltr.models import (
+    Ensemble,
+    FeatureScorer,
+    LinearScorer,
+    MLPScorer,
+    MonotoneScorer,
+    RankingModel,
+    Scorer,
+)
 from ltr.modules import Ranker
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
 
@@ -183,6 +191,7 @@ NEEDED = {
     RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}},
     Ensemble: {"scorer": MLPScorer(hidden=(8,)), "members": 3},
     Join: {"transforms": [Standardize(), Standardize()]},
+    MonotoneScorer: {"directions": [1, 0, 0, -1, 0]},
     RankingModel: {"scorer": LinearScorer(num_features=5)},
 }
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)

@@ -206,6 +206,7 @@ def test_transforms_are_inside(transform, tmp_path):
     assert written.difference < 1e-5
 
 
+@pytest.mark.slow  # three seconds; the parts of the layers are those of other exports
 def test_a_monotone_scorer(tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     rows[3, 0] = np.nan
