@@ -102,7 +102,7 @@ def _loss(given: Namespace) -> "RankingLoss | None":
             raise CommandError(f"--loss {given.loss}: needs arguments: {error}") from None
     used = () if loss is None else loss.side_inputs
     # a log has positions that few users look at: unclipped, single clicks there decide the training
-    unbiased = partial(Unbiased, clip=10.0, split=True)
+    unbiased = partial(Unbiased, clip=10.0)
     for name, kind in (("position", unbiased), ("protected", Penalized)):
         if getattr(given, name) and name not in used:
             loss = kind(XENDCG(gamma="random") if loss is None else loss)
