@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--students", nargs="+", default=STUDENTS, choices=STUDENTS)
     parser.add_argument("--lists", type=int, default=2000)
     parser.add_argument("--teacher-lists", type=int, default=4000)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     rerankers.prepare(options.model)

@@ -20,7 +20,7 @@ RESULT = RESULTS / "large_tables.json"
 PLOT = Path(__file__).parent / "img" / "quality.svg"
 PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
-TREES, NETWORK, BOTH = "LightGBM", "NeuralRanker()", "blend"
+TREES, NETWORK, BOTH, OURS = "LightGBM", "NeuralRanker()", "blend", "Blend()"
 LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
 """From which seed on generated tables were for choosing; see `large_tables.py`."""
@@ -146,6 +146,29 @@ def efforts(found: Result) -> str:
     return table(header, rows)
 
 
+def blends(found: Result) -> str:
+    """Return the table of `Blend()` as it comes, with the interval over draws where there is one."""
+    rows: list[list[str]] = []
+    for data, each in _compared(found).items():
+        one = each[OURS]
+        over = one.get("over_draws")
+        seconds = [_seconds(found, one, ranker) for ranker in (TREES, OURS)]
+        draws = "" if over is None else f"[{over[0]:+.4f}, {over[1]:+.4f}]"
+        rows.append(
+            [
+                data,
+                str(len(one["seeds"])),
+                f"{one['trees']:.4f}",
+                cell(one),
+                difference(one),
+                draws,
+                " / ".join(f"{x:.0f}" for x in seconds),
+            ]
+        )
+    header = ["table, rows", "draws or seeds", TREES, f"`{OURS}`", "difference", "over draws"]
+    return table([*header, "CPU seconds"], rows)
+
+
 def _compared(found: Result) -> dict[str, dict[str, Result]]:
     """Return the comparisons by set and ranker, of seeds that took no part in a choice."""
     kept: dict[str, dict[str, Result]] = {}
@@ -217,7 +240,8 @@ def tables() -> dict[str, str]:
     named |= {"boosting": boosting(trees), "boosting times": boosting_times(trees)}
     by_default = json.loads(RESULT.read_text())
     named |= {"defaults": defaults(by_default), "efforts": efforts(by_default)}
-    return named | {"first": first(by_default)}
+    ours = json.loads((RESULTS / "large_tables_blend.json").read_text())
+    return named | {"first": first(by_default), "blends": blends(ours)}
 
 
 if __name__ == "__main__":
