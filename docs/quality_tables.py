@@ -147,7 +147,7 @@ def efforts(found: Result) -> str:
 
 
 def blends(found: Result) -> str:
-    """Return the table of `Blend()` as it comes, with the interval over draws where there is one."""
+    """Return the table of `Blend()`, with the interval over draws where there are several."""
     rows: list[list[str]] = []
     for data, each in _compared(found).items():
         one = each[OURS]
