@@ -248,6 +248,7 @@ def test_configuration(scorer: FeatureScorer):
     [  # the others of a class train as these do
         pytest.param(n, marks=[] if n in ("additive", "cross", "attention") else [pytest.mark.slow])
         for n in NAMES[4:]
+        if n != "monotone"  # tests/estimators/test_monotone.py has it, as NeuralRanker makes it
     ],
 )
 def test_in_neural_ranker(name: str, tmp_path: Path):
