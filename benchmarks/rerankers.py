@@ -12,10 +12,11 @@ word's senses as documents, and label 1 at the sense that the sentence has.
 A trial trains for one epoch: 16 lists a step, at most 12 documents a list, AdamW with a learning
 rate of 5e-5 that rises for a tenth of the steps and falls to 0. The seed draws the training lists,
 their order, the new last layer and dropout, so that all losses of one seed see the same. Then all
-test lists are scored, with all their documents. A list has one relevant document, so its position
-(the last of tied ones) gives all metrics; the positions are kept in
-benchmarks/results/rerankers.json, one trial a line, and what is there is not run again. A trial
-of 4,000 lists takes about ten minutes of one core.
+test lists are scored in float32, with all their documents. A list has one relevant document, so its
+position (the last of tied ones) gives all metrics; the positions are kept in
+benchmarks/results/rerankers.json, one trial a line, and what is there is not run again. A trial of
+4,000 lists takes about ten minutes of one core, and half of that with `--bfloat16`, on a processor
+that multiplies in it; trials of one number of lists are all of one precision.
 
 "ltr" are losses of this package in `CrossEncoderLoss`, "library" those of sentence-transformers;
 all score 16 documents at a time, except its BinaryCrossEntropyLoss, which has no mini-batches.
@@ -136,8 +137,12 @@ def batch(rows: list[Row], pairs: bool) -> tuple[list[Any], Any]:
     return [queries, documents], torch.tensor([x for row in rows for x in row["labels"]])
 
 
-def trained(model: CrossEncoder, name: str, rows: list[Row]) -> float:
-    """Train the model for one epoch over the rows, and return the median CPU seconds of a step."""
+def trained(model: CrossEncoder, name: str, rows: list[Row], bfloat16: bool = False) -> float:
+    """Train the model for one epoch over the rows, and return the median CPU seconds of a step.
+
+    With `bfloat16` the model's layers run under `torch.autocast`, as `bf16=True` of the library's
+    trainer has it.
+    """
     loss = loss_of(name, model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     steps = math.ceil(len(rows) / BATCH)
@@ -151,7 +156,9 @@ def trained(model: CrossEncoder, name: str, rows: list[Row]) -> float:
     for step in range(steps):
         start = time.process_time()
         part = rows[step * BATCH : (step + 1) * BATCH]
-        loss(*batch(part, "BinaryCrossEntropy" in name)).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            value: Tensor = loss(*batch(part, "BinaryCrossEntropy" in name))
+        value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -182,15 +189,17 @@ def trial(
     train: list[Row],
     test: list[Row],
     make: Callable[[Path], CrossEncoder] = encoder,
+    bfloat16: bool = False,
 ) -> Row:
     """Train with one loss and one seed, and return where the relevant documents stand."""
     torch.manual_seed(seed)
     model = make(folder)
-    seconds = trained(model, name, train) if name != NONE else 0.0
+    seconds = trained(model, name, train, bfloat16) if name != NONE else 0.0
     return {
         "loss": name,
         "seed": seed,
         "lists": len(train),
+        "precision": "bfloat16" if bfloat16 else "float32",
         "step_seconds": rounded(seconds),
         "positions": " ".join(map(str, positions(model, test))),  # one line of the file
     }
@@ -286,6 +295,7 @@ def main() -> None:
     parser.add_argument("--losses", nargs="+", default=CONTESTANTS, choices=CONTESTANTS)
     parser.add_argument("--lists", type=int, default=4000)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--bfloat16", action="store_true", help="train under torch.autocast")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
@@ -310,6 +320,9 @@ def main() -> None:
         result["memory"] = memory(options.model, train[:BATCH])
         save()
         return
+    precisions = {one["precision"] for one in result["trials"] if one["lists"] == options.lists}
+    if precisions - {"bfloat16" if options.bfloat16 else "float32"}:
+        raise SystemExit(f"trials of {options.lists} lists are {precisions.pop()} in the file")
     done = {(one["loss"], one["seed"], one["lists"]) for one in result["trials"]}
     for seed in options.seeds:
         lists = random.Random(seed).sample(train, options.lists)
@@ -317,7 +330,7 @@ def main() -> None:
         for name in options.losses:
             if (name, seed, options.lists) in done:
                 continue
-            found = trial(name, seed, options.model, lists, test)
+            found = trial(name, seed, options.model, lists, test, bfloat16=options.bfloat16)
             result["trials"].append(found)
             mrr = float((1 / numbers(found["positions"])).mean())
             print(f"{name}, seed {seed}: MRR {mrr:.3f}, {found['step_seconds']} s", flush=True)
