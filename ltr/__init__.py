@@ -4,4 +4,4 @@ Importing `ltr` loads nothing else; each subpackage, such as `ltr.losses` or `lt
 imported by its own name.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
