@@ -265,8 +265,8 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # Discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since for short
-    # lists they would take a tenth of the time.
+    # Return the discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since
+    # they would take a tenth of the time for short lists.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
     return discounts

@@ -426,7 +426,7 @@ class Distillation(RankingLoss):
         teacher = _log_softmax(labels, self.temperature, log_w, real)
         terms = teacher.exp() * (teacher - student)
         divergence = torch.where(real, terms, 0.0).sum(-1)
-        # a NaN score is a mistake even if its weight is 0, so it makes the loss NaN
+        # A NaN score is a mistake even if its weight is 0, so it makes the loss NaN.
         return self.temperature**2 * divergence + 0 * masked_fill(scores, mask).sum(-1)
 
     def extra_repr(self) -> str:
