@@ -37,14 +37,14 @@ FIRST_DAY, LAST_DAY = (
 """The range of dates, as days since 1970-01-01: from 0001-01-01 to 9999-12-31."""
 
 MICROSECONDS = 86_400_000_000
-"""Of a day."""
+"""The microseconds of a day."""
 
 Zone = Literal["naive", "utc"]
-"""Of a column of dates: "utc" if its times have a time zone, so that they are instants."""
+"""The zone of a column of dates: "utc" if its times have a time zone and so are instants."""
 
 CategoryKind = Literal["string", "number", "boolean"]
 CATEGORY_KINDS: tuple[CategoryKind, ...] = ("string", "number", "boolean")
-"""Of a column of categories: the type of its values."""
+"""The type of the values of a column of categories."""
 
 
 @dataclass(frozen=True)

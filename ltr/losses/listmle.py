@@ -179,7 +179,7 @@ class PListMLE(ListMLE):
     ):
         super().__init__(None, ties, reduction)
         if discount is not None:
-            discount_function(discount)  # raises ValueError for an unknown discount
+            discount_function(discount)  # this checks the discount
         self.discount: Discount | None = discount
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ class SoftNDCG(RankingLoss):
             operator = SoftplusRank() if mean == "regret" else Standardized(SigmoidRank(0.3))
         self.operator = check_operator(operator)
         self.top_k = check_top_k(top_k)
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
@@ -316,7 +316,7 @@ class NeuralNDCG(RankingLoss):
         self.top_k = check_top_k(top_k)
         self.transposed = transposed
         self.scaling = check_at_least("scaling", scaling, 0)
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount

@@ -545,7 +545,7 @@ class ADRMSE(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        discount_function(discount)  # raises ValueError for an unknown discount
+        discount_function(discount)  # this checks the discount
         self.operator = SigmoidRank(1.0) if operator is None else rank_operator(operator)
         self.discount: Discount = discount
 

@@ -37,7 +37,7 @@ class AlphaNDCG(RankingMetric):
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
             raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
         self.alpha = alpha
-        discount_function(discount)  # raises ValueError for an unknown one
+        discount_function(discount)  # this checks the discount
         self.discount: Discount = discount
         self.empty: Empty = check_empty(empty)
         super().__init__(**options)

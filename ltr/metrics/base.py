@@ -360,7 +360,7 @@ class CutoffMetric(RankingMetric):
         super().__init__(**options)
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists: without a cutoff, with that at `depth`.
+        """Return the metric for retrieved lists, with `depth` as its cutoff if it has none.
 
         Raises:
             ValueError: `top_k` is beyond `depth`, or the metric divides by it and has none.
@@ -372,7 +372,7 @@ AnyMetric = TypeVar("AnyMetric", bound=RankingMetric)
 
 
 def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
-    """Return a metric with a `top_k`: without a cutoff, with that at `depth`. See `of_run`."""
+    """Return a metric with a `top_k`, which is `depth` if it has none. See `of_run`."""
     top_k = metric.arguments["top_k"]
     if top_k is None and metric.divides_by_k:
         name = type(metric).__name__

@@ -37,22 +37,22 @@ ROW = LANES + WIDTH
 
 
 class Data(NamedTuple):
-    """What is summed."""
+    """The scores and the columns to sum."""
 
     x: Any
     """The scores (rows, N)."""
     order: Any
     """The items (rows, N) in order, or empty if the scores fall."""
     columns: Any
-    """The columns (., rows, N) that are no single number."""
+    """The columns (., rows, N), without those that are a single number."""
     slots: Any
-    """Where each column is among these; -1 for a single number."""
+    """The position of each column among these; -1 for a single number."""
     fills: Any
-    """That number."""
+    """The single number of each such column."""
 
 
 class Plan(NamedTuple):
-    """The kernels' numbers."""
+    """The numbers of the kernels and the temperature."""
 
     scale: float
     """1 / temperature."""
