@@ -51,7 +51,8 @@ def section(name: str, title: str, said: str, drawn: bool) -> str:
     """Return the section of a program."""
     text = (ROOT / "examples" / f"{name}.py").read_text()
     about = re.sub(r"\s+", " ", text.split('"""')[1].partition("\n\n")[0])
-    parts = [f"## {title}", about, f"It prints:\n\n```text\n{said}\n```"]
+    about = about.partition(": ")[2] or about  # without what the title says
+    parts = [f"## {title}", about[0].upper() + about[1:], f"```text\n{said}\n```"]
     if drawn:
         parts.append(f"![What {name}.py draws](img/examples/{name}.png)")
     parts.append(
