@@ -29,7 +29,7 @@ WIDTH = 8
 
 LANES = 64
 CHUNK = 256
-ROOM = LANES * CHUNK  # of all lanes together, so that they fit the processor's cache
+ROOM = LANES * CHUNK  # all lanes together: they should fit the processor's cache
 
 # Rows are longer than the lanes: rows a power of two apart would share a cache set. All rows of a
 # state are this long, so that LLVM knows their distance and puts several into one vector loop.
