@@ -25,6 +25,7 @@ PROGRAMS = {
     "shop": "A shop's table, from Parquet to HTTP",
     "sessions": "A recommender by session ids",
     "trees_with_our_loss": "LightGBM with our loss",
+    "clicks": "A click log to a debiased model",
     "compare_runs": "Compare two runs",
     "explain_query": "Explain a query",
     "fuse_and_diversify": "Fuse and diversify",
@@ -32,7 +33,7 @@ PROGRAMS = {
 HEAD = """# Examples: short programs to copy
 
 Each program is at most 60 lines, needs no data, and runs in seconds: `python examples/shop.py` in a
-clone. The [text rerankers](text-rerankers.md) have two programs of their own.
+clone. `rerank_text.py` and `search.py` are for [text rerankers](text-rerankers.md).
 """
 
 
@@ -50,11 +51,13 @@ def section(name: str, title: str, said: str, drawn: bool) -> str:
     """Return the section of a program."""
     text = (ROOT / "examples" / f"{name}.py").read_text()
     about = re.sub(r"\s+", " ", text.split('"""')[1].partition("\n\n")[0])
-    parts = [f"## {title}", about, f"It prints:\n\n```text\n{said}\n```"]
+    about = about.partition(": ")[2] or about  # without what the title says
+    parts = [f"## {title}", about[0].upper() + about[1:], f"```text\n{said}\n```"]
     if drawn:
         parts.append(f"![What {name}.py draws](img/examples/{name}.png)")
     parts.append(
-        f'??? example "examples/{name}.py"\n\n    ```python\n    --8<-- "examples/{name}.py"'
+        # ruff, which formats Python in pages, would break the line that includes the program
+        f'??? example "examples/{name}.py"\n\n    ``` {{.python}}\n    --8<-- "examples/{name}.py"'
     )
     return "\n\n".join(parts) + "\n    ```"
 

@@ -17,7 +17,8 @@ def as_array(values: Any) -> np.ndarray:
     """Return the values as an array; a tensor is copied to the CPU."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
+        # numpy has no bfloat16.
+        values = values.float() if values.dtype == torch.bfloat16 else values
     return np.asarray(values)
 
 
@@ -94,7 +95,7 @@ def is_missing(name: Any) -> bool:
 
 def is_absent(name: Any) -> bool:
     """Return whether a name is absent: None, NaN or pandas' NA."""
-    # NaN differs from itself; pandas has more values for what is not there
+    # NaN differs from itself. pandas has two more values for a missing name.
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
 

@@ -153,7 +153,7 @@ class Objective:
     def __repr__(self) -> str:
         return f"objective({one_line(self.loss)})"
 
-    # LightGBM counts the parameters: four mean that the objective gets the lists
+    # LightGBM counts the parameters: with four, the objective gets the lists.
     def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
         """Return gradient and Hessian (rows,) float64 for `LGBMRanker(objective=...)`.
 
@@ -229,7 +229,7 @@ class Objective:
         if known is not None:
             return gradient, torch.maximum(known, gradient.abs() / self.max_step)
         squares = torch.zeros_like(scores)
-        if gradient.requires_grad:  # else the loss is linear
+        if gradient.requires_grad:  # a linear loss has a Hessian of 0
             for signs in probe_signs(lengths, self.probes):
                 (product,) = torch.autograd.grad(gradient, scores, signs, retain_graph=True)
                 squares += product.square()
@@ -360,7 +360,7 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
     lengths, weight = np.diff(bounds), np.asarray(data.get_weight())
     if not len(weight):
         return None, lengths
-    # XGBoost has one weight per list, if there are lists
+    # XGBoost has one weight per list, if there are lists.
     return (np.repeat(weight, lengths) if len(weight) == len(lengths) else weight), lengths
 
 

@@ -125,7 +125,7 @@ def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
         yield folder
     except BaseException:
         for one in missing:
-            with suppress(OSError):  # what others have put there stays
+            with suppress(OSError):  # files of others stay
                 one.rmdir()
         raise
 
@@ -148,7 +148,7 @@ def name_full_disk(path: str | PathLike[str]) -> Iterator[None]:
 
 
 def _partial_name(name: str) -> str:
-    # a file system allows 255 bytes for a name
+    # A file system allows 255 bytes for a name.
     short = name.encode(errors="surrogateescape")[:120].decode(errors="ignore").lstrip(".")
     return f".{short or 'file'}.{secrets.token_hex(8)}{_SUFFIX}"
 

@@ -21,11 +21,11 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
         def likeness(one: str) -> tuple[float, bool]:
             ratio = SequenceMatcher(None, name.lower(), one.lower()).ratio()
-            return ratio, one[:1] == name[:1]  # prefer a class to a function for a class
+            return ratio, one[:1] == name[:1]  # the first letter tells a class from a function
 
         near = max(names, key=likeness)
         text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
-    # with name and obj set, Python does not add its own suggestion to this one
+    # With name and obj set, Python does not add its own suggestion to this one.
     return AttributeError(text, name=name, obj=None)
 
 

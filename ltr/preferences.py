@@ -173,7 +173,7 @@ def lists_from_preferences(winner: Any, loser: Any, qid: Any = None) -> Preferen
         as_qids(argument, values, votes, "votes", "a document")
         for argument, values in zip(("winner", "loser"), names, strict=True)
     ]
-    if of_each[0].type != of_each[1].type:  # numbers on one side, and text on the other
+    if of_each[0].type != of_each[1].type:  # one side has numbers, the other text
         of_each = [values.cast(pa.string()) for values in of_each]
     codes = pa.concat_arrays(of_each).dictionary_encode().indices.to_numpy().astype(np.int64)
     documents = codes.reshape(2, votes).T
@@ -328,7 +328,7 @@ def _strengths(wins: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
         information[np.diag_indices(n)] = ridge - information.sum(1)
         step, now = np.linalg.solve(information, gradient), cost(strength)
         step -= step.mean()  # the mean strength is 0 at the minimum
-        while cost(strength - step) > now:  # true near the minimum too, where the step becomes 0
+        while cost(strength - step) > now:  # near the minimum this ends, since the step becomes 0
             step = step / 2
         strength = strength - step
         if not np.abs(step).max() > 1e-10 * (1 + np.abs(strength).max()):

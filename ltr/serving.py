@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-# The last entry of the file's metadata, as ONNX writes it: this and 64 hexadecimal digits, the
-# SHA-256 of all that stands before.
+# The last entry of the file's metadata, as ONNX writes it, is this and 64 hexadecimal digits: the
+# SHA-256 of all bytes before it.
 _DIGEST = b"\x72\x4e\x0a\x0altr.sha256\x12\x40"
 
 _LARGEST = np.finfo(np.float32).max
@@ -37,14 +37,14 @@ FIRST_DAY, LAST_DAY = (
 """The range of dates, as days since 1970-01-01: from 0001-01-01 to 9999-12-31."""
 
 MICROSECONDS = 86_400_000_000
-"""Of a day."""
+"""The microseconds of a day."""
 
 Zone = Literal["naive", "utc"]
-"""Of a column of dates: "utc" if its times have a time zone, so that they are instants."""
+"""The zone of a column of dates: "utc" if its times have a time zone and so are instants."""
 
 CategoryKind = Literal["string", "number", "boolean"]
 CATEGORY_KINDS: tuple[CategoryKind, ...] = ("string", "number", "boolean")
-"""Of a column of categories: the type of its values."""
+"""The type of the values of a column of categories."""
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,7 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
     if isinstance(documents, Mapping):
         return documents
     names = getattr(documents, "column_names", getattr(documents, "columns", None))
-    if names is not None:  # a table of Arrow, or a data frame
+    if names is not None:  # an Arrow table, or a data frame
         return {str(name): documents[name] for name in names}
     found = list(documents) if hasattr(documents, "__iter__") else [documents]
     for one in found:
@@ -442,11 +442,11 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
     values = documents[name]
     kind = getattr(getattr(values, "dtype", None), "kind", str(getattr(values, "type", "")))
     if hasattr(values, "to_numpy") and kind.startswith(("f", "i", "u", "double", "halffloat")):
-        values = values.to_numpy()  # of pandas or Arrow; dates would lose their time zone
+        values = values.to_numpy()  # dates would lose their time zone
     elif hasattr(values, "to_pylist"):
         return values.to_pylist()
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
-        values = values.astype("datetime64[us]")  # whose list has datetimes
+        values = values.astype("datetime64[us]")  # a list of these has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(
             f"column {name!r} must hold one value for each document, got {_shown(values)}"
@@ -474,7 +474,7 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> 
     except KeyError:
         raise _missing(documents, names) from None
     try:
-        with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+        with np.errstate(over="ignore"):  # an overflow is infinite, which is refused
             values = np.array(found, dtype=dtype)  # None is NaN
         if values.shape != (len(documents), len(names)):
             raise ValueError("a value is a list")

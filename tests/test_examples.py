@@ -92,6 +92,13 @@ def test_trees_with_our_loss(tmp_path, capsys):
     assert "paired randomization test" in capsys.readouterr().out
 
 
+def test_clicks(tmp_path):
+    found = load("clicks").main(["--sessions", "600", "--out", str(tmp_path)])
+    assert found["production"] < found["clicks"] < found["debiased"] - 0.02
+    assert (tmp_path / "clicks.png").stat().st_size > 5_000
+    assert (tmp_path / "debiased" / "model.safetensors").is_file()
+
+
 def test_compare_runs(tmp_path, capsys):
     result = load("compare_runs").main(["--queries", "40", "--out", str(tmp_path)])
     assert result.models[1].difference.mean > 0
@@ -117,6 +124,12 @@ def test_shop(tmp_path, capsys):
     answer = load("shop").main(["--rows", "2000", "--out", str(tmp_path)])
     assert len(answer["results"][0]["scores"]) == 4
     assert "NDCG@10 on 100 new searches: 0.9" in capsys.readouterr().out
+
+
+def test_the_page_includes_the_programs():
+    script = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "examples.py")))
+    lines = script.PAGE.read_text().splitlines()
+    assert [f'    --8<-- "examples/{name}.py"' in lines for name in script.PROGRAMS] == [True] * 7
 
 
 @pytest.mark.slow  # runs all programs at their full size

@@ -203,7 +203,8 @@ def evaluate_log(
     old_at = shown_at if baseline is None else ranked("baseline", baseline)
     inverse = inverse_propensity_weights(torch.from_numpy(shown_at), bias, clip=clip).numpy()
     weight = clicked * inverse
-    unsure = weight if clip is None else weight * (inverse < clip)  # clipped weights are numbers
+    # A clipped weight does not depend on the propensity.
+    unsure = weight if clip is None else weight * (inverse < clip)
     covariance = _covariance(bias)
 
     def of_units(x: np.ndarray) -> np.ndarray:

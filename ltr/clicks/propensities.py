@@ -99,7 +99,8 @@ def estimate(
         wins = _wins(cells)
         solve = _likelihood(cells, wins) if method == "em" else _all_pairs(cells, wins)
     found = solve(np.ones(cells.queries))
-    found[cells.at(cells.clicks) == 0] = np.nan  # position 1 too, to which all others are relative
+    # Without clicks at position 1 all others are unknown too.
+    found[cells.at(cells.clicks) == 0] = np.nan
     if np.isnan(found).any():
         raise ValueError(_unknown(cells, found))
     unit = 1 / found.max()
@@ -108,7 +109,7 @@ def estimate(
         return examination, None, None
     even = np.full(cells.queries, 1 / cells.queries)
     tries = [solve(draw.multinomial(cells.queries, even).astype(float)) for _ in range(resamples)]
-    # a position that a resample does not tell could be anything
+    # A position that a resample does not tell could be anything.
     low, high = (np.where(np.isnan(tries), unknown, tries) for unknown in (0.0, np.inf))
     low = np.quantile(low, 0.025, axis=0, method="lower") * unit
     high = np.quantile(high, 0.975, axis=0, method="higher") * unit
@@ -209,7 +210,7 @@ def _wins(cells: _Cells) -> csr_array:
     if size == 1:
         return csr_array((cells.queries, 1))
     rows, columns, values = [], [], []
-    while True:  # pairs of cells that are `step` apart
+    while True:  # each turn finds pairs of cells that are `step` apart
         step += 1
         (i,) = np.nonzero(cells.document[:-step] == cells.document[step:])
         if not len(i):

@@ -133,7 +133,7 @@ class DependentClick(_User):
 
     def _clicks(self, attracts: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         chance = draw.random(attracts.shape, np.float32)
-        # one number decides both: given a click, chance / attracts is uniform, and independent
+        # One number decides both: given a click, chance / attracts is uniform, and independent.
         leaves = chance < attracts * self._leaves(attracts.shape[-1])
         gone = np.logical_or.accumulate(leaves, axis=-1)
         return (chance < attracts) & ~_shifted(gone, False)
@@ -243,7 +243,7 @@ def simulate_clicks(
         swap = np.zeros(len(session), np.int32)
         if swaps:
             swap = (draw.random(len(session)) * (sizes[query] - 1)).astype(np.int32)
-            swap += 2 * (sizes[query] > 1)  # 0 in a list of one document, otherwise 2, 3, ...
+            swap += 2 * (sizes[query] > 1)  # it is 0 in a list of one document, otherwise 2, 3, ...
             moved = np.flatnonzero((draw.random(len(session)) < 0.5) & (swap > 0))
             other = swap[moved] - 1
             rows[moved, 0], rows[moved, other] = rows[moved, other], rows[moved, 0]

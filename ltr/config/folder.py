@@ -171,7 +171,8 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
                 break
         else:
             return content, found
-        if _version(os.stat(config)) == version:  # else another process has saved a model
+        # With another version, another process has saved a model: read that one.
+        if _version(os.stat(config)) == version:
             raise ValueError(f"{path} is damaged or missing: {why}")
 
 

@@ -212,7 +212,7 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.string())
     floats = column.cast(pa.float64(), safe=False)  # 3 and 3.0 are one level
     text = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats).cast(pa.string())
-    if pa.types.is_integer(column.type):  # float64 has one value for some larger ones
+    if pa.types.is_integer(column.type):  # float64 rounds larger numbers
         text = pc.if_else(pc.less(pc.abs(floats), 2.0**53), text, column.cast(pa.string()))
     return text
 

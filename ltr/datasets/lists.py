@@ -160,7 +160,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.source: ListFiles | None = None
         # These say how lists on disk are read. All are None for lists in memory.
         self._starts: np.ndarray | None = None  # of each list in the arrays, if not all are chosen
-        self._columns: np.ndarray | None = None  # which features, -1 for one of zeros
+        self._columns: np.ndarray | None = None  # the features to read; -1 adds one of zeros
         # This holds each category's position in the files, and a new code for each of its codes.
         self._codes: list[tuple[int, np.ndarray]] | None = None
         self._first_row: int | None = None

@@ -171,7 +171,7 @@ def _parse(
         if docs == room:
             why, pos = FULL, line
             break
-        why, next_line = ODD, line  # until the line is read to its end
+        why, next_line = ODD, line  # a line is odd until it was read to its end
         label, pos, sure = _number(text, pos)
         if not sure or label < 0 or not _is_blank(text[pos]):
             pos = line

@@ -596,7 +596,7 @@ def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
     By default LightGBM stops as soon as one of NDCG@1 to NDCG@5 is at its best, XGBoost looks at
     NDCG@32, and CatBoost at the NDCG of whole lists or at its loss.
     """
-    if "eval_at" in takes:  # LightGBM; a cutoff in its constructor has priority
+    if "eval_at" in takes:  # in LightGBM a cutoff of the constructor has priority
         return {"eval_at": (10,)}
     own = ranker.get_params()
     if own.get("eval_metric") is None:

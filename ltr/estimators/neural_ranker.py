@@ -508,7 +508,7 @@ class NeuralRanker(RankingEstimator):
         again: bool,
         hold_out: bool,
     ) -> tuple[Prepared, bool, bool]:
-        """Do the same for lists; their weights are of rows."""
+        """Return for lists what `_read_rows` returns for a table. Their weights are of rows."""
         known = self.schema_ if again else None
         validation = self.validation if hold_out else 0
         data = read_lists(X, given | evaluation, self.loss, known, validation)

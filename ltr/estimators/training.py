@@ -139,7 +139,8 @@ class Training:
 
     Attributes:
         transform: fitted on the training lists.
-        scorer: the members, at the end with the weights of their best epochs, and their scales.
+        scorer: the members and their scales. After `finish` they have the weights of their best
+            epochs.
         epochs: how many were trained.
         history: the metric of each member after each epoch, on the validation lists.
     """
@@ -214,7 +215,7 @@ class Training:
 
     @property
     def best_epochs(self) -> list[int]:
-        """The best epoch of each member, from 1; the last one where nothing was validated."""
+        """The best epoch of each member, from 1. Without validation it is the last one."""
         return [one.epoch or self.epochs for one in self.best]
 
     def finish(self, lists: ListDataset) -> None:

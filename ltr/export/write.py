@@ -206,7 +206,7 @@ def _program(module: ExportedRanker) -> bytes:
         for name, buffer in [*part.named_buffers(recurse=False)]:
             if not buffer.numel():  # torch.export.save takes all empty buffers for one
                 delattr(part, name)
-                setattr(part, name, buffer)  # no buffer now, and no graph uses it
+                setattr(part, name, buffer)  # a plain attribute, which no graph uses
     with _quiet():
         program = torch.export.export(
             _Positional(module), module.example(3, 4), dynamic_shapes=(_shapes(module),)

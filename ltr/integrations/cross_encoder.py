@@ -112,7 +112,7 @@ class CrossEncoderLoss(nn.Module):
         lengths = check_columns(queries, documents, labels)
         pairs = [(q, d) for q, each in zip(queries, documents, strict=True) for d in each]
         size = self.mini_batch_size or len(queries)
-        # a mini-batch is padded to its longest text, so texts of one length go together
+        # A mini-batch is padded to its longest text, so texts of one length go together.
         order = sorted(range(len(pairs)), key=lambda i: text_length(pairs[i]), reverse=True)
         scores = [
             self._score([pairs[i] for i in order[begin : begin + size]], prompt, task)
@@ -129,7 +129,7 @@ class CrossEncoderLoss(nn.Module):
         tokens = batch_to_device(tokens, torch.device(self.model.device))
 
         def forward(tokens: dict[str, Any]) -> Tensor:
-            # the model writes its outputs into the dict, which is read again in the backward pass
+            # The model writes its outputs into the dict, which is read again in the backward pass.
             return self.model(dict(tokens))["scores"].view(-1)
 
         if self.cached and torch.is_grad_enabled():

@@ -58,7 +58,7 @@ class Pruning:
     """
 
     def __init__(self, trial: "BaseTrial") -> None:
-        # a `FixedTrial` belongs to no study
+        # A `FixedTrial` belongs to no study.
         if isinstance(trial, Trial) and trial.study.directions != [StudyDirection.MAXIMIZE]:
             directions = ", ".join(each.name.lower() for each in trial.study.directions)
             raise ValueError(

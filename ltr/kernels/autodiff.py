@@ -73,7 +73,8 @@ def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
     """
     if not torch.compiler.is_compiling():
         return _Function.apply(rule, *tensors)
-    # torch.compile counts the arguments of a Function that needs no gradient: here any number
+    # torch.compile counts the arguments of a Function that needs no gradient. This one takes any
+    # number.
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     return _Compiled.apply(rule, *tensors) if wanted else rule.values(*tensors)
 
@@ -130,5 +131,5 @@ class _Function(_Compiled):
         return found, (0,) * len(found)
 
 
-# torch looks the signature up at every call
+# Without it torch would look the signature up at every call.
 _Compiled.forward.__signature__ = inspect.signature(_Compiled.forward)

@@ -27,4 +27,4 @@ class Implementation(NamedTuple):
     name: str
     """The folder: "cpu" or "reference"."""
     kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
-    """Of scores (..., N), their lists and columns (..., N): one (..., N) per output."""
+    """Returns a sum (..., N) per output, from scores (..., N), their lists and columns (..., N)."""

@@ -120,7 +120,7 @@ def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Ten
             lengths = torch.as_tensor(lengths, device=scores.device)
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"lengths must be whole numbers (lists,), got {given!r}") from None
-        lengths = lengths if lengths.numel() else lengths.long()  # no numbers: float32
+        lengths = lengths if lengths.numel() else lengths.long()  # an empty tensor is float32
     fractions = lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool
     if lengths.dim() != 1 or fractions:
         raise ValueError(f"lengths must be whole numbers (lists,), got {given!r}")
@@ -175,20 +175,20 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     if kind in (torch.uint16, torch.uint32):  # torch does not sort these types
         qid = qid.long()
     elif kind == torch.uint64:
-        qid = qid.view(torch.int64) ^ -(2**63)  # the same order, signed
+        qid = qid.view(torch.int64) ^ -(2**63)  # the same order in signed integers
     if torch.compiler.is_compiling():
         ids, order = qid.sort(stable=True)
         new = torch.cat([ids.new_zeros(min(n, 1)), ids[1:] != ids[:-1]])
         lengths = torch.zeros_like(order)
         return order, lengths.scatter_add(0, new.cumsum(0), torch.ones_like(order))
-    if _ascends(qid[:1024]):  # a quick look: all of them may be in order
+    if _ascends(qid[:1024]):  # a quick look, in case all ids are in order
         ids, lengths = qid.unique_consecutive(return_counts=True)
         if _ascends(ids):
             return None, lengths
     if kind == torch.int64:
         low, high = qid.aminmax()
         if low >= -(2**31) and high < 2**31:
-            qid = qid.int()  # sorts in half the time
+            qid = qid.int()  # this takes half the time of torch's sort
     ids, order = qid.sort(stable=True)
     return order, ids.unique_consecutive(return_counts=True)[1]
 

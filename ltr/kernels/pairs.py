@@ -105,7 +105,7 @@ def graded_pair_sums(
 
 
 def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
-    # return (lists, n) for numba, each kind in one layout, so that numba compiles once
+    # Return (lists, n) for numba. Each kind has one layout, so that numba compiles once.
     if x is None:
         assert like is not None
         return np.empty((0, 0), np.float64 if like.dtype == torch.float64 else np.float32)
@@ -117,7 +117,7 @@ def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
 
 @cache
 def _fit(level: Level) -> Any:
-    # return the weights of softplus and its derivative, padded with 0 to a multiple of four nodes
+    # Return the weights of softplus and its derivative, padded with 0 to a multiple of four nodes.
     profile = softplus(level).below
     fit = np.zeros((2, -(-len(profile.weights) // 4) * 4))
     fit[:, : len(profile.weights)] = np.real([profile.weights, profile.slopes[0]])

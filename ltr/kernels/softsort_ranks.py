@@ -61,7 +61,7 @@ def fused(scores: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Ranks(Rule):
-    # the compiled backward needs c, in sorted order, and the order
+    # The compiled backward needs c, in sorted order, and the order.
     temperature: float
     saved_outputs = (1, 2)
     constant = (1, 2)
@@ -84,7 +84,7 @@ class _Ranks(Rule):
 def _parts(
     scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
-    # return the lists, u and c in the order of the items, and ones
+    # Return the lists, u and c in the order of the items, and ones.
     lengths = count(order, mask)
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
     one = scores.new_ones(()).expand(scores.shape)

@@ -56,7 +56,7 @@ def falling_values(values: Tensor) -> Tensor:
 
 
 class _FallingValues(Rule):
-    # numpy sorts values alone in a fraction of the time; derivatives need their order
+    # numpy sorts values alone in a fraction of the time, but derivatives need their order.
 
     def values(self, values: Tensor) -> tuple[Tensor, ...]:
         return (torch.ops.ltr.falling_values(values),)
@@ -93,7 +93,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
         scores = scores.float()
     if scores.dtype != torch.float32 or not scores.numel() or scores.shape[-1] >= 2**31:
         return by_torch(scores, mask)
-    # the key rises as the score falls; -0.0 counts as 0.0
+    # The key rises as the score falls. -0.0 counts as 0.0.
     points = np.subtract(0.0, scores.numpy(), dtype=np.float32, order="C")
     bits = points.view(np.int32)
     top = points.max()
@@ -101,7 +101,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
         bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
     negative = bits >> 31  # all ones if the number is negative
     negative &= LARGEST
-    # no two numbers of 64 bits are equal, so any sort is stable
+    # No two numbers of 64 bits are equal, so any sort is stable.
     pairs = np.empty((*bits.shape, 2), np.int32)
     low = 0 if np.little_endian else 1
     pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)

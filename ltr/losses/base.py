@@ -168,7 +168,7 @@ class RankingLoss(nn.Module):
             counted = (lengths > 0).sum().clamp(min=1)
         elif mask is not None:
             counted = mask.any(-1).sum().clamp(min=1)
-        else:  # all lists, if they have items
+        else:  # all lists count if they have items
             counted = max(1, each.numel() if scores.shape[-1] else 0)
         return each.sum() / counted
 
@@ -275,7 +275,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
     if not x.numel():
         return None
     try:
-        low, high = (end.item() for end in x.detach().aminmax())  # both are NaN if a value is
+        low, high = (end.item() for end in x.detach().aminmax())  # both ends are NaN if a value is
         if low >= least and math.isfinite(low) and math.isfinite(high):
             return None
         value = first_value(x, wrong())

@@ -73,7 +73,7 @@ class ExposureParity(RankingLoss):
         self.top_k = check_top_k(top_k)
         self.merit = merit
         self.one_sided = one_sided
-        discount_function(discount)  # raises ValueError for an unknown discount
+        discount_function(discount)  # this checks the discount
         self.discount: Discount = discount
 
     def per_list(

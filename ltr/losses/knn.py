@@ -85,7 +85,7 @@ class KNNLoss(RankingLoss):
             given = count(scores, mask).squeeze(-1).clamp(min=1, max=self.top_k)
             if weights is not None:
                 given = top.mv(all_votes.expand(shape)).sum(-1)
-            # if the neighbors have no weight, none votes for the class: the loss is 1
+            # If the neighbors have no weight, none votes for the class, and the loss is 1.
             loss = 1 - got / torch.where(given > 0, given, 1.0)
         loss = torch.where(defined, loss, 0 * loss)
         return loss if self.average else self.top_k * loss

@@ -106,7 +106,8 @@ class ListMLE(RankingLoss):
         if not n:
             return scores.sum(-1)
         defined = _has_pair(labels, mask)
-        # padding is sorted to the front: no sum from a position to the end contains any of it
+        # Padding is sorted to the front, so that no sum from a position to the end contains any of
+        # it.
         y, order = _sort(masked_fill(labels, mask, torch.inf), self.ties)
         s = below_largest(scores, mask).gather(-1, order)
         padded = scores.new_zeros(s.shape)
@@ -125,8 +126,9 @@ class ListMLE(RankingLoss):
         size = (last - first + 1).to(s.dtype)
         gone = positions(s) - 1 - first.to(s.dtype)
         below = (last + 1).clamp(max=n - 1)
-        # the tied items with a factor 1 - gone / size, and all items below: with R the sum from the
-        # first tied item and L the sum below the ties, (1 - gone / size) R + (gone / size) L
+        # The tied items count with a factor 1 - gone / size, and so do all items below. With R the
+        # sum from the first tied item and L the sum below the ties, this is (1 - gone / size) R +
+        # (gone / size) L.
         rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
         both = (gone > 0) & (last < n - 1)
         low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
@@ -177,7 +179,7 @@ class PListMLE(ListMLE):
     ):
         super().__init__(None, ties, reduction)
         if discount is not None:
-            discount_function(discount)  # raises ValueError for an unknown discount
+            discount_function(discount)  # this checks the discount
         self.discount: Discount | None = discount
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:

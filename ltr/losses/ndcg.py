@@ -127,7 +127,7 @@ class SoftNDCG(RankingLoss):
             operator = SoftplusRank() if mean == "regret" else Standardized(SigmoidRank(0.3))
         self.operator = check_operator(operator)
         self.top_k = check_top_k(top_k)
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
@@ -163,7 +163,7 @@ class SoftNDCG(RankingLoss):
         return found
 
     def _check_discount(self, scores: Tensor) -> None:
-        # a named discount is above 0; values are read on the CPU alone, as those of labels are
+        # A named discount is above 0. Values are read on the CPU alone, as those of labels are.
         if self.mean == "arithmetic" or not callable(self.discount):
             return
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
@@ -178,18 +178,18 @@ class SoftNDCG(RankingLoss):
             )
 
     def _terms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        # These are summed over the items, at whole ranks and at soft ones.
+        # Return what is summed over the items, at whole ranks and at soft ones.
         discount = discount_function(self.discount)
         if self.mean != "arithmetic":
             if discount is log2_discount:
-                return inverse_log2, inverse_log2  # which operators know by name
+                return inverse_log2, inverse_log2  # operators know it by its name
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
         return discount, cutoff_discount(discount, self.top_k, self.operator)
 
     def _shortfall(self, soft: Tensor, ideal: Tensor) -> Tensor:
         if self.mean == "arithmetic":
             return shortfall(soft, ideal)
-        defined = ideal > 0  # elsewhere 0 / 1, or NaN if a score is NaN
+        defined = ideal > 0  # the quotient is 0 / 1 elsewhere, or NaN if a score is NaN
         return defined.to(soft.dtype) - ideal / torch.where(defined, soft, 1 + 0 * soft)
 
 
@@ -316,7 +316,7 @@ class NeuralNDCG(RankingLoss):
         self.top_k = check_top_k(top_k)
         self.transposed = transposed
         self.scaling = check_at_least("scaling", scaling, 0)
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
@@ -333,7 +333,7 @@ class NeuralNDCG(RankingLoss):
         check_rows(P.rows, n)
         k = n if self.top_k is None else min(self.top_k, n)
         discounts = full(positions(scores, k))
-        # the rows past the real items are 0
+        # The rows past the real items are 0.
         if self.scaling and n:
             matrix = sinkhorn_scaled(P, self.scaling, columns_last=self.transposed)[..., :k, :]
             if self.transposed:

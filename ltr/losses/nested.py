@@ -50,15 +50,15 @@ def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the metho
     lengths = x.lengths()
     if lengths is None:
         return x.values(), x.offsets().diff()
-    # the result of `torch.nested.narrow` has other values between its lists, and the backward of
-    # its `contiguous` fails in torch 2.13
+    # The result of `torch.nested.narrow` has other values between its lists, and the backward of
+    # its `contiguous` fails in torch 2.13.
     before = x.offsets()[:-1] - (lengths.cumsum(0) - lengths)
     positions = before.repeat_interleave(lengths)
     return x.values()[positions + torch.arange(len(positions), device=positions.device)], lengths
 
 
 def _equal(own: Tensor, lengths: Tensor) -> bool:
-    # off the CPU a comparison of values would wait for the device
+    # Off the CPU, a comparison of values would wait for the device.
     if own is lengths or own.shape != lengths.shape:
         return own is lengths
     if own.device.type != "cpu" or torch.compiler.is_compiling():

@@ -83,7 +83,7 @@ class LogisticCost(PairCost):
         return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
-        """Return cost and gradient, from one -t / temperature."""
+        """Return cost and gradient, which share the division by the temperature."""
         x = _divided(t, -self.temperature)
         cost = F.softplus(x, threshold=50)
         return cost, _divided(torch.sigmoid(x), -self.temperature) if gradients else None

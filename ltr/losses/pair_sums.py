@@ -31,7 +31,7 @@ def pair_sums(
     list has few grades. Otherwise the time is O(n^2), for half of the n x n pairs. Memory is O(n)
     for each list plus one tile, in the backward too. Under `torch.compile` it calls `all_pairs`.
     """
-    # `torch.compile` fuses all pairs into a few kernels
+    # `torch.compile` fuses all pairs into a few kernels.
     if torch.compiler.is_compiling():
         weights = None if weights is None else weights.detach()
         return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
@@ -75,7 +75,7 @@ def _tile_sums(
     total, weight = s.new_zeros(s.shape[:-1]), s.new_zeros(s.shape[:-1])
     gradient = torch.zeros_like(s)
     for rows in tiles(n, s.numel()):
-        columns = slice(rows.start, n)  # pairs count once: half of the matrix is enough
+        columns = slice(rows.start, n)  # each pair counts once, so half of the matrix is enough
         by_rank = rank_matrix(pair_weights, s, rows, columns)
         found = block_sums(cost, pair_weights, lists, rows, columns, by_rank, slopes)
         total += found.total
@@ -114,7 +114,7 @@ class _PairSums(Rule):
         g = given[0]
         if g is None:
             return (None,) * 4
-        if torch.is_grad_enabled():  # for second derivatives
+        if torch.is_grad_enabled():  # second derivatives need a graph
             gradient = _plain_slopes(self.cost, self.pair_weights, *lists)
         return g.unsqueeze(-1) * gradient, None, None, None
 
@@ -175,7 +175,7 @@ def pair_curvature(
 def _absolute_weights(
     pair_weights: PairWeights, lists: "RankedLists", rows: slice, columns: slice
 ) -> Tensor:
-    # the weights of a block of pairs, (..., a, b), as in `block_sums`
+    # Return the weights of a block of pairs (..., a, b), as `block_sums` does.
     s, y, valid, u, items = lists
     by_rank = rank_matrix(pair_weights, s, rows, columns)
     upper = [column[..., rows, None] for column in items]

@@ -194,7 +194,7 @@ class _NDCGWeights(PairWeights):
         discount: Discount = "log2",
     ):
         super().__init__(top_k, truncation)
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
@@ -225,11 +225,9 @@ class _NDCGWeights(PairWeights):
 class DeltaNDCG(_NDCGWeights):
     """Weights a pair by how much NDCG changes if its items swap positions, as in LambdaRank.
 
-    The weight is |G_i - G_j| |D_i - D_j|.
-
-    G is the gain divided by the ideal DCG. D is the discount of the item's current rank, which
-    comes from the sort of the loss for tied scores too. The product is a sum of products of the
-    item columns 1, D, G and G D.
+    The weight is |G_i - G_j| |D_i - D_j|. G is the gain divided by the ideal DCG. D is the discount
+    of the item's current rank, which comes from the sort of the loss for tied scores too. The
+    product is a sum of products of the item columns 1, D, G and G D.
 
     Args:
         top_k: NDCG@k. Default: the whole list.
@@ -265,8 +263,8 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # Discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since for short
-    # lists they would take a tenth of the time.
+    # Return the discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since
+    # they would take a tenth of the time for short lists.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
     return discounts

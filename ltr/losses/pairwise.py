@@ -242,7 +242,7 @@ class PairwiseDCGHinge(RankingLoss):
     ) -> Tensor:
         """Return the discounted sum of each list's hinges."""
         total, _ = pair_sums(self.cost, PairWeights(), scores, labels, mask, weights)
-        # log1p keeps the loss from falling below 0 by a rounding error
+        # log1p keeps the loss from falling below 0 by a rounding error.
         over = torch.log1p(total / 2)
         return over / (math.log(2) + over)
 

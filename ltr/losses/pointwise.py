@@ -197,7 +197,7 @@ def _scaled(errors: Tensor, scale: Tensor, threshold: float) -> Tensor:
     """Return s H(e / s) for the scale s; for s = 0 it is 2 t |e|."""
     size, t = errors.abs(), threshold
     near = ~(size > t * scale)  # NaN stays NaN
-    # the squares of far errors would overflow from 1.8e19 on in float32
+    # From 1.8e19 on, the squares of errors would overflow in float32.
     squared = torch.where(near, errors, 0.0).square() / torch.where(scale > 0, scale, 1.0)
     return torch.where(near, squared, 2 * t * size - t**2 * scale)
 
@@ -207,8 +207,8 @@ def _fitted_scale(errors: Tensor, shares: Tensor, threshold: float) -> Tensor:
     squares, order = torch.where(shares > 0, errors.square(), 0.0).sort(-1)
     ordered = shares.gather(-1, order)
     below = (ordered * squares).cumsum(-1)
-    # If the k smallest errors are below t s, then s^2 = below / spare. The least of these over
-    # all k is s^2. The loss has derivative 0 by s there, but s has a part in second derivatives.
+    # If the k smallest errors are below t s, then s^2 = below / spare. The least of these over all
+    # k is s^2. The derivative of the loss by s is 0 there, but the second derivatives depend on s.
     spare = 1 - threshold**2 * (1 - ordered.cumsum(-1))
     inside = torch.where(spare > 0, below / torch.where(spare > 0, spare, 1.0), torch.inf)
     least = inside.amin(-1, keepdim=True)

@@ -106,7 +106,7 @@ class QuantileLoss(RankingLoss):
             ordered = P.mv(values.expand(P.scores.shape))
             chosen = _entry_at_quantile(ordered, scores, mask, self.q)
             error = (chosen - target.squeeze(-1)).square()
-        # the gradient goes through all rows: if one of them is NaN, so is the loss
+        # The gradient goes through all rows: if one of them is NaN, so is the loss.
         return (error + (0 * ordered).sum(-1)) * list_weight(scores, mask, weights)
 
 
@@ -115,7 +115,7 @@ def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: 
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
-    position = last - q * last  # counted from the highest; exact for q = 1
+    position = last - q * last  # it is counted from the highest, and exact for q = 1
     above = position.floor()
     below = torch.minimum(above + 1, last).clamp(max=ordered.shape[-1] - 1)
     high, low = (take_along(ordered, i.long(), -1).squeeze(-1) for i in (above, below))

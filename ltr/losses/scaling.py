@@ -54,7 +54,8 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     >>> us.shape
     torch.Size([100, 2])
     """
-    kernel, turned = matrix.contiguous(), matrix.mT.contiguous()  # for products with a row vector
+    # Products with a row vector need both.
+    kernel, turned = matrix.contiguous(), matrix.mT.contiguous()
     u = torch.ones_like(turned[..., :1, :])
     us, vs = [], []
     for _ in range(iterations):

@@ -486,9 +486,9 @@ class SpearmanLoss(RankingLoss):
         if weights is not None:
             room = masked_fill(weighted_ranks(labels, weights, mask), mask)
         centered = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
-        # the largest covariance: that of the wanted ranks
+        # The largest covariance is that of the wanted ranks.
         most = (centered * wanted).sum(-1)
-        # if all labels are equal, the variance is a rounding error, not 0
+        # If all labels are equal, the variance is a rounding error, not 0.
         defined = labels_differ(labels, mask) & (most > 0)
         most = torch.where(defined, most, 1.0)
         ranks = self.operator(scores, mask)
@@ -545,7 +545,7 @@ class ADRMSE(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        discount_function(discount)  # raises ValueError for an unknown discount
+        discount_function(discount)  # this checks the discount
         self.operator = SigmoidRank(1.0) if operator is None else rank_operator(operator)
         self.discount: Discount = discount
 

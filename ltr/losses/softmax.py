@@ -273,7 +273,7 @@ class UniqueSoftmax(RankingLoss):
 
     def __init__(self, gain: Gain = "exp2", normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         self.normalize = check_flag("normalize", normalize)
 
@@ -353,7 +353,7 @@ class SoftmaxLossAtK(RankingLoss):
         self.weight_temperature = check_number(
             "weight_temperature", weight_temperature, minimum=0.0, strict=True
         )
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
 
     def per_list(
@@ -426,7 +426,7 @@ class Distillation(RankingLoss):
         teacher = _log_softmax(labels, self.temperature, log_w, real)
         terms = teacher.exp() * (teacher - student)
         divergence = torch.where(real, terms, 0.0).sum(-1)
-        # a NaN score is a mistake even if its weight is 0, so it makes the loss NaN
+        # A NaN score is a mistake even if its weight is 0, so it makes the loss NaN.
         return self.temperature**2 * divergence + 0 * masked_fill(scores, mask).sum(-1)
 
     def extra_repr(self) -> str:

@@ -89,7 +89,8 @@ def __getattr__(name: str) -> Any:
     if home := next((module for module, names in others.items() if name in names), None):
         homes = [import_module(f"ltr.metrics.{home}")]
     else:
-        # one class brings all: a recipe finds them by name among the subclasses of RankingMetric
+        # One class brings all, because a recipe finds them by name among the subclasses of
+        # RankingMetric.
         functional = import_module("ltr.metrics.functional")
         functions = [getattr(functional, function) for function in functional.__all__]
         homes = [sys.modules[function.__module__] for function in functions]

@@ -37,7 +37,7 @@ class AlphaNDCG(RankingMetric):
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
             raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
         self.alpha = alpha
-        discount_function(discount)  # raises ValueError for an unknown one
+        discount_function(discount)  # this checks the discount
         self.discount: Discount = discount
         self.empty: Empty = check_empty(empty)
         super().__init__(**options)
@@ -49,7 +49,7 @@ class AlphaNDCG(RankingMetric):
         discounts = discount_function(self.discount)(positions(lists.scores))
         discounts = discounts * within(lists.scores, self.top_k)
         gains = (has * torch.pow(1.0 - self.alpha, has.cumsum(-2) - has)).sum(-1)
-        # equal gains are taken in the order of the list as it was given: the scores must not matter
+        # Equal gains are taken in the given order of the list: the scores must not matter.
         best, _ = greedy_topics(lists.in_list_order(has), self.alpha, self.top_k)
         ideal = (best * discounts).sum(-1)
         values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)

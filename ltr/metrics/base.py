@@ -137,7 +137,8 @@ class RankingMetric(Metric):
     ):
         self.keep_values, self.deduplicate = keep_values, deduplicate
         self.running = others.pop("running", True)
-        if not self.running:  # torchmetrics takes long to make a module, and `torch.compile` cannot
+        # torchmetrics takes long to make a module, and `torch.compile` cannot make one.
+        if not self.running:
             return
         super().__init__(
             compute_on_cpu=compute_on_cpu,
@@ -148,7 +149,8 @@ class RankingMetric(Metric):
         )
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         self._state = f"sums_{crc32(f'{kind} {self.arguments}'.encode()):08x}"
-        # the sums of values and of lists: those that count, are left out and are empty
+        # The state is the sum of the values, and the numbers of lists that count, are left out and
+        # are empty.
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._state, default=zeros, dist_reduce_fx="sum")
         if keep_values or deduplicate:
@@ -319,7 +321,7 @@ class RankingMetric(Metric):
         self._start_lists()
 
     def _start_lists(self) -> None:
-        # a process without an update must be able to take part when the values are gathered
+        # A process without an update must be able to take part when the values are gathered.
         if self.keep_values or self.deduplicate:
             self.values.append(self.sums.new_zeros(0))
         if self.deduplicate:
@@ -358,7 +360,7 @@ class CutoffMetric(RankingMetric):
         super().__init__(**options)
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists: without a cutoff, with that at `depth`.
+        """Return the metric for retrieved lists, with `depth` as its cutoff if it has none.
 
         Raises:
             ValueError: `top_k` is beyond `depth`, or the metric divides by it and has none.
@@ -370,7 +372,7 @@ AnyMetric = TypeVar("AnyMetric", bound=RankingMetric)
 
 
 def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
-    """Return a metric with a `top_k`: without a cutoff, with that at `depth`. See `of_run`."""
+    """Return a metric with a `top_k`, which is `depth` if it has none. See `of_run`."""
     top_k = metric.arguments["top_k"]
     if top_k is None and metric.divides_by_k:
         name = type(metric).__name__

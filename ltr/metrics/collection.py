@@ -49,7 +49,7 @@ class RankingMetrics(MetricCollection):
                 raise ValueError(
                     f"metrics must not have the name of an attribute of modules, got {name!r}"
                 )
-        for name, metric in metrics.items():  # one by one: torchmetrics would sort them by name
+        for name, metric in metrics.items():  # torchmetrics would sort a dict by name
             self.add_metrics({name: metric})
 
     def update(

@@ -272,7 +272,8 @@ def compare(
     differences = table[:, 1:] - table[:, :1]
     columns = np.concatenate([table, differences], axis=1)
     means = bootstrap_means(table, resamples, np.random.default_rng(seed))
-    means = np.concatenate([means, means[:, 1:] - means[:, :1]], axis=1)  # on the same lists
+    # The differences are of means on the same drawn lists.
+    means = np.concatenate([means, means[:, 1:] - means[:, :1]], axis=1)
     intervals = [
         Interval(float(x.mean()), *bca_interval(x, m, confidence, interval == "bca"))
         for x, m in zip(columns.T, means.T, strict=True)

@@ -23,12 +23,12 @@ class ElementwiseAccuracy(RankingMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        # the labels of the padding are 0, so it comes last, or among real items of label 0
+        # The labels of the padding are 0, so it comes last, or among real items of label 0.
         due = lists.labels.sort(-1, descending=True).values
         starts, ends = tied_runs(lists.scores, lists.mask)
         new = torch.zeros_like(lists.labels)
         new[..., 1:] = (lists.labels[..., 1:] != lists.labels[..., :-1]).to(new.dtype)
-        # the first of a run is not compared with the item before it
+        # The first item of a run is not compared with the item before it.
         inside = positions_of(new) > starts
         mixed = run_sums(torch.where(inside, new, 0.0), starts, ends) > 0
         good = (lists.labels == due) & ~mixed

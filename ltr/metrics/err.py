@@ -101,8 +101,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # entry j belongs to the j-th position of a run, so it is shifted to the position where the run
-    # starts
+    # Entry j belongs to the j-th position of a run, so it is shifted to the start of the run.
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)

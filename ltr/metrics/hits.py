@@ -169,7 +169,7 @@ def f_beta(
 
     Args:
         top_k: k. Precision divides by it, even for a list with fewer items.
-        beta: how many times as much as precision recall counts, >= 0. 1 gives `f1`, 0 precision.
+        beta: the weight of recall relative to precision, >= 0. 1 gives `f1`, 0 precision.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

@@ -114,14 +114,14 @@ def _counts(
     m = count(weight, mask).squeeze(-1)
     everything = (m - 1).clamp(min=0) * weight.sum(-1)
     columns = [scores, labels] + ([] if mask is None else [mask])
-    # the order by labels; the padding has weight 0, but it must not join a run of labels 0
+    # This is the order by labels. The padding has weight 0, but it must not join a run of labels 0.
     order = descending_order(labels, mask)
     by_score = tied(*tied_runs(scores, mask))
     by_label = tied(*tied_runs(labels.gather(-1, order), mask), weight.gather(-1, order))
     ranks = dense_ranks(masked_fill(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
     excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
-    # sums of 1 / rank are rounded: a smaller value means that there is no pair
+    # Sums of 1 / rank are rounded: a smaller value means that there is no pair.
     least = 1e-12 * everything
     by_score, by_label = everything - by_score, everything - by_label
     by_score = by_score.where(by_score > least, 0.0)

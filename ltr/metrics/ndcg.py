@@ -33,7 +33,7 @@ class DCG(CutoffMetric):
         ties: Ties = "stable",
         **options: Unpack[Options],
     ):
-        gain_function(gain)  # raises ValueError for an unknown gain
+        gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount

@@ -208,7 +208,8 @@ def _check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Non
         if x is None:
             continue
         least, most = x.aminmax()
-        if not bool((least >= 0) & (most < torch.inf)):  # in one pass; with a NaN both are NaN
+        # One pass finds both. With a NaN both are NaN.
+        if not bool((least >= 0) & (most < torch.inf)):
             raise ValueError(f"{name} must be finite and >= 0, got {x[_bad(x)][0].item():g}")
 
 

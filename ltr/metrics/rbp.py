@@ -148,7 +148,7 @@ class RBPResidual(RankingMetric):
         return list_values(1 - known, torch.ones_like(known, dtype=torch.bool), lists, "skip")
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists: without a cutoff, with that at `depth`."""
+        """Return the metric for retrieved lists, as `CutoffMetric.of_run` does."""
         return cut_at(self, depth)
 
 

@@ -62,7 +62,7 @@ def bca_interval(
     if adjust and 0 < below < 1 and centered.any():
         normal = NormalDist()
         bias = normal.inv_cdf(float(below))
-        # the means of the jackknife differ from the mean by -centered / (lists - 1)
+        # The means of the jackknife differ from the mean by -centered / (lists - 1).
         skew = float((centered**3).sum() / (6 * (centered**2).sum() ** 1.5))
         for i, tail in enumerate(tails):
             z = bias + normal.inv_cdf(float(tail))

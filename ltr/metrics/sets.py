@@ -126,7 +126,7 @@ def set_f_beta(
 
     Args:
         threshold: items with a score above it are retrieved. Default: all items. A run has its own.
-        beta: how many times as much as precision recall counts, >= 0.
+        beta: the weight of recall relative to precision, >= 0.
 
     Returns:
         A scalar, or (...) with reduction="none"; 0 for a list in which nothing was retrieved. A

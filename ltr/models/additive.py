@@ -50,7 +50,7 @@ class AdditiveScorer(FeatureScorer):
         hidden: Sequence[int] = (16, 8),
         dropout: float = 0.0,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
         self.hidden = tuple(hidden)
         self.dropout = dropout
         super().__init__(num_features)

@@ -62,7 +62,7 @@ class AttentionScorer(FeatureScorer):
         points: int | None = None,
         dropout: float = 0.1,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
         self.hidden = tuple(hidden)
         self.heads = check_at_least("heads", heads, 1)
         self.blocks = check_at_least("blocks", blocks, 1)
@@ -102,7 +102,7 @@ class _Network(nn.Module):
 
 
 class _Block(nn.Module):
-    """x + attention of x, then x + a layer of x. Each sum begins as x, because of zero weights."""
+    """Adds attention of x to x, then a layer of x. Both begin as 0, because of zero weights."""
 
     def __init__(self, options: AttentionScorer, width: int):
         super().__init__()

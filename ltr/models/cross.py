@@ -54,7 +54,7 @@ class CrossScorer(FeatureScorer):
         rank: int = 32,
         dropout: float = 0.1,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
         self.hidden = tuple(hidden)
         self.crosses = check_whole("crosses", crosses)
         self.rank = check_whole("rank", rank)

@@ -53,7 +53,7 @@ class MonotoneScorer(FeatureScorer):
     def __init__(
         self, directions: Sequence[int], hidden: Sequence[int] = (128, 64), dropout: float = 0.1
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
         if not hidden:
             raise ValueError("hidden must have at least one width, got ()")
         directions = list(directions)

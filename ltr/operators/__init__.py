@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # with __getattr__ in view, a type checker would accept any name
+if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

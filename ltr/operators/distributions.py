@@ -63,7 +63,7 @@ def counts_above(
     >>> counts_above(torch.tensor([1.0, 3.0, 3.0]), "laplace", 0.1, None)
     tensor([2.5000, 1.0000, 1.0000])
     """
-    # in-place operations change no tensor that autograd saves
+    # In-place operations change no tensor that autograd saves.
     gaps = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).div_(scales)
     if kind == "softplus":
         return _product(softplus(gaps, threshold=50), column) / math.log(2)
@@ -71,7 +71,8 @@ def counts_above(
         return _product(gaps.sigmoid_(), column)
     if kind == "normal":
         return _product(torch.erfc(gaps.mul_(-(0.5**0.5))), column) / 2
-    # F(x) is (1 + E(x) - E(-x)) / 2 for E(x) = exp(min(x, 0)); minimum has the slope 1/2 at a tie
+    # F(x) is (1 + E(x) - E(-x)) / 2 for E(x) = exp(min(x, 0)). The slope of `minimum` at a tie is
+    # 1/2.
     tails = torch.minimum(gaps, gaps.new_zeros(())).exp_()
     counts = _product(tails, column) - _product(tails.mT, column)
     total = scores.shape[-1] if column is None else column.sum(-1, keepdim=True)

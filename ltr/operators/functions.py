@@ -291,7 +291,7 @@ def soft_quantile(
     tensor(0.7500)
     """
     x, mask, _ = _lists(x, mask, dim)
-    if not isinstance(q, Tensor):  # checking a tensor's values would wait for the device
+    if not isinstance(q, Tensor):  # a check of a tensor's values would wait for the device
         check_levels("q", q)
     if x.shape[-1] == 0:
         raise ValueError(f"x must have at least one item, got shape {tuple(x.shape)}")
@@ -372,7 +372,7 @@ def _moved(shape: torch.Size, axis: int) -> list[int]:
 def _draw(
     x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool
 ) -> tuple[Tensor, Tensor | None, RankOperator]:
-    # return the keys to sort by, with one draw of noise for the whole call
+    # Return the keys to sort by, with one draw of noise for the whole call.
     plain, keys = operator, x if descending else -x
     while isinstance(plain, Stochastic):
         keys, mask, _ = plain.transform(keys, mask)

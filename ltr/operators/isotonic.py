@@ -187,7 +187,7 @@ class IsotonicRank(TemperatureRank):
             return hard_ranks(scores, mask)
         check_lists(scores, mask=mask)
         dtype = upcast(scores).dtype
-        # sums over long blocks lose digits in float32, and float64 costs almost nothing here
+        # Sums over long blocks lose digits in float32, and float64 costs almost nothing here.
         exact = widened(masked_fill(scores, mask))
         order = descending_order(exact.detach(), mask)
         descending = exact.gather(-1, order)

@@ -58,28 +58,29 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
 
 
 def _spoil(x: Tensor, scores: Tensor) -> Tensor:
-    # a list with a NaN score has no threshold
+    # A list with a NaN score has no threshold.
     return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
 
 
 def _arguments(
     scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    # (s_j - b_i) / temperature, (..., K, n), for the thresholds b_i of the top k_i: k (..., K);
-    # -inf for k <= 0 and inf for k >= m. And (b_(i-1) - b_i) / temperature, (..., K - 1).
+    # Return (s_j - b_i) / temperature (..., K, n) for the thresholds b_i of the top k_i, with k
+    # (..., K). It is -inf for k <= 0 and inf for k >= m. Also return (b_(i-1) - b_i) / temperature
+    # (..., K - 1).
     if mask is not None:  # an empty list is computed as a full one and masked at the end
         mask = mask | ~mask.any(-1, keepdim=True)
     m = count(scores, mask)
     inside = (k > 0) & (k < m)
     outside = torch.where(k > 0, torch.inf, -torch.inf).to(scores.dtype)
-    middle = torch.where(inside, k, m / 2)  # any threshold, where none is needed
+    middle = torch.where(inside, k, m / 2)  # where no threshold is needed, any will do
     if not scores.shape[-1]:
         x = scores.unsqueeze(-2) + middle.unsqueeze(-1)
         return x, middle[..., 1:]
     anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
-    # b = anchor + temperature * log_p stays in two parts: their sum would lose digits
+    # b = anchor + temperature * log_p stays in two parts: their sum would lose digits.
     from_anchor = _scaled(scores.unsqueeze(-2) - anchor.unsqueeze(-1), temperature)
-    # where no threshold is needed, an infinite score must not make the gradient NaN
+    # Where no threshold is needed, an infinite score must not make the gradient NaN.
     needed = inside.unsqueeze(-1)
     from_anchor = torch.where(needed, from_anchor, 0.0)
     log_p = torch.where(needed, log_p.unsqueeze(-1), 0.0)
@@ -116,11 +117,12 @@ def _threshold(
     """
     t = descending(scores, descending_order(scores, mask), mask)
     sums = laplace_sums(t, in_order(t, mask), temperature)
-    above, below = (1 + y for y in sums)  # with the item itself
+    above, below = (1 + y for y in sums)  # the item itself counts on both sides
     m, position = count(t, mask), positions(t)
-    counts = position - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1/2 if far apart
+    # These are soft counts above b = t_i. They are i - 1/2 if scores are far apart.
+    counts = position - above / 2 + (below - 1) / 2
     counts = torch.where(position <= m, counts, torch.inf)
-    # the number of scores at or above b: the counts rise, except for rounding
+    # This is the number of scores at or above b. The counts rise, except for rounding.
     counts = counts.cummax(-1).values.contiguous()
     batch = torch.broadcast_shapes(counts.shape[:-1], k.shape[:-1])
     k = k.expand(*batch, k.shape[-1])
@@ -139,7 +141,7 @@ def _threshold(
     q = (c.square() + A * B * log_e.exp()).sqrt()
     between = torch.where(
         c > 0,
-        B.log() - (q + c).log(),  # from the lower score: no log_e
+        B.log() - (q + c).log(),  # relative to the lower score, so log_e is not needed
         torch.where(c < 0, (q - c).log() - A.log(), (B.log() - A.log() + log_e) / 2),
     )
     all_below = (B / (2 * k)).log()  # b above the highest score, which is `high` too
@@ -162,7 +164,7 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
         return side * masked_fill(torch.exp(nearest + side * x), real)
 
     start = tails(x)
-    # beyond this limit exp(-limit) is far below rounding, so k does not change the items
+    # Beyond this limit exp(-limit) is far below rounding, so k does not change the items.
     limit = 300.0 if x.dtype == torch.float64 else 40.0
     moved = 2 * torch.exp(nearest.clamp(max=limit)) * (k - k.detach())
     for _ in range(2):
@@ -173,7 +175,8 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
 
 
 def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
-    # return log(F(x) - F(y)) for x > y, width = x - y > 0, also where both tails underflow
+    # Return log(F(x) - F(y)) for x > y and width = x - y > 0. It is finite even if both tails
+    # underflow.
     across = (x > 0) & (y < 0)
     above, below = torch.where(across, x, 1.0), torch.where(across, y, -1.0)
     both = torch.log(-(torch.expm1(-above) + torch.expm1(below)) / 2)

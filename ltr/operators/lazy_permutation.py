@@ -95,11 +95,12 @@ class LazyPermutation(SoftPermutation):
     def _matrix(
         self, real: Tensor | None, mask: Tensor | None, rows: Tensor, *items: Tensor, log=False
     ) -> Tensor:
-        # some rows of the matrix, of which `real` (..., r) belong to an item; or their logarithm
+        # Return some rows of the matrix or their logarithm. `real` (..., r) says which rows belong
+        # to an item.
         logits = self.logits_of(rows, *items)
         real = None if real is None else real.unsqueeze(-1)
         if mask is not None and real is not None:
-            # rows past the real items keep finite logits until the softmax is done
+            # Rows past the real items keep finite logits until the softmax is done.
             logits = torch.where(mask.unsqueeze(-2) | ~real, logits, -torch.inf)
         if logits.dtype != self.scores.dtype and logits.shape[-1]:
             logits = (logits - logits.detach().amax(-1, keepdim=True)).to(self.scores.dtype)
@@ -140,12 +141,13 @@ class LazyPermutation(SoftPermutation):
         summed: bool = False,
         log: bool = False,
     ) -> Tensor:
-        # Compute a result of some rows of the matrix and of a tensor: of one of all items, or of
-        # one whose last axis are the rows. Sum the results over the tiles of rows, or join them.
+        # Compute a result from some rows of the matrix and a tensor, which has all items or these
+        # rows as its last axis. Sum the results over the tiles of rows, or join them.
         x, own = (*items, *rows)[0]
         whole_matrix = self.scores.numel() * self.rows <= MOST
         if self.is_short and whole_matrix and x.shape[: x.dim() - own] == self.scores.shape[:-1]:
-            return compute(self.log_dense() if log else self.dense(), x)  # without the overhead
+            # Here tiles would only cost time.
+            return compute(self.log_dense() if log else self.dense(), x)
         numbers, real = self.item_numbers(), self.row_mask()
         masks, has_real = [] if self.mask is None else [self.mask], real is not None
         whole = [*((x, 1) for x in (*masks, *numbers)), *items]
@@ -294,7 +296,7 @@ class KernelPermutation(
         return kernel_sums(points.expand(batch), columns, outputs, lists, scale)
 
     def _normalizers(self, points: Tensor) -> Tensor:
-        # return c (..., n): at least 1 for real items, 1 for others
+        # Return c (..., n): at least 1 for real items, 1 for others.
         (c,) = self._sums(points, [points.new_ones(())])
         return c if self.mask is None else torch.where(self._real(points), c, 1.0)
 
@@ -353,7 +355,7 @@ def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
     >>> sums_of_distances(torch.tensor([5.0, 2.0, 2.0]), torch.tensor([3.0]))
     tensor([6., 3., 3.])
     """
-    above = positions(points)  # the gap after a point has so many points above
+    above = positions(points)  # the number of points above the gap after each point
     before = (points.roll(1, -1) - points) * (above - 1)  # 0 before the first point
     after = (points - points.roll(-1, -1)) * (m - above).clamp(min=0)
     return before.cumsum(-1) + after.flip(-1).cumsum(-1).flip(-1)
@@ -399,7 +401,8 @@ class NeuralSortPermutation(
         order = self.hard_order()
         points = descending(s, order, self.mask)
         fixed, one = points.detach(), points.new_ones(()).expand(points.shape)
-        # 0, with the derivatives of the sums of sign(s_j - s_k) (s_j - s_k), where sign(0) is 0
+        # The value is 0. The derivatives are those of the sums of sign(s_j - s_k) (s_j - s_k),
+        # where sign(0) is 0.
         change = points - fixed
         outputs = [(0, sign()), (1, sign())]
         balance, others = kernel_sums(fixed, [one, change], outputs, in_order(fixed, self.mask))

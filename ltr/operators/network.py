@@ -100,12 +100,12 @@ def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
         names = get_args(Distribution)
         raise ValueError(f"distribution must be one of {names}, got {distribution!r}")
     near = x.abs() <= 0.25
-    tail = 1 / (16 * torch.where(near, 1.0, x))  # with the sign of x
+    tail = 1 / (16 * torch.where(near, 1.0, x))  # it has the sign of x
     return torch.where(near, x + 0.5, torch.where(x > 0, 1 - tail, -tail))
 
 
 def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    # return the two wires of each pair, (..., blocks, block / 2) each; padding wires are 0
+    # Return the two wires of each pair, (..., blocks, block / 2) each. Padding wires are 0.
     back = -(x.shape[-1] + layer.front) % layer.block
     x = pad(x, (layer.front, back)) if layer.front or back else x
     a, b = x.unflatten(-1, (x.shape[-1] // layer.block, layer.block)).chunk(2, -1)
@@ -113,7 +113,7 @@ def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
 
 
 def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
-    # it is symmetric in the two wires of a pair, so it is its own transpose
+    # A swap is symmetric in the two wires of a pair, so it is its own transpose.
     a, b = _split(x, layer)
     move = weight * (b - a)
     a, b = a + move, b - move
@@ -122,7 +122,8 @@ def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
-    # whether both wires of a pair belong to the list, and a list of its length has this layer
+    # Return whether both wires of a pair belong to the list, and a list of its length has this
+    # layer.
     wires = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
     a, b = _split(wires, layer)
     there = (a > 0) & (b > 0)
@@ -200,14 +201,14 @@ class NetworkPermutation(
         return self._spoil(V)
 
     def _through(self, V: Tensor, step: int) -> Tensor:
-        # columns (..., n, d) through all layers; the wires are the last axis
+        # Send columns (..., n, d) through all layers. The wires are the last axis.
         x, layers = V.mT, network_layers(self.network, self.scores.shape[-1])
         for layer, weight in list(zip(layers, self.swaps, strict=True))[::step]:
             x = _swap(x, weight.unsqueeze(-3), layer)
         return x.mT
 
     def _spoil(self, V: Tensor) -> Tensor:
-        # a list with a NaN score has no order
+        # A list with a NaN score has no order.
         return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, V)
 
 
@@ -273,7 +274,7 @@ class SortingNetwork(TemperatureRank, SortOperator):
         scores = real_scores(scores, mask)
         if self.temperature == 0:
             return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
-        # real items come first, so that a list of m items uses the wires of a list of length m
+        # Real items come first, so that a list of m items uses the wires of a list of length m.
         first = None if mask is None else torch.argsort(~mask, dim=-1, stable=True)
         values = scores if first is None else take_along(scores, first, -1)
         swaps = []

@@ -103,7 +103,7 @@ def softplus_ranks(
 def _counts(
     scores: Tensor, mask: Tensor | None, kind: Count, temperature: float, weights: Tensor | None
 ) -> Tensor:
-    # return the sums over the items j, the item i itself too, of what j above i counts
+    # Return the sums over the items j of what j above i counts. Item i itself is one of them.
     scores = real_scores(scores, mask, weights)
     column = None if weights is None else item_weights(scores, mask, weights)
     if prefers_dense(kind, scores.shape):
@@ -112,7 +112,7 @@ def _counts(
 
         def dense(scores: Tensor, column: Tensor | None) -> Tensor:
             fixed = scores.detach()
-            scales = temperature + (fixed - fixed)  # NaN, and so the whole list, for infinities
+            scales = temperature + (fixed - fixed)  # an infinite score makes the whole list NaN
             return counts_above(scores, kind, scales.unsqueeze(-2), column)
 
         return by_lists(dense, scores.size(-1), scores, (column, 1))

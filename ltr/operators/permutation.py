@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-# torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain numbers
+# torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain
+# numbers.
 from torch.utils._pytree import register_pytree_node
 
 from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
@@ -178,12 +179,14 @@ class SoftPermutation:
         return assignment(self.dense(), self.row_mask(), self.mask)
 
     def _product(self, V: Tensor) -> Tensor:
-        # P V of columns V (..., n, d) in the dtype of the scores, which are 0 under the mask
+        # Return P V for columns V (..., n, d) in the dtype of the scores, which are 0 under the
+        # mask.
         return matmul(self.dense(), V)
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # P^T W of columns W (..., rows, d) in the dtype of the scores, 0 past the real rows
-        return matmul(W.mT, self.dense()).mT  # so that its gradient has the layout of the matrix
+        # Return P^T W for columns W (..., rows, d) in the dtype of the scores, 0 past the real
+        # rows.
+        return matmul(W.mT, self.dense()).mT  # the gradient then has the layout of the matrix
 
     def _typed(self, columns: Tensor, real: Tensor | None) -> Tensor:
         columns = columns.to(self.scores.dtype)
@@ -320,7 +323,7 @@ def _detached(value: Any) -> Any:
 def _register(fields: _Fields) -> None:
     # This registers it as a pytree node.
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
-        # vmap refuses a leaf that is None, so the context says which leaves are present
+        # vmap refuses a leaf that is None, so the context says which leaves are present.
         leaves: list[Tensor] = []
         kinds: list[int | str | None] = []
         for name in fields.tensors:
@@ -450,7 +453,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         return self._spoil(take_along(W, inverse.unsqueeze(-1), -2))
 
     def _spoil(self, y: Tensor) -> Tensor:
-        # a list with a NaN score has no order
+        # A list with a NaN score has no order.
         return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, y)
 
 

@@ -101,7 +101,7 @@ def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
     centered = scores - (share * scores).sum(-1, keepdim=True)
     variance = (share * centered.square()).sum(-1, keepdim=True)
     # Scores that are equal up to rounding have no scale: 1 keeps the gradient finite. The same
-    # holds where the gradient, one over the scale, would overflow the scores' dtype.
+    # holds if the gradient, one over the scale, would overflow the scores' dtype.
     digits = torch.finfo(scores.dtype)
     floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
     flat = variance <= floor + max(least, digits.tiny**0.5)
@@ -438,7 +438,7 @@ class SinkhornSort(SortOperator):
         difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
         if not callable(self.cost):
             return abs_power(difference, self.cost).mul(-1 / self.epsilon)
-        # It is in the scores' dtype, which a module's parameters share.
+        # The result has the dtype of the scores, which the parameters of a module share.
         return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:

@@ -110,8 +110,8 @@ def solve_rows(
         rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
     else:
         rows = _newton(log_kernel, a, b, log_b, threshold)
-    inverse = _inverse(log_kernel, a, b, rows)  # LAPACK's columns first
-    # compiled code relies on the strides that the fake kernel below declares
+    inverse = _inverse(log_kernel, a, b, rows)  # LAPACK stores columns first
+    # Compiled code relies on the strides that the fake kernel below declares.
     return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
 
 
@@ -141,7 +141,7 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
     ).nan_to_num(0.0)
     start = (2 / spread).clamp(max=1.0)
     stages = max(0, math.ceil(-math.log(start.min().item(), STAGE)))
-    # no error can fall below the rounding of the kernel
+    # No error can fall below the rounding of the kernel.
     goal = torch.full_like(spread, threshold).maximum(2e-15 * spread)
     u = torch.zeros_like(b)  # relative to log b, in units of the stage's epsilon
     for stage in range(stages + 1):

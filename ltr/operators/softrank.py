@@ -64,9 +64,9 @@ def _by_item(
     temperature: float,
     distribution: RankDistribution,
 ) -> Tensor:
-    # The law (..., r, width) of the number of items above those at some positions (..., r) of the
-    # lists, with scores `own`. Masked scores are 0 already.
-    gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # j above i
+    # Return the distribution (..., r, width) of the number of items above those at some positions
+    # (..., r) of the lists, which have the scores `own`. Masked scores are 0 already.
+    gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # above 0 if j is above i
     others = position.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
         others = others & mask.unsqueeze(-2)
@@ -82,9 +82,9 @@ def _by_item(
 
 
 def _count_distribution(chances: Tensor, width: int) -> Tensor:
-    # From the probabilities (..., n) of independent events, return the distribution of how many
-    # happen, (..., width) from 0. Events are added one by one, and all terms are positive. Counts
-    # from `width` on are dropped.
+    # Return the distribution (..., width) from 0 of how many of some independent events happen,
+    # whose probabilities are (..., n). Events are added one by one, and all terms are positive.
+    # Counts from `width` on are dropped.
     counts = chances.new_ones((*chances.shape[:-1], min(width, 1)))
     for chance in chances.unsqueeze(-1).unbind(-2):
         stay, move = counts * (1 - chance), counts * chance
@@ -93,7 +93,8 @@ def _count_distribution(chances: Tensor, width: int) -> Tensor:
 
 
 def _power_mean(chances: Tensor, powers: Powers) -> Tensor:
-    # the mean (..., 1) of the sum of the powers c z^count: that of z^count is a product
+    # Return the mean (..., 1) of the sum of the powers c z^count. The mean of one power is a
+    # product.
     total = torch.zeros_like(chances[..., :1])
     for z, c in zip(powers.z, powers.c, strict=True):
         total = total + c * torch.log1p((z - 1) * chances).sum(-1, keepdim=True).exp()
@@ -152,7 +153,8 @@ def _means(
     length: int,
     most: int,
 ) -> Tensor:
-    # the sums (..., n) of `values` (width,) times the law of each item, some rows at a time
+    # Return the sums (..., n) of `values` (width,) times the distribution of each item, some rows
+    # at a time.
     x = real_scores(scores, mask)
     n = x.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)

@@ -159,7 +159,7 @@ class SoftSort(DistanceRank, SortOperator):
         logits = -distances(scores.gather(-1, order), scores, self.power) / self.temperature
         rows = None
         if mask is not None:
-            # rows past the real items keep finite logits until after the softmax
+            # Rows past the real items keep finite logits until after the softmax.
             rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
             logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
         log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
@@ -215,17 +215,18 @@ class SoftSortRank(DistanceRank):
         if self.temperature == 0:
             return hard_ranks(scores, mask)
         scores = real_scores(scores, mask)
-        if callable(self.power):  # it may have parameters
+        if callable(self.power):  # a function has only the dense form
             return self._dense(scores, mask)
         has_sums = self.power in (1, 2)
         if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
-        # in sorted order the distances are symmetric: a softmax of columns is one of rows
+        # In sorted order the distances are symmetric, so a softmax of columns is one of rows.
         order = descending_order(scores.detach(), mask)
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
         fixed = scores.detach()
-        position = positions(scores) + (fixed - fixed)  # NaN for the list if one is not finite
+        # One score that is not finite makes the list NaN.
+        position = positions(scores) + (fixed - fixed)
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, position))
         return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
 
@@ -236,10 +237,10 @@ class SoftSortRank(DistanceRank):
             tops = masked_fill(tops, rows)
         logits = distances(tops, scores, self.power) / -self.temperature
         if mask is not None and rows is not None:
-            # columns of masked items keep finite logits until after the softmax
+            # Columns of masked items keep finite logits until after the softmax.
             logits = torch.where(rows.unsqueeze(-1) | ~mask.unsqueeze(-2), logits, -torch.inf)
         fixed = tops.detach()
-        # NaN for the whole list if one is not finite
+        # One score that is not finite makes the whole list NaN.
         position = positions(scores) + (fixed - fixed)
         ranks = (torch.softmax(logits, dim=-2) * position.unsqueeze(-1)).sum(-2)
         return with_masked(ranks, mask)

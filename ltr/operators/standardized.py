@@ -79,13 +79,13 @@ class Standardized(TransformedScores):
 
 
 def _units(values: Tensor, top: Tensor, bottom: Tensor, number: Tensor) -> Tensor:
-    # the scores in [-1, 0], 0 for ties; the result does not depend on the two constants, which keep
-    # the sums exact for ties and the squares from overflowing
+    # Return the scores in [-1, 0], 0 for ties. The result does not depend on the two constants.
+    # They keep the sums exact for ties, and the squares from overflowing.
     width = top - bottom
     return (values - top) / torch.where((width > 0) & (number > 2), width, 1.0)
 
 
 def _spread(squares: Tensor, number: Tensor) -> Tensor:
-    # the standard deviation, or 1 without a gradient for ties and for lists of two
+    # Return the standard deviation. For ties and for lists of two it is 1, without a gradient.
     own = (squares > 0) & (number > 2)
     return (torch.where(own, squares, 1.0) / torch.where(own, number, 1.0)).sqrt()

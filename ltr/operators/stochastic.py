@@ -36,7 +36,7 @@ def gumbel_noise(
         uniform = torch.rand(shape, dtype=dtype, device=scores.device)
     else:
         uniform = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
-    # torch.rand can give 0, and -log(-log(0)) = -inf; its largest value is below 1
+    # torch.rand can give 0, and -log(-log(0)) = -inf. Its largest value is below 1.
     uniform = uniform.clamp(min=torch.finfo(dtype).tiny)
     return (-scale * (-uniform.log()).log()).to(scores.device)
 

@@ -18,7 +18,7 @@ from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    # the value of `hard` with the gradients of `soft`, of every order
+    # Return the value of `hard` with the gradients of `soft`, of every order.
     return hard.detach() + (soft - soft.detach())
 
 
@@ -77,7 +77,7 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
         """Return the order (..., n) int64."""
         return self.hard_part.hard()
 
-    # S without its gradient is subtracted, so that the gradient of the columns comes from H alone
+    # S without its gradient is subtracted, so that the gradient of the columns comes from H alone.
 
     def _product(self, V: Tensor) -> Tensor:
         soft = self.soft_part.matmul(V) - self.soft_part.detach().matmul(V)
@@ -170,7 +170,7 @@ class StraightThrough(SortOperator):
     ) -> Tensor:
         """Return `discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
-        exact = with_exact_cutoff(discount)  # a smooth cutoff is for the gradient only
+        exact = with_exact_cutoff(discount)  # only the gradient uses a smooth cutoff
         return _straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -68,7 +68,7 @@ def temperature_for(
     scores = widened(masked_fill(scores.detach(), mask))
     m = count(scores, mask)
     offset = masked_fill(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
-    # divide by m - 1, as an unbiased variance does, or short lists would look narrower
+    # The divisor is m - 1, as for an unbiased variance, or short lists would look narrower.
     variance = (offset.square().sum() / (m - 1).clamp(min=0).sum()).item()
     if not (0 < variance < math.inf):
         raise ValueError(

@@ -128,7 +128,8 @@ class _OverTiles(Rule):
         for tile in tiles(count, entries) if count else [slice(0)]:
             terms, results = task.part(whole, [x[..., tile] for x in tiled])
             if not tile.start:
-                # No tile leaves a tensor behind: between those freed it would break the heap up.
+                # No tile leaves a tensor behind, which would fragment the heap between the freed
+                # ones.
                 sums = [torch.zeros_like(x) for x in terms]
                 joined = [y.new_empty((*y.shape[:-1], count)) for y in results]
             for x, y in zip(sums, terms, strict=True):
@@ -156,7 +157,8 @@ class _OverTiles(Rule):
 
 
 def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
-    # the function of the tensors and of the results' gradients that has the wanted gradients
+    # Return the task that has the wanted gradients, as a function of the tensors and of the
+    # results' gradients.
 
     def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         inputs = [*whole[: task.whole], *tiled[:tiled_count]]
@@ -175,7 +177,7 @@ def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
 def _flat(
     task: Tiles, inputs: Sequence[Tensor], positions: list[int], chosen: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    # the results for the inputs, of which those at some positions are others
+    # Return the results for the inputs, with the chosen tensors at the given positions.
     inputs = list(inputs)
     for i, x in zip(positions, chosen, strict=True):
         inputs[i] = x

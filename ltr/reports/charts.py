@@ -68,7 +68,7 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
     if whole:
         step = max(1.0, float(math.ceil(step)))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    # 12 digits, so that a tick is 0.15 and not 0.15000000000000002
+    # 12 digits make a tick 0.15 and not 0.15000000000000002.
     return Axis(tuple(float(f"{i * step:.12g}") for i in range(first, last + 1)), step)
 
 
@@ -114,7 +114,7 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
     each = max(1, bars // parts)
     first = round(axis.ticks[0] / axis.step) * each
     edges = np.arange(first, first + parts * each + 1) * (axis.step / each)
-    # an end may be rounded to beside the last edge
+    # Rounding may put an end beside the last edge.
     clipped = [np.clip(column, edges[0], edges[-1]) for column in columns]
     found = [np.histogram(column, edges)[0].tolist() for column in clipped]
     counts = axis_of([0, *(max(one) for one in found)], 4, whole=True)

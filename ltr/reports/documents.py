@@ -66,7 +66,7 @@ class Documents:
         )
 
     def _by_row(self) -> tuple[np.ndarray, np.ndarray]:
-        # the list and the label of each row of the table
+        # Return the list and the label of each row of the table.
         order = np.argsort(self.names)
         return self.list_numbers()[order], self.labels[order]
 

@@ -245,7 +245,7 @@ def _read_csv(path: str, types: dict[str, pa.DataType]) -> pa.Table:
     try:
         return read([*types])
     except pa.ArrowInvalid:
-        for name in types:  # to name the column
+        for name in types:  # reading each column alone names the wrong one
             with _naming_numbers(name, types):
                 read([name])
         raise

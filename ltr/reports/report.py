@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHOWN = 10
 """How many documents of a list are shown, and the k of the overlap."""
 
-_QUERIES = 5  # of the best, and of the worst
+_QUERIES = 5  # this many of the best, and of the worst
 _NAME = 160  # characters of a name; a longer one is cut off
 _MINUS = "\N{MINUS SIGN}"
 
@@ -194,7 +194,8 @@ def write_report(
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as partial:
-        partial.write_bytes(page.encode("utf-8", "backslashreplace"))  # names may be of other bytes
+        # A name may have bytes that are not UTF-8.
+        partial.write_bytes(page.encode("utf-8", "backslashreplace"))
 
 
 def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluated]) -> Metric:
@@ -290,7 +291,7 @@ def _pair(one: Evaluated, other: Evaluated) -> Pair:
 
 
 def _documents(model: Evaluated) -> Documents:
-    assert model.documents is not None  # who asks for a report keeps them
+    assert model.documents is not None  # whoever asks for a report keeps them
     return model.documents
 
 

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would accept any name otherwise
+if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

@@ -76,7 +76,7 @@ class Rankers:
             documents = {name for one in each for name in one}
             if wrong := [name for name in (qid, *documents) if not isinstance(name, str)]:
                 raise ValueError(f"rankers must name queries and documents, got {wrong[0]!r}")
-            # trec_eval ranks equal scores by descending name
+            # trec_eval ranks equal scores by descending name.
             found = sorted(documents, key=raw_bytes, reverse=True)
             lists += [number] * len(found)
             names += found

@@ -69,7 +69,7 @@ def fusion_weights(
 
     def values(weights: np.ndarray) -> np.ndarray:
         total = fused(weights)
-        # a relevant document that no ranker retrieved comes last, and counts in the ideal
+        # A relevant document that no ranker retrieved comes last, and counts in the ideal.
         total[lost] = total.min(initial=0) - 1
         return values_of_lists(total, grades.astype(np.float64), lists, metric=metric)
 

@@ -150,7 +150,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
             status = 200
             return Response(answer, media_type="application/json")
         except ClientDisconnect:
-            status = 499  # nginx's number for it; nobody reads the answer
+            status = 499  # nginx has this number for it; nobody reads the answer
             return Response(status_code=status)
         except asyncio.CancelledError:  # uvicorn stops, and has waited for its graceful limit
             status = 503
@@ -198,7 +198,7 @@ def _value_type(column: Mapping[str, Any]) -> Any:
         return str | None
     if column["type"] == "number":  # a category keeps the digits of a large whole number
         return int | float | None if "levels" in column else float | None
-    # pydantic's error is that of the first type
+    # The error of pydantic is that of the first type.
     return (bool | str if column["type"] == "boolean" else str | bool) | int | float | None
 
 
@@ -247,7 +247,7 @@ def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
         values = from_json(content)
     except ValueError as error:
         raise _Refused(422, [], f"Invalid JSON: {error}") from None
-    # pydantic would report each unknown key
+    # pydantic would report each unknown key.
     for key in values if isinstance(values, dict) else ():
         if key not in body_type.model_fields:
             why = "keys other than documents and lists are not permitted"
@@ -256,7 +256,7 @@ def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
         body: Any = body_type.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        # the path of a column, without the types of a union
+        # This is the path of a column, without the types of a union.
         where = first["loc"][: 4 if first["loc"][:1] == ("lists",) else 3]
         raise _Refused(422, where, _IN_JSON.get(first["type"], first["msg"])) from None
     if (body.documents is None) == (body.lists is None):

@@ -35,7 +35,7 @@ def cached(compile: Callable[[bool], Any]) -> Any:
         SETTINGS.CACHE_DIR = _usable(given)
         return compile(True)
     except RuntimeError:
-        function = compile(False)  # raises again if the error is not about the cache
+        function = compile(False)  # an error that is not about the cache is raised again
         _warn_once()
         return function
     finally:

@@ -29,7 +29,7 @@ WIDTH = 8
 
 LANES = 64
 CHUNK = 256
-ROOM = LANES * CHUNK  # positions of all lanes together: they should fit the processor's cache
+ROOM = LANES * CHUNK  # all lanes together: they should fit the processor's cache
 
 # Rows are longer than the lanes: rows a power of two apart would share a cache set. All rows of a
 # state are this long, so that LLVM knows their distance and puts several into one vector loop.
@@ -37,22 +37,22 @@ ROW = LANES + WIDTH
 
 
 class Data(NamedTuple):
-    """What is summed."""
+    """The scores and the columns to sum."""
 
     x: Any
     """The scores (rows, N)."""
     order: Any
     """The items (rows, N) in order, or empty if the scores fall."""
     columns: Any
-    """The columns (., rows, N) that are no single number."""
+    """The columns (., rows, N), without those that are a single number."""
     slots: Any
-    """Where each column is among these; -1 for a single number."""
+    """The position of each column among these; -1 for a single number."""
     fills: Any
-    """That number."""
+    """The single number of each such column."""
 
 
 class Plan(NamedTuple):
-    """The kernels' numbers."""
+    """The numbers of the kernels and the temperature."""
 
     scale: float
     """1 / temperature."""
@@ -123,7 +123,7 @@ def _load(tile, data, plan, chunks, group, halo):
         for c in range(len(slots)):
             slot, fill = slots[c], fills[c]
             if not finite:
-                slot, fill = -1, math.nan  # this spoils the whole list
+                slot, fill = -1, math.nan  # one such score makes the whole list NaN
             if slot < 0:
                 for p in range(length):
                     values[c, p + 1, lane] = fill
@@ -133,7 +133,7 @@ def _load(tile, data, plan, chunks, group, halo):
                     values[c, p + 1, lane] = columns[slot, row, item]
     size = (longest + 1) * gaps.shape[1]
     far = np.empty(size)
-    for k in range(0, len(decays), 2):  # the decay of the first node, then that of a step
+    for k in range(0, len(decays), 2):  # first the decay of the first node, then that of a step
         rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
         flat = gaps[1 : longest + 2].reshape(-1)
         decay = decays[k, 1 : longest + 2].reshape(-1)
@@ -149,8 +149,8 @@ def _load(tile, data, plan, chunks, group, halo):
 
 @jit
 def _real_nodes(nodes, work, count, width):
-    # nodes[m] = (nodes[m] + arrived) * a^(m + 1) in all lanes. Six nodes at a time, so that the
-    # power stays in a register and six rows are one stream of memory.
+    # This computes nodes[m] = (nodes[m] + arrived) * a^(m + 1) in all lanes. It takes six nodes at
+    # a time, so that the power stays in a register and six rows are one stream of memory.
     power, decay, arrived = work, work[ROW:], work[2 * ROW :]
     whole = count - count % 6
     for m in range(0, whole, 6):
@@ -179,8 +179,8 @@ def _real_nodes(nodes, work, count, width):
 
 @jit
 def _complex_nodes(nodes, work, count, width):
-    # the same for complex nodes, whose real and imaginary rows alternate: one factor for the first
-    # node, and another from node to node
+    # This is `_real_nodes` for complex nodes, whose real and imaginary rows alternate. There is one
+    # factor for the first node, and another from node to node.
     x, y, arrived = work, work[ROW:], work[4 * ROW :]
     c, d = work[2 * ROW :], work[3 * ROW :]
     for m in range(count):
@@ -196,7 +196,7 @@ def _complex_nodes(nodes, work, count, width):
 
 @jit
 def _add(total, nodes, weights, width):
-    # total += the weights times the rows of the nodes, four rows at a time
+    # Add the weights times the rows of the nodes to the total, four rows at a time.
     rows = len(weights)
     whole = rows - rows % 4
     for m in range(0, whole, 4):
@@ -289,7 +289,7 @@ def ends(data, plan, chunks, states, begin, stop):
 
 @jit
 def _join(into, add, distance, nodes):
-    # into = add + the states `into` as seen `distance` further away
+    # Set `into` to `add` plus the states in `into`, as seen from `distance` further away.
     count = np.int64(nodes[4])
     is_complex = into.shape[1] > 3 + count
     for c in range(len(into)):

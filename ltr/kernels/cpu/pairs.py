@@ -13,8 +13,8 @@ import numpy as np
 from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.vectors import sums_jit
 
-# The numbers of a row of nodes, of which softplus has at most 20. Rows are this far apart, so that
-# LLVM knows their distance and puts several into one vector loop.
+# A row of nodes has this many numbers, of which softplus uses at most 20. Rows are this far apart,
+# so that LLVM knows their distance and puts several into one vector loop.
 ROW = 24
 
 
@@ -134,8 +134,8 @@ def graded_pairs(lists, rule, found, begin, stop):
 
 @jit
 def _grades(labels, order, row, m, most, values):
-    # find the distinct labels of a list, ascending; return their number, or -1 if there are too
-    # many or one is not finite
+    # Find the distinct labels of a list, ascending. Return their number, or -1 if there are too
+    # many or one is not finite.
     grades = 0
     for p in range(m):
         y = np.float64(labels[row, order[row, p]])
@@ -163,7 +163,7 @@ def _position(values, grades, y):
 
 @jit
 def _ideal(worth, count, grades, ideal):
-    # the ideal DCG: grades by descending gain, each with the discounts of its positions
+    # This is the ideal DCG: grades by descending gain, each with the discounts of its positions.
     total, first = 0.0, 0
     done = np.zeros(grades, np.bool_)
     for _ in range(grades):
@@ -180,12 +180,12 @@ def _ideal(worth, count, grades, ideal):
 
 @jit
 def _advance(state, came, share, e, own, scratch, nodes):
-    # rows `own` and on += came, then each row is multiplied by (e^1, e^2, ...); the second row of
-    # the scratch becomes the shares times the rows
+    # Add `came` to the rows from `own` on, then multiply each row by (e^1, e^2, ...). The second
+    # row of the scratch becomes the shares times the rows.
     powers, total = scratch, scratch[ROW:]
     square = e * e
     first, step = e, square * square
-    for k in range(0, nodes, 4):  # four products that do not wait for each other
+    for k in range(0, nodes, 4):  # the four products do not wait for each other
         powers[k] = first
         powers[k + 1] = first * e
         powers[k + 2] = first * square
@@ -198,7 +198,7 @@ def _advance(state, came, share, e, own, scratch, nodes):
         for k in range(nodes):
             part[k] += v
     whole = len(share) - len(share) % 4
-    for r in range(0, whole, 4):  # four rows at a time, one vector loop for all
+    for r in range(0, whole, 4):  # four rows share one vector loop
         part = state[r * ROW :]
         a, b, c, d = share[r], share[r + 1], share[r + 2], share[r + 3]
         for k in range(nodes):
@@ -216,7 +216,7 @@ def _advance(state, came, share, e, own, scratch, nodes):
 
 @sums_jit
 def _products(fit, total):
-    # the sums of fit[0] * total and of fit[1] * total
+    # Return the sums of fit[0] * total and of fit[1] * total.
     smooth = falls = 0.0
     for k in range(fit.shape[1]):
         smooth += fit[0, k] * total[k]
@@ -260,7 +260,7 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             out = lower if side == 0 else 1.0 - lower
             factor = apart[own, h] * counted
             r = h * columns
-            # the item with the higher grade counts with its weight
+            # The item with the higher grade counts with its weight.
             low = factor * lower * mine if by_item else factor
             share[r] = low * one
             if by_rank:
@@ -285,7 +285,7 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             slope[p] += falls + wrong
         came[:] = 0.0
         if side == 0 and p >= upper:
-            continue  # it is the upper item of no pair that counts
+            continue  # no pair that counts has it as its upper item
         at = own * columns
         for c in range(columns):
             v = discounts[p] if by_rank and c % 2 else 1.0

@@ -52,7 +52,7 @@ def _potentials(matrices, tiny, us, vs, begin, stop):
 @entry
 @jit
 def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
-    # the gradients of the sums overwrite those of us and vs
+    # The gradients of the sums overwrite those of us and vs.
     carried = np.empty(matrices.shape[1], matrices.dtype)
     product, zero = np.empty(matrices.shape[2], matrices.dtype), np.zeros(1, matrices.dtype)[0]
     for b in range(begin, stop):

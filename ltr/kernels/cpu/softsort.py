@@ -17,15 +17,15 @@ FEW = 1 << 18
 
 @jit
 def _real(mask, row, size):
-    # the number of real items; an empty mask has none that are masked
+    # Return the number of real items. An empty mask masks none.
     return mask[row].sum() if len(mask) else size
 
 
 @jit
 def _sort(x, mask, row, order):
-    # fill the descending order of a row, masked items last: an item's position is the number of
-    # those above it, plus that of its ties before it; a row with NaN, whose ranks are NaN, stays as
-    # it is
+    # Fill the descending order of a row, masked items last. The position of an item is the number
+    # of items above it, plus that of its ties before it. A row with NaN, whose ranks are NaN, stays
+    # as it is.
     size = len(order)
     keys, positions = np.empty(size, x.dtype), np.zeros(size, x.dtype)
     items, ties = np.empty(size, np.int64), np.zeros(size, np.int64)
@@ -42,7 +42,7 @@ def _sort(x, mask, row, order):
     one, zero = x.dtype.type(1), x.dtype.type(0)
     for i in range(n):
         key = keys[i]
-        for j in range(n):  # in vectors of the dtype
+        for j in range(n):  # one dtype, so that this is a vector loop
             positions[j] += one if key > keys[j] else zero
     for i in range(n):
         position = int(positions[i])
@@ -52,8 +52,8 @@ def _sort(x, mask, row, order):
 
 @jit
 def _decays(x, order, n, scale, t, d, scratch):
-    # fill the scores in order, and exp(-gap) from position p - 1 to p, 0 at the ends; return
-    # whether all scores are finite
+    # Fill the scores in order, and exp(-gap) from position p - 1 to p, 0 at the ends. Return
+    # whether all scores are finite.
     finite = True
     for p in range(n):
         t[p] = x[order[p]]
@@ -68,9 +68,9 @@ def _decays(x, order, n, scale, t, d, scratch):
 
 @jit
 def _sides(d, v, n, above, below):
-    # fill the decayed sums of v over the items above each position, and over those below it
+    # Fill the decayed sums of v over the items above each position, and over those below it.
     up, down = 0.0, 0.0
-    for p in range(n):  # both sides at once: two recurrences that do not wait for each other
+    for p in range(n):  # the recurrences of the two sides do not wait for each other
         q = n - 1 - p
         up, down = d[p] * up, d[q + 1] * down
         above[p], below[q] = up, down
@@ -145,7 +145,8 @@ def backward(lists, sums, gradients, out, begin, stop):
             continue
         for p in range(n):
             h[p] = gradients[row, items[p]]
-        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed items, and of only the tied ones
+        # These are the states of all items that were passed, and of the tied ones alone.
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):
             of_u, of_h, of_1 = d[p + 1] * of_u, d[p + 1] * of_h, d[p + 1] * of_1

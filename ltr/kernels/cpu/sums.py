@@ -32,7 +32,7 @@ def kernel_sums(
     x = _rows(scores)
     item = NO_ORDER if lists.order is None else _rows(lists.order)
     first, size = _rows(lists.starts), _rows(lists.lengths)
-    # a constant column is passed as one number
+    # A constant column is passed as one number.
     slots, fills, written = [], [], []
     for source in used:
         column = columns[source]
@@ -85,13 +85,14 @@ def _cached_layout(
 
 
 def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
-    # return the number of items, the chunks, the chunks in the order of the lanes, and whether any
-    # chunk has a previous one
+    # Return the number of items, the chunks, the chunks in the order of the lanes, and whether any
+    # chunk has a previous one.
     total = int(size.sum())
     chunks = cut(first, size, _chunk(total, size.size))
     lanes = chunks
     if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
-        by_length = np.argsort(-chunks[:, 2], kind="stable")  # a group's lanes end together
+        # The lanes of a group then end together.
+        by_length = np.argsort(-chunks[:, 2], kind="stable")
         lanes = chunks[by_length]
         chunks[by_length, 5] = np.arange(len(chunks))
     return total, chunks, lanes, bool((chunks[:, 3] >= 0).any())
@@ -107,7 +108,7 @@ def _chunk(total: int, lists: int) -> int:
 
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
-    # return the columns in use, and weights, uses and is_complex of the `Plan`
+    # Return the columns in use, and weights, uses and is_complex of the `Plan`.
     count, outputs = int(nodes[4]), len(sources)
     used = sorted(set(sources))
     is_complex = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
@@ -120,7 +121,7 @@ def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int,
     real, imaginary = both[:, :, 3 : 3 + count], both[:, :, 3 + count :]
     if is_complex:
         weights[:2, :, 4::2] = real
-        weights[:2, :, 5::2] = -imaginary  # their products count negative
+        weights[:2, :, 5::2] = -imaginary  # the product of two imaginary parts is negative
     else:
         weights[:2, :, 4:] = real
     linear = bool(weights[:2, :, 2].any())

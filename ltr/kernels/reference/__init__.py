@@ -4,4 +4,4 @@ from ltr.kernels.interface import Implementation
 from ltr.kernels.reference.sums import kernel_sums
 
 REFERENCE = Implementation("reference", kernel_sums)
-"""Plain PyTorch."""
+"""The implementation in plain PyTorch."""

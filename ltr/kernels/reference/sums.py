@@ -66,12 +66,12 @@ def _exact(x: Tensor) -> torch.dtype:
 class _Chunk(NamedTuple):
     """Neighboring positions of each row: points x (B, p), values v (C, B, p), in sorted order."""
 
-    x: Tensor  # 0 where not finite, as v
+    x: Tensor  # 0 where x or v is not finite, like v
     v: Tensor
     begins: Tensor  # whether a list begins here
     inside: Tensor  # whether the position is in a list
     ids: Tensor  # the number of its list, 0 for no list
-    bad: Tensor  # (C, B, p), in a list, with a value or a score that is not finite
+    bad: Tensor  # (C, B, p), True where a value or a score of a list is not finite
 
 
 class _Lists:
@@ -108,12 +108,13 @@ class _Lists:
 def _sums(
     lists: _Lists, sweeps: "tuple[_Sweep, _Sweep]", own: Tensor, out: list[Tensor], size: int
 ) -> None:
-    # fill out[o] (B, n): down the list first, then up
+    # Fill out[o] (B, n), first down the list and then up.
     down, up = sweeps
     rows, n = lists.shape
     chunks = [(first, min(first + size, n)) for first in range(0, n, size)]
     chunk = lru_cache(1)(lists.chunk)  # both sweeps share a single chunk
-    # a score that is not finite makes its list NaN; a value, the outputs of its column
+    # A score that is not finite makes its list NaN. A value that is not makes the outputs of its
+    # column NaN.
     spoiled = torch.zeros(
         len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
     )
@@ -188,7 +189,8 @@ class _Sweep:
         w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
         kind = torch.promote_types(gaps.dtype, torch.complex64)
         nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
-        # only lists that become NaN have negative gaps; their infinities must not reach the next
+        # Only lists that become NaN have negative gaps. Their infinities must not reach the next
+        # list.
         gaps = gaps.clamp(min=0, max=FARTHEST)
         decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
         if not self.is_complex:
@@ -200,7 +202,7 @@ class _Sweep:
         return (w * states).real.sum(0)
 
     def _scan(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        # The sums continue where the chunk before ended.
+        # The sums continue where the previous chunk ended.
         before = self.states.get(name)
         if before is not None:
             b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)
@@ -223,7 +225,7 @@ def scan(a: Tensor, b: Tensor) -> Tensor:
     size = -(-n // blocks)
     blocks = -(-n // size)
     extra = blocks * size - n
-    # the position in the block is the first axis, so that a step of the loop is one row
+    # The position in the block is the first axis, so that a step of the loop is one row.
     x, factors = (
         pad(t, (0, extra)).unflatten(-1, (blocks, size)).movedim(-1, 0).contiguous() for t in (b, a)
     )
@@ -231,7 +233,7 @@ def scan(a: Tensor, b: Tensor) -> Tensor:
         x[p].addcmul_(factors[p], x[p - 1])
     if blocks > 1:
         factors = factors.cumprod(0)
-        # each block begins with the state at the end of the one before
+        # Each block begins with the state at the end of the previous one.
         left = pad(scan(factors[-1], x[-1])[..., :-1], (1, 0))
         x.addcmul_(factors, left)
     return x.movedim(0, -1).flatten(-2)[..., :n]
