@@ -89,28 +89,27 @@ def evaluate_log(
     clip: float | None = None,
     confidence: float = 0.95,
 ) -> LogEvaluation:
-    r"""Estimate what a new ranker would do, from a log of clicks on the lists of another one.
+    """Estimate what a new ranker would do, from a log of clicks on the lists of another one.
 
     A row is a document of a session, one showing of one list. The new ranker puts the documents of
     each session in its own order, at the positions at which they were shown.
 
-    **Model.** A user looks at position k with probability $\theta_k$ (the propensity), and clicks
-    on document i after a look with probability $\gamma_i$, its relevance, at any position and
-    beside any other documents. So document i, shown at $k_i$, is clicked with
-    $E[c_i] = \theta_{k_i} \gamma_i$. For any function f of positions, with $r_i$ the position that
-    the new ranker gives,
-
-    $$E\Big[\sum_i \frac{c_i}{\theta_{k_i}} f(r_i)\Big] = \sum_i \gamma_i f(r_i).$$
+    **Model.** A user looks at position k with probability p(k), the propensity, and clicks on
+    document i after a look with probability g(i), its relevance, at any position and beside any
+    other documents. So the click c(i), 0 or 1, on document i, shown at k(i), has the expectation
+    p(k(i)) g(i). For any function f of positions, with r(i) the position that the new ranker gives,
+    the sum of c(i) / p(k(i)) f(r(i)) over the documents has the expectation of the sum of
+    g(i) f(r(i)).
 
     | | f(r) | divided by | estimates |
     | --- | --- | --- | --- |
-    | `clicks` | $\theta_r$ | sessions | clicks in a session |
-    | `dcg` | $1 / \log_2(1 + r)$ | sessions | DCG of a session, with gains $\gamma_i$ |
-    | `looks` | $\theta_r$ | sum of $c_i / \theta_{k_i}$ | fraction of relevance that is looked at |
-    | `ndcg` | $1 / \log_2(1 + r)$ | sum of $c_i / \theta_{k_i}$ | DCG for each unit of relevance |
+    | `clicks` | p(r) | sessions | clicks in a session |
+    | `dcg` | 1 / log2(1 + r) | sessions | DCG of a session, with gains g(i) |
+    | `looks` | p(r) | sum of c(i) / p(k(i)) | fraction of relevance that is looked at |
+    | `ndcg` | 1 / log2(1 + r) | sum of c(i) / p(k(i)) | DCG for each unit of relevance |
 
     The first two are inverse propensity estimates. They have no bias. The last two are
-    self-normalized: the sum of the weights estimates the sum of $\gamma_i$. They are ratios, whose
+    self-normalized: the sum of the weights estimates the sum of g(i). They are ratios, whose
     bias vanishes as the log grows, and they vary less if some weights are large. If all
     propensities are wrong by one factor, `clicks` and `ndcg` do not change; `looks` and `dcg` do.
 

@@ -56,10 +56,10 @@ class _User(ABC):
 
 @dataclass(frozen=True)
 class PositionBased(_User):
-    r"""A user who looks at each position independently, with a probability of its own.
+    """A user who looks at each position independently, with a probability of its own.
 
-    $P(\text{click at } k) = \theta_k a_k$: the propensity of the position, times the attraction of
-    the document. It is the model that `ltr.losses.Unbiased` assumes.
+    The probability of a click is the propensity of the position times the attraction of the
+    document. It is the model that `ltr.losses.Unbiased` assumes.
 
     Args:
         attraction: for grades 0, 1 and so on the probability, in [0, 1], of a click on a document
@@ -92,10 +92,11 @@ class PositionBased(_User):
 
 @dataclass(frozen=True)
 class DependentClick(_User):
-    r"""A user who reads from the top, and after a click continues with some probability.
+    """A user who reads from the top, and after a click continues with some probability.
 
-    The user looks at each document until the end, or until stopping after a click:
-    $P(\text{click at } k) = a_k \prod_{j < k} (1 - a_j (1 - \lambda_j))$.
+    The user looks at each document until the end, or until stopping after a click. With attraction
+    a_k at position k, the probability of a click there is a_k times the product of
+    1 - a_j (1 - lambda_j) over the positions j above it.
 
     Args:
         attraction: for grades 0, 1 and so on the probability, in [0, 1], of a click on a document
@@ -141,9 +142,10 @@ class DependentClick(_User):
 
 @dataclass(frozen=True)
 class Cascade(_User):
-    r"""A user who reads from the top, clicks on the first document that attracts, and stops.
+    """A user who reads from the top, clicks on the first document that attracts, and stops.
 
-    $P(\text{click at } k) = a_k \prod_{j < k} (1 - a_j)$. A session has at most one click.
+    With attraction a_k at position k, the probability of a click there is a_k times the product of
+    1 - a_j over the positions j above it. A session has at most one click.
 
     Args:
         attraction: for grades 0, 1 and so on the probability, in [0, 1], of a click on a document
