@@ -49,27 +49,34 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
+from inspect import cleandoc
+from pkgutil import resolve_name
 
 from ltr import __version__
+from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.names import nearest, printable
 
 _COMMANDS = {
-    "train": ("ltr.cli.train", "train a model on a table"),
-    "test": ("ltr.cli.predict", "metrics of a model on a table, or of a recipe on its test lists"),
-    "predict": ("ltr.cli.predict", "write scores and ranks: CSV, Parquet or a TREC run"),
-    "explain": ("ltr.cli.explain", "why the documents of a query rank as they do"),
-    "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
-    "serve": ("ltr.cli.serve", "rank over HTTP"),
-    "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
-    "fuse": ("ltr.cli.fuse", "combine the TREC runs of several rankers into one"),
-    "convert": ("ltr.cli.convert", "files of any size into lists on disk"),
-    "fit": ("ltr.cli.training", "train a recipe, or classes of your own"),
-    "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
-    "recipes": ("ltr.cli.recipes", "list the recipes"),
-    "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
+    "train": ("train:train", "train a model on a table"),
+    "test": ("predict:test", "metrics of a model on a table, or of a recipe on its test lists"),
+    "predict": ("predict:predict", "write scores and ranks: CSV, Parquet or a TREC run"),
+    "explain": ("explain:explain", "why the documents of a query rank as they do"),
+    "export": ("export:export", "write a model for other programs: ONNX, torch.export"),
+    "serve": ("serve:serve", "rank over HTTP"),
+    "evaluate": ("evaluate:evaluate", "metrics of a TREC run or a table of scores"),
+    "fuse": ("fuse:fuse", "combine the TREC runs of several rankers into one"),
+    "convert": ("convert:convert", "files of any size into lists on disk"),
+    "fit": ("training:run_recipe", "train a recipe, or classes of your own"),
+    "validate": ("training:run_recipe", "evaluate it on the validation lists"),
+    "recipes": ("recipes:list_recipes", "list the recipes"),
+    "copy": ("recipes:copy", "copy a recipe's file, to change it"),
 }
+"""Each command's function in `ltr.cli`, and what the command does.
+
+The function gets a parser without arguments and the words after the command; its docstring is the
+help.
+"""
 
 _HELP = "\n".join(
     [
@@ -171,11 +178,13 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
-    module = _COMMANDS[command][0]
+    path = _COMMANDS[command][0]
     if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
-        module = "ltr.cli.training"
+        path = _COMMANDS["validate"][0]
+    run = resolve_name(f"ltr.cli.{path}")
     with _warnings_in_one_line(f"ltr {command}"):
-        return import_module(module).run(command, rest)
+        run(LineParser(f"ltr {command}", description=cleandoc(run.__doc__ or "")), rest)
+    return 0
 
 
 @contextmanager

@@ -5,37 +5,19 @@ from ltr.cli.errors import CommandError
 from ltr.cli.models import OnnxModel, find_model, load_model
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr export`.
+def export(parser: LineParser, args: list[str]) -> None:
+    """Write a trained model for other programs, with a model card.
 
-    Args:
-        command: "export".
-        args: the arguments after it on the command line.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ValueError: an option, the checkpoint or the test data are wrong, or the export failed.
+    The written model is checked: it must give the model's scores.
     """
-    parser = LineParser(
-        f"ltr {command}",
-        description="Write a trained model for other programs, with a model card, and check that "
-        "it gives the model's scores.",
-    )
     add_model(parser, "the folder of a model or of a run")
-    parser.add_argument("out", metavar="OUT", help="a file (.onnx, .pt2), or a folder for all")
-    parser.add_argument("--to", choices=("onnx", "torch"), help="default: by OUT, or onnx")
-    parser.add_argument(
-        "--opset", type=int, default=17, help="version of the ONNX operators (default: 17)"
-    )
-    parser.add_argument(
-        "--per-document", action="store_true", help="inputs are documents (N, d), not lists"
-    )
-    parser.add_argument(
-        "--float32", action="store_true", help="features of a blend are float32, not float64"
-    )
-    parser.add_argument("--test", help="a table with labels, for the metrics of the model card")
+    add = parser.add_argument
+    add("out", metavar="OUT", help="a file (.onnx, .pt2), or a folder for all")
+    add("--to", choices=("onnx", "torch"), help="default: by OUT, or onnx")
+    add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
+    add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
+    add("--float32", action="store_true", help="features of a blend are float32, not float64")
+    add("--test", help="a table with labels, for the metrics of the model card")
     given = parser.parse_args(args)
 
     from ltr.datasets.prepare import read_table
@@ -70,4 +52,3 @@ def run(command: str, args: list[str]) -> int:
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
         f"{written.differing} of {written.rows} rows differ by more than 1e-4 of it"
     )
-    return 0

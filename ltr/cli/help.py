@@ -1,13 +1,16 @@
 """The help of `ltr fit`, `validate` and `test`: the options that people use."""
 
 from textwrap import fill
+from typing import Literal
 
-ABOUT = {
+Command = Literal["fit", "validate", "test"]
+
+ABOUT: dict[Command, str] = {
     "fit": "Train a recipe or classes of your own (`ltr train` trains on a table).",
     "validate": "Evaluate a model on the validation lists.",
     "test": "Evaluate a model on a table, or a recipe's checkpoint on its test lists.",
 }
-_USAGE = {
+USAGE: dict[Command, str] = {
     "fit": "ltr fit --config RECIPE [--data.path TABLE] [options]",
     "validate": "ltr validate --config RECIPE --ckpt_path CHECKPOINT [options]",
     "test": "ltr test MODEL TABLE [options of `ltr evaluate`]\n"
@@ -25,7 +28,6 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         "--data.batch_size N": (_ALL, "lists in a batch"),
     },
     "Model": {
-        "--config NAME": (_ALL, "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"),
         "--ckpt_path CHECKPOINT": (_TRAINED, CHECKPOINT.partition(";")[0]),
         "--model.scorer CLASS": (_FIT, "such as MLPScorer, AdditiveScorer, AttentionScorer"),
         "--model.loss CLASS": (_FIT, "such as SoftNDCG, ListNet, LambdaRank"),
@@ -41,31 +43,26 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         "--trainer.accelerator NAME": (_ALL, "cpu, cuda or mps; default: what exists"),
     },
     "More": {
-        "--ray-workers N": (_FIT, "on a Ray cluster; --ray takes all of its CPUs"),
         "--print_config": (_ALL, "print all options with their values, as YAML"),
-        "--help-all": (_ALL, "list all options"),
     },
 }
 """The options by group, each with the commands that show it and a description."""
 
 
-def short_help(command: str) -> str:
-    """Return the short help of a command.
+def short_help(command: Command) -> str:
+    """Return what a command does, and the options that people use.
 
     >>> print(short_help("validate").partition("Data")[0])
-    usage: ltr validate --config RECIPE --ckpt_path CHECKPOINT [options]
-    <BLANKLINE>
     Evaluate a model on the validation lists.
     <BLANKLINE>
     <BLANKLINE>
     """
-    lines = [f"usage: {_USAGE[command]}", "", ABOUT[command]]
+    lines = [ABOUT[command]]
     for group, options in OPTIONS.items():
-        shown = {
-            option: about for option, (commands, about) in options.items() if command in commands
-        }
-        if shown:
-            lines += ["", f"{group}:"]
-        for option, about in shown.items():
-            lines.append(fill(f"  {option:<33}{about}", width=100, subsequent_indent=" " * 35))
+        shown = [
+            fill(f"  {option:<33}{about}", 100, subsequent_indent=" " * 35)
+            for option, (commands, about) in options.items()
+            if command in commands
+        ]
+        lines += ["", f"{group}:", *shown] if shown else []
     return "\n".join(lines)

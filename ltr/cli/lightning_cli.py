@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
-from ltr.cli.help import ABOUT, CHECKPOINT
+from ltr.cli.help import ABOUT, CHECKPOINT, Command
 from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
@@ -37,8 +37,6 @@ from ltr.modules.checkpoints import (
 )
 from ltr.modules.watching import BatchInMemory
 from ltr.names import one_line
-
-Command = Literal["fit", "validate", "test"]
 
 SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ltr.cli.arguments import LineParser
+from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
 
 _NUMBER = "--ray-workers"
@@ -20,18 +20,10 @@ def add_workers(parser: LineParser) -> None:
 
     It is None without either option. It is 0 with `--ray`: one worker for each CPU of the cluster.
     """
-    parser.add_argument(
-        "--ray", dest="workers", action="store_const", const=0, help="use all CPUs of a Ray cluster"
-    )
-    parser.add_argument(
-        _NUMBER, dest="workers", type=_at_least_one, metavar="N", help="use N of them"
-    )
-
-
-def _at_least_one(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise CommandError(f"{_NUMBER} must be a whole number >= 1, got {text!r}")
-    return int(text)
+    add = parser.add_argument
+    about = "use all CPUs of a Ray cluster"
+    add("--ray", dest="workers", action="store_const", const=0, help=about)
+    add(_NUMBER, dest="workers", type=at_least_one, metavar="N", help="use N of them")
 
 
 def connect(workers: int) -> int:

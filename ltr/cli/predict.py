@@ -7,9 +7,9 @@ from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model
+from ltr.cli.arguments import LineParser, add_model, new_file
 from ltr.cli.errors import CommandError
 from ltr.cli.models import find_model, load_model
 from ltr.cli.on_ray import add_workers
@@ -20,90 +20,59 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-Format = Literal["csv", "parquet", "trec"]
-
-_ENDINGS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet"}
-_ENDINGS |= dict.fromkeys([".run", ".trec", ".txt"], "trec")
-
-_ABOUT = """\
-Score the rows of a table, in its order. CSV and Parquet get the columns of the query, of the
-document's name and of the label, those that the table has; the `score`; and the `rank` within the
-query, from 1. Lines of a TREC run are in the order of ranks. The file appears when it is complete.
-"""
+_TREC = (".run", ".trec", ".txt")
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr predict`, or `ltr test` of a model.
+def predict(parser: LineParser, args: list[str]) -> None:
+    """Score the rows of a table, in its order.
 
-    Raises:
-        ValueError: an option, the model or the table is wrong.
+    CSV and Parquet get the columns of the query, of the document's name and of the label, those
+    that the table has; the `score`; and the `rank` within the query, from 1. Lines of a TREC run
+    are in the order of ranks. The file appears when it is complete.
     """
-    return _test(args) if command == "test" else _predict(args)
-
-
-def _predict(args: list[str]) -> int:
-    parser = _parser("predict", _ABOUT)
-    parser.add_argument("--output", required=True, help=f"a file: {', '.join(_ENDINGS)}")
+    _add_table(parser)
+    endings = (".csv", ".parquet", *_TREC)
+    about = f"a file: {', '.join(endings)}"
+    parser.add_argument("--output", required=True, type=new_file(*endings), help=about)
     add_workers(parser)
     given = parser.parse_args(args)
-    output = Path(given.output).expanduser()
-    form = _ENDINGS.get(output.suffix.lower())
-    if form is None:
-        raise CommandError(f"--output must end in {', '.join(_ENDINGS)}, got {given.output}")
-    if output.exists() and not output.is_file():
-        kind = "folder" if output.is_dir() else "device"
-        raise CommandError(f"--output must be a file, got the {kind} {given.output}")
-    print(f"wrote {given.output}: {predict(given, output, form, given.workers)} rows")
-    return 0
+    rows = write_scores(given, given.output, given.workers)
+    print(f"wrote {given.output}: {rows} rows")
 
 
-def _test(args: list[str]) -> int:
-    """Run `ltr test`: the options after the table are those of `ltr evaluate`."""
-    from ltr.cli import evaluate
+def test(parser: LineParser, args: list[str]) -> None:
+    """Evaluate a model on a table with labels."""
+    from ltr.cli.evaluate import add_options, report
 
-    about = "Evaluate a model on a table with labels. Further options: those of `ltr evaluate`."
-    given, rest = _parser("test", about).parse_known_args(args)
+    _add_table(parser)
+    add_options(parser)
+    given = parser.parse_args(args)
     with TemporaryDirectory() as folder:
         scores = Path(folder, f"{Path(given.model).name}.parquet")
-        predict(given, scores, "parquet", needs_label=True)
-        names = ["--qid", given.qid, "--label", given.label]
-        if given.doc_id is not None:
-            names += ["--doc-id", given.doc_id]
-        return evaluate.run("evaluate", [str(scores), *names, *rest], shown=[given.table])
+        write_scores(given, scores, needs_label=True)
+        given.files, given.score = [str(scores)], None
+        report(given, [given.table])
 
 
-def _parser(command: str, about: str) -> LineParser:
-    parser = LineParser(
-        f"ltr {command}",
-        description=about,
-    )
+def _add_table(parser: LineParser) -> None:
+    """Add the arguments of the model, the table and the columns that are not features."""
     add_model(parser)
     add = parser.add_argument
-    add(
-        "table",
-        metavar="TABLE",
-        help="CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk",
-    )
+    about = "CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk"
+    add("table", metavar="TABLE", help=about)
     add("--qid", metavar="COLUMN", help="of the queries; default: as in training")
     add("--label", metavar="COLUMN", help="of the relevance; default: as in training")
     add("--doc-id", metavar="COLUMN", help="of the documents' names; default: as in training")
-    return parser
 
 
-def predict(
-    given: Namespace,
-    output: Path,
-    form: Format,
-    workers: int | None = None,
-    *,
-    needs_label: bool = False,
+def write_scores(
+    given: Namespace, output: Path, workers: int | None = None, *, needs_label: bool = False
 ) -> int:
     """Write the scores of a table, and return the number of rows.
 
     Args:
         given: the options; the names of the columns that are used replace those that are None.
-        output: the file.
-        form: its format.
+        output: the file; its ending chooses the format.
         workers: of a Ray cluster; None: this process.
         needs_label: whether the table must have queries and labels.
     """
@@ -131,7 +100,7 @@ def predict(
             if given.qid is not None:
                 lists = _codes(table.column(given.qid))
                 table = table.append_column("rank", pa.array(rank(scores, lists)))
-            _write(part, form, table, given, lists)
+            _write(part, output.suffix.lower(), table, given, lists)
             return table.num_rows
 
 
@@ -222,14 +191,14 @@ def _codes(column: "pa.ChunkedArray") -> "np.ndarray":
 
 
 def _write(
-    path: Path, form: Format, table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
+    path: Path, ending: str, table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
 ) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    if form == "parquet":
+    if ending == ".parquet":
         pyarrow.parquet.write_table(table, path)
-    elif form == "csv":
+    elif ending == ".csv":
         options = pyarrow.csv.WriteOptions(quoting_style="needed")
         pyarrow.csv.write_csv(table, path, options)
     else:

@@ -16,7 +16,7 @@ from ltr.cli.quiet import quiet
 _SAID = "CommandError: "
 
 
-def fit(args: list[str], name: str, workers: int) -> int:
+def fit(args: list[str], name: str, workers: int) -> None:
     """Train in `workers` processes of a cluster; the first one writes the run's folder.
 
     Raises:
@@ -46,7 +46,6 @@ def fit(args: list[str], name: str, workers: int) -> int:
         raise CommandError(said[-1].partition(_SAID)[2]) from None
     finally:
         shutil.rmtree(root / own, ignore_errors=True)
-    return 0
 
 
 def _train(config: dict[str, Any]) -> None:

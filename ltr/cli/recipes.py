@@ -179,16 +179,9 @@ def find_configs(values: Sequence[str]) -> tuple[list[Path], str | None]:
     return files, name
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run the command `recipes` or `copy`."""
-    return _list(args) if command == "recipes" else _copy(args)
-
-
-def _list(args: list[str]) -> int:
-    LineParser(
-        "ltr recipes",
-        description="List the recipes that come with ltr, and those of the folder recipes.",
-    ).parse_args(args)
+def list_recipes(parser: LineParser, args: list[str]) -> None:
+    """List the recipes that come with ltr, and those of the folder recipes."""
+    parser.parse_args(args)
     ours, own = find_recipes(), own_recipes()
     width = max(len(name) for name in {**ours, **own}) + 2
     _list_all(ours, width)
@@ -198,7 +191,6 @@ def _list(args: list[str]) -> int:
         for name in own.keys() & ours.keys():
             print(f"{name:<{width}}is hidden by ltr's own {name}: give --config ./{OWN / name}")
     print("\nTrain one: ltr fit --config NAME. Make it your own: ltr copy NAME FILE.")
-    return 0
 
 
 def _list_all(recipes: dict[str, Recipe], width: int) -> None:
@@ -214,20 +206,19 @@ def _first_comment(path: Path) -> str:
     return printable(text)
 
 
-def _copy(args: list[str]) -> int:
-    parser = LineParser("ltr copy", description="Copy a recipe's configuration, to change it.")
+def copy(parser: LineParser, args: list[str]) -> None:
+    """Copy a recipe's configuration, to change it."""
     parser.add_argument("name", metavar="NAME", help="a recipe or overlay: digits, digits/smoke")
     parser.add_argument("dest", metavar="DEST", help="a folder, or a name for the file")
-    options = parser.parse_args(args)
-    name, paths = resolve(options.name)
-    dest = Path(options.dest).expanduser()
-    if dest.is_dir() or options.dest.endswith(("/", os.sep)):
+    given = parser.parse_args(args)
+    name, paths = resolve(given.name)
+    dest = Path(given.dest).expanduser()
+    if dest.is_dir() or given.dest.endswith(("/", os.sep)):
         dest = dest / f"{name}.yaml"
     if dest.exists():
         raise CommandError(f"{dest} exists already: choose another name, or delete it")
     dest.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(paths[-1], dest)
     print(f"wrote {dest}")
-    layers = [] if len(paths) == 1 else ["--config", options.name.partition("/")[0]]
+    layers = [] if len(paths) == 1 else ["--config", given.name.partition("/")[0]]
     print("run it:", shlex.join(["ltr", "fit", *layers, "--config", str(dest)]))
-    return 0

@@ -13,38 +13,20 @@ if TYPE_CHECKING:
     from ltr.serving import OnnxRanker
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr serve` until it is interrupted or terminated.
+def serve(parser: LineParser, args: list[str]) -> None:
+    """Rank over HTTP until the command is interrupted or terminated.
 
-    Args:
-        command: "serve".
-        args: the arguments after it on the command line.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ValueError: an option is wrong, or the model is not an exported one.
+    A model that is not exported is exported first. The service has no authentication.
     """
-    parser = LineParser(
-        f"ltr {command}",
-        description="Rank over HTTP. A model that is not exported is exported first. The service "
-        "has no authentication.",
-    )
     add_model(parser, "an ONNX file, or the folder of an export, of a model or of a run")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any free one")
-    parser.add_argument(
-        "--threads", type=int, default=1, help="CPU threads for the scores of one list (default: 1)"
-    )
-    parser.add_argument("--max-documents", type=int, default=1000, help="of a list")
-    parser.add_argument("--max-lists", type=int, default=100, help="of a request")
-    parser.add_argument("--max-bytes", type=int, default=16_000_000, help="of a request")
-    parser.add_argument(
-        "--max-seconds", type=int, default=10, help="in which the body of a request must arrive"
-    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)")
+    add("--port", type=int, default=8000, help="default: 8000; 0: any free one")
+    add("--threads", type=int, default=1, help="CPU threads for the scores of one list; default: 1")
+    add("--max-documents", type=int, default=1000, help="of a list")
+    add("--max-lists", type=int, default=100, help="of a request")
+    add("--max-bytes", type=int, default=16_000_000, help="of a request")
+    add("--max-seconds", type=int, default=10, help="in which the body of a request must arrive")
     given = parser.parse_args(args)
     try:
         import uvicorn
@@ -72,7 +54,6 @@ def run(command: str, args: list[str]) -> int:
         timeout_graceful_shutdown=5,
     )
     uvicorn.Server(config).run()
-    return 0
 
 
 def _exported(given: Namespace) -> "OnnxRanker":

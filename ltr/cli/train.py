@@ -14,34 +14,25 @@ if TYPE_CHECKING:
     from ltr.datasets.prepare import Prepared
     from ltr.losses import RankingLoss
 
-_ABOUT = """\
-Train a ranker on a table, with one row for each document, and write it into a folder.
-
-  ltr train train.parquet --qid query --label grade --out model
-  ltr train train.parquet --qid query --label grade --with lightgbm --out model
-  ltr train Fold1/train.txt --val Fold1/vali.txt --out model
-"""
 _NEXT = "Go on with: ltr test {0} TABLE | ltr predict {0} TABLE --output scores.parquet"
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr train`.
+def train(parser: LineParser, args: list[str]) -> None:
+    """Train a ranker on a table, and write it into a folder.
 
-    Raises:
-        ValueError: an option or the table is wrong; nothing is written.
+    The table has one row for each document. Names of its columns say which is the query.
+
+    ltr train train.parquet --qid query --label grade --out model
+    ltr train train.parquet --qid query --label grade --with lightgbm --out model
+    ltr train Fold1/train.txt --val Fold1/vali.txt --out model
     """
-    parser = LineParser(f"ltr {command}", description=_ABOUT)
     add = parser.add_argument
     add("table", metavar="TABLE", help="CSV, Parquet or LETOR text, or lists of `ltr convert`")
     add("--out", required=True, metavar="FOLDER", help="of the model; an older model is replaced")
     add_roles(parser)
     add("--val", metavar="TABLE", help="to stop early on; default: a fifth of the queries")
-    add(
-        "--effort",
-        choices=["fast", "default", "best"],
-        default="default",
-        help="training time against quality",
-    )
+    efforts = ["fast", "default", "best"]
+    add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
     add("--loss", metavar="NAME", help="of the networks, such as SoftNDCG; default: XENDCG")
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
@@ -78,7 +69,6 @@ def run(command: str, args: list[str]) -> int:
     ranker.save(out)
     print(f"wrote {given.out}: {_summary(data)}")
     print(_NEXT.format(given.out))
-    return 0
 
 
 def _loss(given: Namespace) -> "RankingLoss | None":

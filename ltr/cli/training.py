@@ -4,30 +4,29 @@ from pathlib import Path
 from typing import cast
 
 from ltr.cli.arguments import LineParser, import_from_here
-from ltr.cli.help import short_help
+from ltr.cli.help import USAGE, Command, short_help
 from ltr.cli.on_ray import add_workers
 from ltr.cli.recipes import find_configs, names_own_code, resolve
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run the command `fit`, `validate` or `test`; `fit` may run on a Ray cluster."""
-    parser = LineParser(f"ltr {command}", add_help=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--help-all", action="store_true")
-    parser.add_argument("-c", "--config", action="append", default=[])
+def run_recipe(parser: LineParser, args: list[str]) -> None:
+    """Run `ltr fit`, `validate` or `test`; `fit` may run on a Ray cluster."""
+    command = cast(Command, parser.prog.removeprefix("ltr "))
+    parser.usage, parser.description = USAGE[command], short_help(command)
+    add = parser.add_argument
+    overlaid = "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"
+    add("-c", "--config", action="append", default=[], metavar="NAME", help=overlaid)
     if command == "fit":
         add_workers(parser)
+    add("--help-all", action="store_true", help="list all options")
     given, options = parser.parse_known_args(args)
-    if given.help:
-        print(short_help(command))
-        return 0
     files, name = find_configs(given.config)
     args = [*(f"--config={file}" for file in files), *options, *["--help"] * given.help_all]
     if names_own_code(given.config, options):
         import_from_here()
 
     # these import torch and Lightning, which takes seconds
-    from ltr.cli.lightning_cli import Command, RankingCLI, train
+    from ltr.cli.lightning_cli import RankingCLI, train
     from ltr.cli.quiet import quiet
     from ltr.modules.checkpoints import is_first_process
 
@@ -39,12 +38,12 @@ def run(command: str, args: list[str]) -> int:
         if command == "fit" and given.workers is not None:
             from ltr.cli import ray_runs
 
-            return ray_runs.fit(args, name or "ltr", given.workers)
-        cli = RankingCLI(cast(Command, command), args, name or "ltr")
+            ray_runs.fit(args, name or "ltr", given.workers)
+            return
+        cli = RankingCLI(command, args, name or "ltr")
         if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         if command == "fit":
             train(cli)
         else:
             cli.execute()
-    return 0
