@@ -68,7 +68,7 @@ def test_no_command_is_help_and_an_error(ltr):
         (["recipes", "--al"], "--al", "ltr recipes --help"),
         (["copy", "digits"], "DEST", "ltr copy --help"),
         (["copy", "digit", "x.yaml"], "'digit'", "did you mean digits"),
-        (["copy", "digits/smok", "x.yaml"], "'smok'", "did you mean digits/smoke?"),
+        (["copy", "digits/smok", "x.yaml"], "'digits/smok'", "did you mean digits/smoke?"),
     ],
 )
 def test_mistakes_are_one_line(ltr, args, named, near):
@@ -146,7 +146,7 @@ def test_a_closed_stdout_leaves_a_file_whole(tmp_path):
     """No other file takes the number of stdout, to which the command prints."""
     command = " ".join(f"'{word}'" for word in [*LTR, "copy", "digits", "mine.yaml"])
     subprocess.run(["bash", "-c", f"{command} >&-"], check=True, cwd=tmp_path)
-    assert (tmp_path / "mine.yaml").read_text() == find_recipes()["digits"].config.read_text()
+    assert (tmp_path / "mine.yaml").read_text() == find_recipes()["digits"][0].read_text()
 
 
 @pytest.mark.parametrize("command", ["fit", "validate", "test"])
