@@ -1,6 +1,6 @@
 """`ltr train`: a model from a table, by `NeuralRanker` or with boosted trees."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
     add("--loss", metavar="NAME", help="of the networks, such as SoftNDCG; default: XENDCG")
+    directions = "scores only rise (=1) or fall (=-1) with this column of numbers"
+    add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=directions)
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
     add("--seed", type=int, default=0, help="of all random numbers; default: 0")
     add("--quiet", action="store_true", help="no line of progress")
@@ -51,6 +53,7 @@ def train(parser: LineParser, args: list[str]) -> None:
     ranker: NeuralRanker | Blend = NeuralRanker(
         effort=given.effort,
         loss=_loss(given),
+        monotone=dict(given.monotone) if given.monotone else None,
         metric=given.metric,
         random_state=given.seed,
         verbose=verbose,
@@ -69,6 +72,13 @@ def train(parser: LineParser, args: list[str]) -> None:
     trained = f"trained on {len(data.train)} queries, {data.train.offsets[-1]} documents"
     print(f"wrote {given.out}: {trained}; {held} held out to stop early")
     print(_NEXT.format(given.out))
+
+
+def _direction(text: str) -> tuple[str, int]:
+    column, _, direction = text.rpartition("=")
+    if not column or direction not in ("1", "-1"):
+        raise ArgumentTypeError(f"must be COLUMN=1 or COLUMN=-1, got {text!r}")
+    return column, int(direction)
 
 
 def _loss(given: Namespace) -> "RankingLoss | None":
