@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, add_model, at_least_one
 from ltr.cli.errors import CommandError
-from ltr.cli.models import find_model, load_model
+from ltr.cli.models import load_model
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
 
     from ltr.estimators import contributions
 
-    model = load_model(find_model(given.model), given.trust)
+    model = load_model(given)
     schema = model.schema
     if schema is None:
         raise CommandError(f"{given.model} knows no columns by their names")

@@ -2,7 +2,7 @@
 
 from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import OnnxModel, find_model, load_model
+from ltr.cli.models import OnnxModel, load_model
 
 
 def export(parser: LineParser, args: list[str]) -> None:
@@ -24,7 +24,7 @@ def export(parser: LineParser, args: list[str]) -> None:
     from ltr.datasets.table_files import load_table
     from ltr.export import evaluate, export_model
 
-    model = load_model(find_model(given.model), given.trust)
+    model = load_model(given)
     if isinstance(model, OnnxModel):
         raise CommandError(f"{given.model} is already exported: give the folder of the model")
     schema, test = model.schema, None

@@ -6,8 +6,6 @@ All machines must see the working folder under the same path, and have the same 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
@@ -49,28 +47,6 @@ def connect(workers: int) -> int:
     if workers > cpus:
         raise CommandError(f"{_NUMBER} must be <= {cpus}, the CPUs of the cluster, got {workers}")
     return workers or cpus
-
-
-def call_each(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Call a function with each item, each in a worker with one CPU, and return the results.
-
-    Raises:
-        Exception: what the function raises.
-    """
-    import ray
-    from ray.exceptions import RayTaskError
-
-    task = ray.remote(_in_folder)
-    started = [task.remote(os.getcwd(), [*sys.path], work, item) for item in items]
-    try:
-        return ray.get(started)
-    except RayTaskError as error:
-        raise error.cause from None
-
-
-def _in_folder(folder: str, path: list[str], work: Callable[[Any], Any], item: Any) -> Any:
-    enter(folder, path)
-    return work(item)
 
 
 def enter(folder: str, path: list[str]) -> None:

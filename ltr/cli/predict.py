@@ -1,9 +1,9 @@
 """`ltr predict` and `ltr test`: the scores of a table, and their metrics."""
 
+import os
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, add_model, new_file
 from ltr.cli.errors import CommandError
-from ltr.cli.models import find_model, load_model
-from ltr.cli.on_ray import add_workers
+from ltr.cli.models import load_model
+from ltr.cli.on_ray import add_workers, connect, enter
 from ltr.files import atomic_write, made_folder, temporary_beside
 from ltr.names import nearest
 
@@ -81,26 +81,28 @@ def write_scores(
 
     from ltr.arrays import rank
 
-    path = find_model(given.model)
-    model = load_model(path, given.trust)
+    model = load_model(given)
     keys = _keys(given, model, needs_label=needs_label)
-    tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, path, keys)
-    with made_folder(output.parent), temporary_beside(output) as waiting, ExitStack() as opened:
-        first = next(tables)
-        writer = opened.enter_context(pa.ipc.new_file(waiting, first.schema))
-        for table in chain([first], tables):
-            writer.write_table(table)
-        opened.close()
+    tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, keys)
+    first = next(tables)
+    with made_folder(output.parent), temporary_beside(output) as waiting:
+        with pa.ipc.new_file(waiting, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
         # a rank needs all scores of its query, so the rows wait on the disk, where Arrow maps them
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
             table = pa.ipc.open_file(source).read_all()
-            scores, lists = table.column("score").to_numpy(), None
+            scores = table.column("score").to_numpy()
             for row in np.flatnonzero(~np.isfinite(scores))[:1]:
                 raise CommandError(f"scores must be finite, got {scores[row]} in row {row}")
             if given.qid is not None:
-                lists = _codes(table.column(given.qid))
+                queries = table.column(given.qid)
+                if queries.null_count:
+                    raise CommandError("a qid must not be missing")
+                codes = queries.dictionary_encode().chunks
+                lists = np.concatenate([one.indices.to_numpy() for one in codes])
                 table = table.append_column("rank", pa.array(rank(scores, lists)))
-            _write(part, output.suffix.lower(), table, given, lists)
+            _write(part, output.suffix.lower(), table, given)
             return table.num_rows
 
 
@@ -128,26 +130,21 @@ def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
     from ltr.datasets.list_tables import holds_lists
     from ltr.datasets.table_files import column_names
 
-    lists = holds_lists(given.table)
-    uses = ["qid", "doc_id", "label"]
+    lists, uses = holds_lists(given.table), ("qid", "doc_id", "label")
     there = uses if lists else column_names(given.table)
     for use in uses:
-        name = getattr(given, use)
-        known = use if lists else getattr(model.schema, use, None)
-        if name is None:
-            setattr(given, use, known if known in there else None)
-        elif name not in there:
-            option = use.replace("_", "-")
-            raise CommandError(
-                f"--{option} {name}: the table has no such column: {nearest(name, there)}"
-            )
-        if needs_label and use != "doc_id" and getattr(given, use) is None:
+        name, known = getattr(given, use), use if lists else getattr(model.schema, use, None)
+        if name is not None and name not in there:
+            option, near = use.replace("_", "-"), nearest(name, there)
+            raise CommandError(f"--{option} {name}: the table has no such column: {near}")
+        name = known if name is None and known in there else name
+        if name is None and needs_label and use != "doc_id":
             raise CommandError(f"--{use} is required: the table has no column {known or use!r}")
-    names = [name for use in uses if (name := getattr(given, use)) is not None]
-    for name in names:
         if name in ("score", "rank"):
             raise CommandError(f"{name!r} is a column of the output, so no key may have this name")
-    return list(dict.fromkeys(names))
+        setattr(given, use, name)
+    names = (given.qid, given.doc_id, given.label)
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def _scored(
@@ -165,34 +162,30 @@ def _scored(
         yield pa.table({**columns, "score": scores.astype(np.float32)})
 
 
-def _on_ray(workers: int, given: Namespace, path: Path, keys: list[str]) -> "Iterator[pa.Table]":
+def _on_ray(workers: int, given: Namespace, keys: list[str]) -> "Iterator[pa.Table]":
     """Do the work of `_scored` in processes of a Ray cluster, which take the chunks in turn."""
-    from ltr.cli.on_ray import call_each, connect
-
     workers = connect(workers)
-    shares = [(number, workers) for number in range(workers)]
-    for chunks in zip_longest(*call_each(partial(_share, given, path, keys), shares)):
+    import ray
+    from ray.exceptions import RayTaskError
+
+    task, here = ray.remote(_share), (os.getcwd(), [*sys.path])
+    started = [task.remote(*here, given, keys, (number, workers)) for number in range(workers)]
+    try:
+        shares = ray.get(started)
+    except RayTaskError as error:
+        raise error.cause from None
+    for chunks in zip_longest(*shares):
         yield from (one for one in chunks if one is not None)
 
 
 def _share(
-    given: Namespace, path: Path, keys: list[str], share: tuple[int, int]
+    folder: str, path: list[str], given: Namespace, keys: list[str], share: tuple[int, int]
 ) -> "list[pa.Table]":
-    return [*_scored(given, load_model(path, given.trust), keys, share)]
+    enter(folder, path)
+    return [*_scored(given, load_model(given), keys, share)]
 
 
-def _codes(column: "pa.ChunkedArray") -> "np.ndarray":
-    """Return the number of each row's query."""
-    import numpy as np
-
-    if column.null_count:
-        raise CommandError("a qid must not be missing")
-    return np.concatenate([one.indices.to_numpy() for one in column.dictionary_encode().chunks])
-
-
-def _write(
-    path: Path, ending: str, table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
-) -> None:
+def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -204,26 +197,24 @@ def _write(
     else:
         from ltr.metrics.trec import write_run
 
-        write_run(path, _run_of(table, given, lists))
+        write_run(path, _run_of(table, given))
 
 
-def _run_of(
-    table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
-) -> dict[str, dict[str, float]]:
+def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
     """Return a TREC run. A document without a name is called by its position in the list, from 0.
 
     Its scores have no ties, so all tools rank as the table does.
     """
     import numpy as np
 
-    if lists is None:
+    if given.qid is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")
     frame = table.to_pandas()
     named = given.doc_id in frame
     names = frame[given.doc_id] if named else frame.groupby(given.qid).cumcount()
     frame.index = names.astype(str)
     run = {}
-    ordered = frame.iloc[np.lexsort((frame["rank"], lists))]
+    ordered = frame.iloc[np.lexsort((frame["rank"], frame[given.qid].factorize()[0]))]
     for qid, one in ordered.groupby(given.qid, sort=False):
         if one.index.has_duplicates:
             raise CommandError(f"a TREC run names a document once, got two in query {qid!r}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import find_model, load_model
+from ltr.cli.models import load_model
 
 if TYPE_CHECKING:
     from ltr.serving import OnnxRanker
@@ -38,11 +38,8 @@ def serve(parser: LineParser, args: list[str]) -> None:
 
     path = Path(given.model).expanduser()
     if (path / "model.onnx").is_file():
-        ranker = OnnxRanker(path / "model.onnx", given.threads)
-    elif path.is_dir():
-        ranker = _exported(given)
-    else:
-        ranker = OnnxRanker(path, given.threads)
+        path /= "model.onnx"
+    ranker = _exported(given) if path.is_dir() else OnnxRanker(path, given.threads)
     limits = Limits(given.max_documents, given.max_lists, given.max_bytes, given.max_seconds)
     app = make_app(ranker, limits)
     config = uvicorn.Config(
@@ -62,7 +59,7 @@ def _exported(given: Namespace) -> "OnnxRanker":
     from ltr.models import RankingModel
     from ltr.serving import OnnxRanker
 
-    model = load_model(find_model(given.model), given.trust)
+    model = load_model(given)
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.onnx")
         if isinstance(model, RankingModel):
