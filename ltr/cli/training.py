@@ -1,23 +1,81 @@
-"""`ltr fit`, `validate` and `test`: in this process, or `fit` on a Ray cluster."""
+"""`ltr fit`, `validate` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
 from pathlib import Path
-from typing import cast
+from typing import Literal
 
 from ltr.cli.arguments import LineParser, import_from_here
-from ltr.cli.help import USAGE, Command, short_help
 from ltr.cli.on_ray import add_workers
 from ltr.cli.recipes import find_configs, names_own_code, resolve
 
 
-def run_recipe(parser: LineParser, args: list[str]) -> None:
-    """Run `ltr fit`, `validate` or `test`; `fit` may run on a Ray cluster."""
-    command = cast(Command, parser.prog.removeprefix("ltr "))
-    parser.usage, parser.description = USAGE[command], short_help(command)
+def fit(parser: LineParser, args: list[str]) -> None:
+    """Train a recipe or classes of your own (`ltr train` trains on a table).
+
+    Data (of a table; `ltr fit --config letor` for LETOR text):
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --data.qid COLUMN            the query of each row
+      --data.label COLUMN          the relevance of each row, >= 0
+      --data.validation 0.2        fraction of the queries to hold out for validation
+      --data.val_path TABLE        a table to validate on
+      --data.batch_size N          lists in a batch
+
+    Model:
+      --model.scorer CLASS         such as MLPScorer, AdditiveScorer, AttentionScorer
+      --model.loss CLASS           such as SoftNDCG, ListNet, LambdaRank
+      --model.optimizer CLASS      such as AdamW; then --model.optimizer.lr 0.001
+
+    Training:
+      --trainer.max_epochs N       epochs at most
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --early_stopping.patience N  epochs without a better value; null for no stop
+      --seed_everything N          of data, weights and batches; default: 42
+      --ckpt_path last             resume the newest run
+      --print_config               print all options with their values, as YAML
+    """
+    add_workers(parser)
+    _run("fit", parser, args)
+
+
+def validate(parser: LineParser, args: list[str]) -> None:
+    """Evaluate a model on the validation lists.
+
+    Options:
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --data.qid COLUMN            the query of each row; the model knows it
+      --data.label COLUMN          the relevance of each row, >= 0
+      --data.val_path TABLE        a table to validate on
+      --data.batch_size N          lists in a batch
+      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --print_config               print all options with their values, as YAML
+    """
+    _run("validate", parser, args)
+
+
+def test(parser: LineParser, args: list[str]) -> None:
+    """Evaluate a model on a table, or a recipe's checkpoint on its test lists.
+
+      ltr test MODEL TABLE         `ltr test MODEL TABLE --help` lists the options
+      ltr test --config RECIPE --ckpt_path CHECKPOINT
+
+    Options with a recipe:
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --data.qid COLUMN            the query of each row; the model knows it
+      --data.label COLUMN          the relevance of each row, >= 0
+      --data.batch_size N          lists in a batch
+      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --print_config               print all options with their values, as YAML
+    """
+    _run("test", parser, args)
+
+
+def _run(command: Literal["fit", "validate", "test"], parser: LineParser, args: list[str]) -> None:
+    """Run a command of Lightning; `fit` may run on a Ray cluster."""
+    parser.usage = f"{parser.prog} --config RECIPE [options]"
     add = parser.add_argument
     overlaid = "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"
     add("-c", "--config", action="append", default=[], metavar="NAME", help=overlaid)
-    if command == "fit":
-        add_workers(parser)
     add("--help-all", action="store_true", help="list all options")
     given, options = parser.parse_known_args(args)
     files, name = find_configs(given.config)
