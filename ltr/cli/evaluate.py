@@ -4,7 +4,6 @@ import json
 import math
 import sys
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -170,19 +169,16 @@ def _models(given: Namespace) -> "list[Evaluated]":
 
 def _notes(model: "Evaluated", given: Namespace) -> Iterator[str]:
     """Yield notes on lists that are missing, not judged or empty."""
-    lists = f"of {len(model.qids):,} lists"
-    if model.missing and given.qrels is None:
-        yield f"{model.name}: {model.missing:,} {lists} are missing"
-    elif model.missing:
-        how = "counted as empty lists (--skip-missing: left out)"
-        how = "left out" if given.skip_missing else how
-        judged = f"{model.missing:,} of {len(model.qids):,} judged queries"
-        yield f"{model.name}: {judged} are missing: {how}"
+    lists, total = "lists" if given.qrels is None else "judged queries", len(model.qids)
+    if model.missing:
+        how = ": counted as empty lists (--skip-missing: left out)"
+        how = "" if given.qrels is None else ": left out" if given.skip_missing else how
+        yield f"{model.name}: {model.missing:,} of {total:,} {lists} are missing{how}"
     if model.unjudged:
         yield f"{model.name}: {model.unjudged:,} queries have no judgements: left out"
     if model.empty:
         how = "left out" if given.empty == "skip" else f"counted {given.empty}"
-        yield f"{model.name}: {model.empty:,} {lists} have no relevant item: {how}"
+        yield f"{model.name}: {model.empty:,} of {total:,} lists have no relevant item: {how}"
 
 
 def _number(text: str) -> str | float:
@@ -203,8 +199,9 @@ def _names(files: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
         names = [[*columns]]
     else:
         names = [[f"{stem}:{column}" for column in columns] for stem in stems]
-    for name, count in Counter(name for several in names for name in several).items():
-        if count > 1:
+    flat = [name for several in names for name in several]
+    for name in flat:
+        if flat.count(name) > 1:
             raise CommandError(f"{name} is given twice")
     return names
 

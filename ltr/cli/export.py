@@ -27,25 +27,24 @@ def export(parser: LineParser, args: list[str]) -> None:
     model = load_model(given)
     if isinstance(model, OnnxModel):
         raise CommandError(f"{given.model} is already exported: give the folder of the model")
+    if given.test is not None and model.schema is None:
+        raise CommandError(
+            f"--test needs the columns of a table, which {given.model} does not know"
+        )
     schema, test = model.schema, None
-    if given.test is not None:
-        if schema is None:
-            raise ValueError(f"test must be None: {given.model} was not trained on a table")
-        text = {name for name, one in schema.categories.items() if one.kind == "string"}
-        test = load_table(given.test, text | {schema.qid})
     options = {"opset": given.opset, "per_document": given.per_document}
     if (blend := getattr(model, "blend", None)) is None:
-        evaluation = None
-        if test is not None:
-            evaluation = evaluate(model, read_table(test, schema, needs_weight=False))
-        options |= {"to": given.to, "evaluation": evaluation}
-        written = export_model(model, given.out, **options)
+        if given.test is not None:
+            test = evaluate(model, read_table(given.test, schema, needs_weight=False))
+        written = export_model(model, given.out, to=given.to, evaluation=test, **options)
     elif given.to == "torch":
         raise CommandError("--to must be onnx for a blend, got torch")
     else:
-        if test is not None:
-            schema.check(test)
-            test = test, test[schema.label].to_numpy(), test[schema.qid].to_numpy()
+        if given.test is not None:
+            text = {name for name, one in schema.categories.items() if one.kind == "string"}
+            frame = load_table(given.test, text | {schema.qid})
+            schema.check(frame)
+            test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()
         written = blend.export(given.out, test=test, single=given.float32, **options)
     print(f"wrote {written.model} and {written.card}")
     print(

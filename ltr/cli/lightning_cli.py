@@ -39,9 +39,6 @@ from ltr.names import one_line
 
 Command = Literal["fit", "validate", "test"]
 
-SEED = 42
-"""The default of `seed_everything`. It is fixed, so that a run can be repeated."""
-
 
 class _ParseError(Exception):
     """An error of jsonargparse's parser."""
@@ -98,7 +95,7 @@ class RankingCLI(LightningCLI):
                 "log_every_n_steps": 10,
                 "enable_model_summary": False,
             },
-            seed_everything_default=SEED,
+            seed_everything_default=42,  # fixed, so that a run can be repeated
             parser_class=RankingParser,
             parser_kwargs={
                 "prog": f"ltr {command}",

@@ -22,9 +22,7 @@ _PACKAGES = (
 )
 """Where similar names are searched for."""
 
-_UNKNOWN = re.compile(
-    r"(?:Group '(\S+)' does not accept option '|unrecognized arguments: --|Option ')([\w.]+)"
-)
+_UNKNOWN = r"(?:Group '(\S+)' does not accept option '|Option '|unrecognized arguments: --)([\w.]+)"
 _NO_CLASS = re.compile(r"import path string: (\w+)")
 
 
@@ -46,7 +44,7 @@ def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], re
     if "expected one argument" in cause:  # jsonargparse says --data where --data.seed has no value
         bare = (name for name, value in pairs(args) if not value)
         return f"{next(bare, '')}: expected one argument"
-    if unknown := _UNKNOWN.match(cause):
+    if unknown := re.match(_UNKNOWN, cause):
         above, name = unknown[1] or option, without_nesting(unknown[2])
         option = above if above.endswith(name) else f"{above}.{name}".removeprefix(".")
     below = [one for name, one in given.items() if name.startswith(f"{option}.")]

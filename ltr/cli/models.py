@@ -109,9 +109,7 @@ class OnnxModel:
         """Return the scores of lists, float32 (documents,)."""
         import numpy as np
 
-        bounds = (
-            [0, *lists.offsets[1:].tolist()] if self.looks_at_list else [0, len(lists.features)]
-        )
+        bounds = lists.offsets.tolist() if self.looks_at_list else [0, len(lists.features)]
         found = [np.empty(0, np.float32)]
         for start, end in pairwise(bounds):
             codes = None if lists.categories is None else lists.categories[start:end]

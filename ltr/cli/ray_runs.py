@@ -10,7 +10,7 @@ from typing import Any
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.lightning_cli import RankingCLI, train
 from ltr.cli.on_ray import connect, enter
-from ltr.cli.options import Given, given_options
+from ltr.cli.options import given_options
 from ltr.cli.quiet import quiet
 
 _SAID = "CommandError: "
@@ -23,10 +23,14 @@ def fit(args: list[str], name: str, workers: int) -> None:
         CommandError: a mistake in the options, the configuration or the data.
     """
     workers = connect(workers)
+    import ray
     from ray.train import RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchTrainer
 
     options = given_options(args)
+    accelerator = options.get("trainer.accelerator")
+    wanted = accelerator is None or str(accelerator.value) != "cpu"
+    on_gpu = wanted and ray.cluster_resources().get("GPU", 0) > 0
     where = options.get("trainer.default_root_dir")
     root = Path(where.value if where and where.value else f"runs/{name}").absolute()
     root.mkdir(parents=True, exist_ok=True)
@@ -34,7 +38,7 @@ def fit(args: list[str], name: str, workers: int) -> None:
     trainer = TorchTrainer(
         _train,
         train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args, "name": name},
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=_on_gpu(options)),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpu),
         run_config=RunConfig(name=own, storage_path=str(root)),
     )
     try:
@@ -58,11 +62,10 @@ def _train(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     # Lightning sets it when the Trainer is made; the folder of the run is made before that
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
-    options = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
+    options: dict[str, Any] = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
     try:
         with quiet():
-            plugins = [RayLightningEnvironment()]
-            options = {**options, "plugins": plugins}
+            options["plugins"] = [RayLightningEnvironment()]
             cli = RankingCLI("fit", config["args"], config["name"], trainer=options)
             prepare_trainer(cli.trainer)
             train(cli)
@@ -71,12 +74,3 @@ def _train(config: dict[str, Any]) -> None:
         if told is None:
             raise
         raise CommandError(told) from None
-
-
-def _on_gpu(options: dict[str, Given]) -> bool:
-    """Return whether each worker gets a GPU: the cluster has some, and no option says "cpu"."""
-    import ray
-
-    found = options.get("trainer.accelerator")
-    wanted = found is None or str(found.value) != "cpu"
-    return wanted and ray.cluster_resources().get("GPU", 0) > 0

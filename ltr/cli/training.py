@@ -1,11 +1,14 @@
 """`ltr fit`, `validate` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, import_from_here
 from ltr.cli.on_ray import add_workers
 from ltr.cli.recipes import find_configs, names_own_code, resolve
+
+if TYPE_CHECKING:
+    from ltr.cli.lightning_cli import Command
 
 
 def fit(parser: LineParser, args: list[str]) -> None:
@@ -70,7 +73,7 @@ def test(parser: LineParser, args: list[str]) -> None:
     _run("test", parser, args)
 
 
-def _run(command: Literal["fit", "validate", "test"], parser: LineParser, args: list[str]) -> None:
+def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
     """Run a command of Lightning; `fit` may run on a Ray cluster."""
     parser.usage = f"{parser.prog} --config RECIPE [options]"
     add = parser.add_argument

@@ -192,8 +192,6 @@ class _Reader:
         if not isinstance(path, str) or "." not in path or not _is_dotted(path):
             raise ValueError(f"{_at(where)}a path is a dotted name, got {path!r}")
         module, _, name = path.rpartition(".")
-        if module == "__main__":
-            raise ValueError(f"{_at(where)}{path} must be given again: {module} cannot be imported")
         if not is_within(module, (*_PACKAGES, *self.trust)):
             package = path.partition(".")[0]
             raise ValueError(
