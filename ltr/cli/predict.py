@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-_TREC = (".run", ".trec", ".txt")
-
 
 def predict(parser: LineParser, args: list[str]) -> None:
     """Score the rows of a table, in its order.
@@ -31,7 +29,7 @@ def predict(parser: LineParser, args: list[str]) -> None:
     are in the order of ranks. The file appears when it is complete.
     """
     _add_table(parser)
-    endings = (".csv", ".parquet", *_TREC)
+    endings = (".csv", ".parquet", ".run", ".trec", ".txt")
     about = f"a file: {', '.join(endings)}"
     parser.add_argument("--output", required=True, type=new_file(*endings), help=about)
     add_workers(parser)

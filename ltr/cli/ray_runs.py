@@ -12,6 +12,7 @@ from ltr.cli.lightning_cli import RankingCLI, train
 from ltr.cli.on_ray import connect, enter
 from ltr.cli.options import given_options
 from ltr.cli.quiet import quiet
+from ltr.files import made_folder
 
 _SAID = "CommandError: "
 
@@ -33,7 +34,6 @@ def fit(args: list[str], name: str, workers: int) -> None:
     on_gpu = wanted and ray.cluster_resources().get("GPU", 0) > 0
     where = options.get("trainer.default_root_dir")
     root = Path(where.value if where and where.value else f"runs/{name}").absolute()
-    root.mkdir(parents=True, exist_ok=True)
     own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
     trainer = TorchTrainer(
         _train,
@@ -41,15 +41,16 @@ def fit(args: list[str], name: str, workers: int) -> None:
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpu),
         run_config=RunConfig(name=own, storage_path=str(root)),
     )
-    try:
-        trainer.fit()
-    except TrainingFailedError as error:
-        said = [line for line in str(error).splitlines() if _SAID in line]
-        if not said:
-            raise
-        raise CommandError(said[-1].partition(_SAID)[2]) from None
-    finally:
-        shutil.rmtree(root / own, ignore_errors=True)
+    with made_folder(root):
+        try:
+            trainer.fit()
+        except TrainingFailedError as error:
+            said = [line for line in str(error).splitlines() if _SAID in line]
+            if not said:
+                raise
+            raise CommandError(said[-1].partition(_SAID)[2]) from None
+        finally:
+            shutil.rmtree(root / own, ignore_errors=True)
 
 
 def _train(config: dict[str, Any]) -> None:
