@@ -48,11 +48,8 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from inspect import cleandoc
-from pkgutil import resolve_name
 
 from ltr import __version__
-from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.names import nearest, printable
 
@@ -182,14 +179,20 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
+    # imported here, since the help of `ltr` needs neither
+    from pkgutil import resolve_name
+    from textwrap import dedent
+
+    from ltr.cli.arguments import LineParser
+
     path = _COMMANDS[command][0]
     if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
         path = "training:test"
     run = resolve_name(f"ltr.cli.{path}")
-    told, name = warnings.formatwarning, f"ltr {command}"  # a warning names its place in the code
+    before, name = warnings.formatwarning, f"ltr {command}"  # a warning has its place in the code
     warnings.formatwarning = lambda message, *_, **__: f"{name}: {printable(str(message))}\n"
     try:
-        run(LineParser(name, description=cleandoc(run.__doc__ or "")), rest)
+        run(LineParser(name, description=dedent(f"    {run.__doc__ or ''}").strip()), rest)
     finally:
-        warnings.formatwarning = told
+        warnings.formatwarning = before
     return 0
