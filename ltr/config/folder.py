@@ -161,7 +161,8 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         try:
             return content, {name: _read_file(config, name, content) for name in (WEIGHTS, *names)}
         except ValueError:
-            if _read_config(config) == content:  # else another process has saved a model
+            # With another content, another process has saved a model: read that one.
+            if _read_config(config) == content:
                 raise
 
 
