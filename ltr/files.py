@@ -52,7 +52,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     replaced.
 
     Args:
-        path: the file; its folder must exist.
+        path: the file. Its folder is made if it is missing, and removed again after an error.
 
     Raises:
         OSError: the file cannot be written. The error names `path` if it would not name a file, as
@@ -68,7 +68,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     try:
-        with temporary_beside(target) as partial:
+        with made_folder(target.parent), temporary_beside(target) as partial:
             yield partial
             with partial.open("r+b") as file:
                 os.fsync(file.fileno())

@@ -107,7 +107,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 

@@ -83,8 +83,19 @@ def test_a_full_disk_is_named_by_the_file(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no"), atomic_write(tmp_path / "no" / "a.txt"):
+def test_a_missing_folder_is_made_and_goes_after_an_error(tmp_path):
+    path = tmp_path / "new" / "one" / "a.txt"
+    with pytest.raises(ValueError, match="stop"), atomic_write(path):
+        raise ValueError("stop")
+    assert names(tmp_path) == []
+    with atomic_write(path) as partial:
+        partial.write_text("whole")
+    assert path.read_text() == "whole"
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "no").write_text("a file")
+    with pytest.raises(OSError, match="no"), atomic_write(tmp_path / "no" / "a.txt"):
         pass
 
 

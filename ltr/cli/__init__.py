@@ -46,30 +46,33 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.names import nearest, printable
 
 _COMMANDS = {
-    "train": ("ltr.cli.train", "train a model on a table"),
-    "test": ("ltr.cli.predict", "metrics of a model on a table, or of a recipe on its test lists"),
-    "predict": ("ltr.cli.predict", "write scores and ranks: CSV, Parquet or a TREC run"),
-    "explain": ("ltr.cli.explain", "why the documents of a query rank as they do"),
-    "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
-    "serve": ("ltr.cli.serve", "rank over HTTP"),
-    "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
-    "fuse": ("ltr.cli.fuse", "combine the TREC runs of several rankers into one"),
-    "convert": ("ltr.cli.convert", "files of any size into lists on disk"),
-    "fit": ("ltr.cli.training", "train a recipe, or classes of your own"),
-    "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
-    "recipes": ("ltr.cli.recipes", "list the recipes"),
-    "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
+    "train": ("train:train", "train a model on a table"),
+    "test": ("predict:test", "metrics of a model on a table, or of a recipe on its test lists"),
+    "predict": ("predict:predict", "write scores and ranks: CSV, Parquet or a TREC run"),
+    "explain": ("explain:explain", "why the documents of a query rank as they do"),
+    "export": ("export:export", "write a model for other programs: ONNX, torch.export"),
+    "serve": ("serve:serve", "rank over HTTP"),
+    "evaluate": ("evaluate:evaluate", "metrics of a TREC run or a table of scores"),
+    "fuse": ("fuse:fuse", "combine the TREC runs of several rankers into one"),
+    "convert": ("convert:convert", "files of any size into lists on disk"),
+    "fit": ("training:fit", "train a recipe, or classes of your own"),
+    "validate": ("training:validate", "evaluate it on the validation lists"),
+    "recipes": ("recipes:list_recipes", "list the recipes"),
+    "copy": ("recipes:copy", "copy a recipe's file, to change it"),
 }
+"""Each command's function in `ltr.cli`, and what the command does.
+
+The function gets a parser without arguments and the words after the command; its docstring is the
+help.
+"""
 
 _HELP = "\n".join(
     [
@@ -102,12 +105,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     ltr ...
     0
     """
-    _open_streams()
+    for stream in ("stdout", "stderr"):  # a file would get the number of a closed one, as by `>&-`
+        if getattr(sys, stream) is None:
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     args = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
-    last = ["--ckpt_path", "last"]
-    goes_on = [*args, *([] if args[-2:] == last else last)]
-    again = shlex.join(["ltr", *goes_on]) if args[:1] == ["fit"] else None
+    last = [] if args[-2:] == ["--ckpt_path", "last"] else ["--ckpt_path", "last"]
+    again = shlex.join(["ltr", *args, *last]) if args[:1] == ["fit"] else None
     return guarded(partial(_run, args), name, again)
 
 
@@ -125,36 +129,40 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
     >>> guarded(lambda: 0, "ltr")
     0
     """
-    with _interrupts_restored():
-        try:
-            code = run()
-            sys.stdout.flush()  # a reader that is gone, as of `ltr recipes | head -1`, shows here
-            return code
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 141  # as of a program that SIGPIPE ends
-        except KeyboardInterrupt:
-            return _interrupted(again)
-        except SystemExit as stop:
-            # Lightning turns an interrupt into exit code 1 once it has shut down
-            if isinstance(stop.__context__, KeyboardInterrupt):
-                return _interrupted(again)
-            if type(stop) is not SystemExit:  # Lightning's SIGTERMException
-                return _interrupted(again, "terminated", signal.SIGTERM)
-            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        except Exception as error:
-            told = as_user_error(error)
-            if told is None or os.environ.get("LTR_TRACEBACK"):
-                raise
-            print(f"{name}: {printable(told)}", file=sys.stderr)
-            return 2
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        code = run()
+        sys.stdout.flush()  # a reader that is gone, as of `ltr recipes | head -1`, shows here
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as of a program that SIGPIPE ends
+    except KeyboardInterrupt:
+        return _stopped(signal.SIGINT, again)
+    except SystemExit as stop:
+        # Lightning turns an interrupt into exit code 1 once it has shut down
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            return _stopped(signal.SIGINT, again)
+        if type(stop) is not SystemExit:  # Lightning's SIGTERMException
+            return _stopped(signal.SIGTERM, again)
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception as error:
+        told = as_user_error(error)
+        if told is None or os.environ.get("LTR_TRACEBACK"):
+            raise
+        print(f"{name}: {printable(told)}", file=sys.stderr)
+        return 2
+    finally:  # Lightning replaces the handler of Ctrl+C after the first one
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGINT, handler)
 
 
-def _open_streams() -> None:
-    """Open streams that are closed, as stdout by `>&-`: a file would get their numbers."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+def _stopped(by: signal.Signals, again: str | None) -> int:
+    """Print how to resume the program, and return the exit code of the signal."""
+    how = "interrupted" if by is signal.SIGINT else "terminated"
+    end = "" if again is None else f"; resume it with: {again}"
+    print(f"ltr: {how}{end}", file=sys.stderr)
+    return 128 + by
 
 
 def _run(args: list[str]) -> int:
@@ -171,38 +179,20 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
-    module = _COMMANDS[command][0]
+    # imported here, since the help of `ltr` needs neither
+    from pkgutil import resolve_name
+    from textwrap import dedent
+
+    from ltr.cli.arguments import LineParser
+
+    path = _COMMANDS[command][0]
     if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
-        module = "ltr.cli.training"
-    with _warnings_in_one_line(f"ltr {command}"):
-        return import_module(module).run(command, rest)
-
-
-@contextmanager
-def _warnings_in_one_line(name: str) -> Iterator[None]:
-    """Print warnings without the place in the code."""
-    before = warnings.formatwarning
+        path = "training:test"
+    run = resolve_name(f"ltr.cli.{path}")
+    before, name = warnings.formatwarning, f"ltr {command}"  # a warning has its place in the code
     warnings.formatwarning = lambda message, *_, **__: f"{name}: {printable(str(message))}\n"
     try:
-        yield
+        run(LineParser(name, description=dedent(f"    {run.__doc__ or ''}").strip()), rest)
     finally:
         warnings.formatwarning = before
-
-
-def _interrupted(
-    again: str | None, how: str = "interrupted", number: signal.Signals = signal.SIGINT
-) -> int:
-    end = "" if again is None else f"; resume it with: {again}"
-    print(f"ltr: {how}{end}", file=sys.stderr)
-    return 128 + number
-
-
-@contextmanager
-def _interrupts_restored() -> Iterator[None]:
-    """Restore the handler of Ctrl+C, which Lightning replaces after the first one."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGINT, before)
+    return 0

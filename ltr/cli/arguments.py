@@ -1,9 +1,12 @@
-"""The arguments that several commands share: columns of a table, and the model."""
+"""The arguments that several commands share: columns of a table, files, and the model."""
 
 import argparse
 import os
+import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ltr.cli.errors import CommandError
@@ -30,7 +33,37 @@ class LineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the message."""
+        message = re.sub(r"^argument (\S+): must ", r"\1 must ", message)
         raise CommandError(f"{message} (see `{self.prog} --help`)")
+
+
+def at_least_one(text: str) -> int:
+    """Return the whole number >= 1 that an argument must be."""
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise ArgumentTypeError(f"must be a whole number >= 1, got {text!r}")
+    return int(text)
+
+
+def existing_file(path: str) -> str:
+    """Return the path of the file that an argument must name."""
+    if not Path(path).is_file():
+        raise CommandError(f"{path}: no such file")
+    return path
+
+
+def new_file(*endings: str) -> Callable[[str], Path]:
+    """Return the check of an argument that names a file to write: its type and its ending."""
+
+    def check(text: str) -> Path:
+        path = Path(text).expanduser()
+        if path.exists() and not path.is_file():
+            kind = "folder" if path.is_dir() else "device"
+            raise ArgumentTypeError(f"must be a file, got the {kind} {text}")
+        if endings and path.suffix.lower() not in endings:
+            raise ArgumentTypeError(f"must end in {', '.join(endings)}, got {text}")
+        return path
+
+    return check
 
 
 def import_from_here() -> None:
@@ -53,11 +86,7 @@ def roles_of(given: Namespace) -> dict[str, Any]:
 
 def add_model(parser: LineParser, about: str = _MODEL) -> None:
     """Add the argument of the model, and the packages of its classes."""
-    parser.add_argument("model", metavar="MODEL", help=about)
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="a package whose classes the model may name; repeat it for several",
-    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", help=about)
+    trusted = "a package whose classes the model may name; repeat it for several"
+    add("--trust", action="append", default=[], metavar="PACKAGE", help=trusted)

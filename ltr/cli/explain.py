@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model
+from ltr.cli.arguments import LineParser, add_model, at_least_one
 from ltr.cli.errors import CommandError
-from ltr.cli.models import find_model, load_model
+from ltr.cli.models import load_model
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -14,37 +14,29 @@ if TYPE_CHECKING:
 
     from ltr.datasets import Schema
 
-_ABOUT = """\
-Show what each column adds to the scores of a query's documents, beside usual documents of the
-table (Shapley values), and why the first document is above the second. Needs the extra `explain`.
-
-  ltr explain model test.parquet --query 17
-"""
 _USUAL, _COLUMNS = 100, 4
 """So many rows are the usual documents; so many columns are shown, those that add most."""
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr explain`.
+def explain(parser: LineParser, args: list[str]) -> None:
+    """Show what each column adds to the scores of a query's documents.
 
-    Raises:
-        ValueError: an option, the model or the table is wrong, or shap is not installed.
+    It is beside usual documents of the table (Shapley values), with the reasons why the first
+    document is above the second. Needs the extra `explain`.
+
+      ltr explain model test.parquet --query 17
     """
-    parser = LineParser(f"ltr {command}", description=_ABOUT)
     add_model(parser)
-    parser.add_argument(
-        "table", metavar="TABLE", help="CSV, Parquet or LETOR text: a file, a folder or a pattern"
-    )
-    parser.add_argument("--query", required=True, metavar="QID", help="whose documents to explain")
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="documents; default: 5")
+    add = parser.add_argument
+    add("table", metavar="TABLE", help="CSV, Parquet or LETOR text: a file, a folder or a pattern")
+    add("--query", required=True, metavar="QID", help="whose documents to explain")
+    add("--top", type=at_least_one, default=5, metavar="N", help="documents; default: 5")
     given = parser.parse_args(args)
-    if given.top < 1:
-        raise CommandError(f"--top must be >= 1, got {given.top}")
     import numpy as np
 
     from ltr.estimators import contributions
 
-    model = load_model(find_model(given.model), given.trust)
+    model = load_model(given)
     schema = model.schema
     if schema is None:
         raise CommandError(f"{given.model} knows no columns by their names")
@@ -70,7 +62,6 @@ def run(command: str, args: list[str]) -> int:
     if len(order) > 1:
         print(f"Why {names[order[0]]} is above {names[order[1]]}:")
         print(found.between(*order[:2]).head(2 * _COLUMNS).to_string(float_format="{:.3f}".format))
-    return 0
 
 
 def _table(path: str, schema: "Schema") -> "pa.Table":

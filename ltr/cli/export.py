@@ -2,72 +2,52 @@
 
 from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import OnnxModel, find_model, load_model
+from ltr.cli.models import OnnxModel, load_model
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr export`.
+def export(parser: LineParser, args: list[str]) -> None:
+    """Write a trained model for other programs, with a model card.
 
-    Args:
-        command: "export".
-        args: the arguments after it on the command line.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ValueError: an option, the checkpoint or the test data are wrong, or the export failed.
+    The written model is checked: it must give the model's scores.
     """
-    parser = LineParser(
-        f"ltr {command}",
-        description="Write a trained model for other programs, with a model card, and check that "
-        "it gives the model's scores.",
-    )
     add_model(parser, "the folder of a model or of a run")
-    parser.add_argument("out", metavar="OUT", help="a file (.onnx, .pt2), or a folder for all")
-    parser.add_argument("--to", choices=("onnx", "torch"), help="default: by OUT, or onnx")
-    parser.add_argument(
-        "--opset", type=int, default=17, help="version of the ONNX operators (default: 17)"
-    )
-    parser.add_argument(
-        "--per-document", action="store_true", help="inputs are documents (N, d), not lists"
-    )
-    parser.add_argument(
-        "--float32", action="store_true", help="features of a blend are float32, not float64"
-    )
-    parser.add_argument("--test", help="a table with labels, for the metrics of the model card")
+    add = parser.add_argument
+    add("out", metavar="OUT", help="a file (.onnx, .pt2), or a folder for all")
+    add("--to", choices=("onnx", "torch"), help="default: by OUT, or onnx")
+    add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
+    add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
+    add("--float32", action="store_true", help="features of a blend are float32, not float64")
+    add("--test", help="a table with labels, for the metrics of the model card")
     given = parser.parse_args(args)
 
     from ltr.datasets.prepare import read_table
     from ltr.datasets.table_files import load_table
     from ltr.export import evaluate, export_model
 
-    model = load_model(find_model(given.model), given.trust)
+    model = load_model(given)
     if isinstance(model, OnnxModel):
         raise CommandError(f"{given.model} is already exported: give the folder of the model")
+    if given.test is not None and model.schema is None:
+        raise CommandError(
+            f"--test needs the columns of a table, which {given.model} does not know"
+        )
     schema, test = model.schema, None
-    if given.test is not None:
-        if schema is None:
-            raise ValueError(f"test must be None: {given.model} was not trained on a table")
-        text = {name for name, one in schema.categories.items() if one.kind == "string"}
-        test = load_table(given.test, text | {schema.qid})
     options = {"opset": given.opset, "per_document": given.per_document}
     if (blend := getattr(model, "blend", None)) is None:
-        evaluation = None
-        if test is not None:
-            evaluation = evaluate(model, read_table(test, schema, needs_weight=False))
-        options |= {"to": given.to, "evaluation": evaluation}
-        written = export_model(model, given.out, **options)
+        if given.test is not None:
+            test = evaluate(model, read_table(given.test, schema, needs_weight=False))
+        written = export_model(model, given.out, to=given.to, evaluation=test, **options)
     elif given.to == "torch":
         raise CommandError("--to must be onnx for a blend, got torch")
     else:
-        if test is not None:
-            schema.check(test)
-            test = test, test[schema.label].to_numpy(), test[schema.qid].to_numpy()
+        if given.test is not None:
+            text = {name for name, one in schema.categories.items() if one.kind == "string"}
+            frame = load_table(given.test, text | {schema.qid})
+            schema.check(frame)
+            test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()
         written = blend.export(given.out, test=test, single=given.float32, **options)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
         f"{written.differing} of {written.rows} rows differ by more than 1e-4 of it"
     )
-    return 0

@@ -16,7 +16,6 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
-from ltr.cli.help import ABOUT, CHECKPOINT
 from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
@@ -39,9 +38,6 @@ from ltr.modules.watching import BatchInMemory
 from ltr.names import one_line
 
 Command = Literal["fit", "validate", "test"]
-
-SEED = 42
-"""The default of `seed_everything`. It is fixed, so that a run can be repeated."""
 
 
 class _ParseError(Exception):
@@ -99,11 +95,11 @@ class RankingCLI(LightningCLI):
                 "log_every_n_steps": 10,
                 "enable_model_summary": False,
             },
-            seed_everything_default=SEED,
+            seed_everything_default=42,  # fixed, so that a run can be repeated
             parser_class=RankingParser,
             parser_kwargs={
                 "prog": f"ltr {command}",
-                "description": ABOUT[command],
+                "description": f"All options of `ltr {command}`.",
                 "allow_abbrev": False,
             },
             subclass_mode_model=True,
@@ -120,7 +116,8 @@ class RankingCLI(LightningCLI):
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_class_arguments(BestCheckpoint, "best_checkpoint")
         parser.add_class_arguments(EarlyStopping, "early_stopping")
-        parser.add_argument("--ckpt_path", type=str | None, default=None, help=CHECKPOINT)
+        checkpoint = "a checkpoint, or `best` or `last` of the newest run; fit resumes from it"
+        parser.add_argument("--ckpt_path", type=str | None, default=None, help=checkpoint)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments; a mistake becomes one line."""

@@ -13,7 +13,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from ltr.cli.errors import innermost
-from ltr.cli.options import Given, without_nesting
+from ltr.cli.options import Given, pairs, without_nesting
 from ltr.names import close_matches
 
 _PACKAGES = (
@@ -22,8 +22,7 @@ _PACKAGES = (
 )
 """Where similar names are searched for."""
 
-_GROUP = re.compile(r"Group '(\S+)' does not accept option '(\S+)'")
-_UNKNOWN = re.compile(r"(?:unrecognized arguments: --|Option ')([\w.]+)")
+_UNKNOWN = r"(?:Group '(\S+)' does not accept option '|Option '|unrecognized arguments: --)([\w.]+)"
 _NO_CLASS = re.compile(r"import path string: (\w+)")
 
 
@@ -43,13 +42,11 @@ def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], re
             "or a class, such as --data DigitsDataModule"
         )
     if "expected one argument" in cause:  # jsonargparse says --data where --data.seed has no value
-        followed = zip(args, [*args[1:], "--"], strict=True)
-        bare = [one for one, after in followed if one.startswith("--") and after.startswith("--")]
-        return f"{next((one for one in bare if '=' not in one), '')}: expected one argument"
-    option = ".".join(match.groups()) if (match := _GROUP.match(cause)) else option
-    if unknown := match or _UNKNOWN.match(cause):
-        name = without_nesting(unknown[unknown.re.groups])
-        option = option if option.endswith(name) else f"{option}.{name}".removeprefix(".")
+        bare = (name for name, value in pairs(args) if not value)
+        return f"{next(bare, '')}: expected one argument"
+    if unknown := re.match(_UNKNOWN, cause):
+        above, name = unknown[1] or option, without_nesting(unknown[2])
+        option = above if above.endswith(name) else f"{above}.{name}".removeprefix(".")
     below = [one for name, one in given.items() if name.startswith(f"{option}.")]
     value, file = given.get(option, below[-1] if below else Given(None, ""))
     dashes = "" if file else "--"

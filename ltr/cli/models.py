@@ -1,6 +1,6 @@
 """The model that a command names: a folder, a run, or an ONNX file."""
 
-from collections.abc import Sequence
+from argparse import Namespace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,13 +55,15 @@ def find_model(value: str) -> Path:
     raise CommandError(f"{value} {what}{choice}")
 
 
-def load_model(path: Path, trust: Sequence[str] = ()) -> Any:
-    """Return a `RankingModel`, a `BlendModel` or an `OnnxModel`, which have `predict`.
+def load_model(given: Namespace) -> Any:
+    """Return a `RankingModel`, a `BlendModel` or an `OnnxModel` by the arguments of `add_model`.
 
     Raises:
+        CommandError: there is no such model.
         ValueError: it is damaged, or names a class that is not trusted.
     """
-    if trust:
+    path = find_model(given.model)
+    if given.trust:
         import_from_here()
     if not path.is_dir():
         return OnnxModel(path)
@@ -70,10 +72,10 @@ def load_model(path: Path, trust: Sequence[str] = ()) -> Any:
     if "rankers" in read_folder(path)[0]:
         from ltr.estimators import Blend
 
-        return Blend.load(path, trust=trust).model_
+        return Blend.load(path, trust=given.trust).model_
     from ltr.models import RankingModel
 
-    return RankingModel.load(path, trust=trust)
+    return RankingModel.load(path, trust=given.trust)
 
 
 class OnnxModel:
@@ -107,9 +109,7 @@ class OnnxModel:
         """Return the scores of lists, float32 (documents,)."""
         import numpy as np
 
-        bounds = (
-            [0, *lists.offsets[1:].tolist()] if self.looks_at_list else [0, len(lists.features)]
-        )
+        bounds = lists.offsets.tolist() if self.looks_at_list else [0, len(lists.features)]
         found = [np.empty(0, np.float32)]
         for start, end in pairwise(bounds):
             codes = None if lists.categories is None else lists.categories[start:end]

@@ -6,10 +6,8 @@ All machines must see the working folder under the same path, and have the same 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
 
-from ltr.cli.arguments import LineParser
+from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
 
 _NUMBER = "--ray-workers"
@@ -20,18 +18,10 @@ def add_workers(parser: LineParser) -> None:
 
     It is None without either option. It is 0 with `--ray`: one worker for each CPU of the cluster.
     """
-    parser.add_argument(
-        "--ray", dest="workers", action="store_const", const=0, help="use all CPUs of a Ray cluster"
-    )
-    parser.add_argument(
-        _NUMBER, dest="workers", type=_at_least_one, metavar="N", help="use N of them"
-    )
-
-
-def _at_least_one(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise CommandError(f"{_NUMBER} must be a whole number >= 1, got {text!r}")
-    return int(text)
+    add = parser.add_argument
+    about = "use all CPUs of a Ray cluster"
+    add("--ray", dest="workers", action="store_const", const=0, help=about)
+    add(_NUMBER, dest="workers", type=at_least_one, metavar="N", help="use N of them")
 
 
 def connect(workers: int) -> int:
@@ -57,28 +47,6 @@ def connect(workers: int) -> int:
     if workers > cpus:
         raise CommandError(f"{_NUMBER} must be <= {cpus}, the CPUs of the cluster, got {workers}")
     return workers or cpus
-
-
-def call_each(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Call a function with each item, each in a worker with one CPU, and return the results.
-
-    Raises:
-        Exception: what the function raises.
-    """
-    import ray
-    from ray.exceptions import RayTaskError
-
-    task = ray.remote(_in_folder)
-    started = [task.remote(os.getcwd(), [*sys.path], work, item) for item in items]
-    try:
-        return ray.get(started)
-    except RayTaskError as error:
-        raise error.cause from None
-
-
-def _in_folder(folder: str, path: list[str], work: Callable[[Any], Any], item: Any) -> Any:
-    enter(folder, path)
-    return work(item)
 
 
 def enter(folder: str, path: list[str]) -> None:

@@ -1,18 +1,18 @@
 """`ltr predict` and `ltr test`: the scores of a table, and their metrics."""
 
+import os
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model
+from ltr.cli.arguments import LineParser, add_model, new_file
 from ltr.cli.errors import CommandError
-from ltr.cli.models import find_model, load_model
-from ltr.cli.on_ray import add_workers
+from ltr.cli.models import load_model
+from ltr.cli.on_ray import add_workers, connect, enter
 from ltr.files import atomic_write, made_folder, temporary_beside
 from ltr.names import nearest
 
@@ -20,90 +20,57 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-Format = Literal["csv", "parquet", "trec"]
 
-_ENDINGS: dict[str, Format] = {".csv": "csv", ".parquet": "parquet"}
-_ENDINGS |= dict.fromkeys([".run", ".trec", ".txt"], "trec")
+def predict(parser: LineParser, args: list[str]) -> None:
+    """Score the rows of a table, in its order.
 
-_ABOUT = """\
-Score the rows of a table, in its order. CSV and Parquet get the columns of the query, of the
-document's name and of the label, those that the table has; the `score`; and the `rank` within the
-query, from 1. Lines of a TREC run are in the order of ranks. The file appears when it is complete.
-"""
-
-
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr predict`, or `ltr test` of a model.
-
-    Raises:
-        ValueError: an option, the model or the table is wrong.
+    CSV and Parquet get the columns of the query, of the document's name and of the label, those
+    that the table has; the `score`; and the `rank` within the query, from 1. Lines of a TREC run
+    are in the order of ranks. The file appears when it is complete.
     """
-    return _test(args) if command == "test" else _predict(args)
-
-
-def _predict(args: list[str]) -> int:
-    parser = _parser("predict", _ABOUT)
-    parser.add_argument("--output", required=True, help=f"a file: {', '.join(_ENDINGS)}")
+    _add_table(parser)
+    endings = (".csv", ".parquet", ".run", ".trec", ".txt")
+    about = f"a file: {', '.join(endings)}"
+    parser.add_argument("--output", required=True, type=new_file(*endings), help=about)
     add_workers(parser)
     given = parser.parse_args(args)
-    output = Path(given.output).expanduser()
-    form = _ENDINGS.get(output.suffix.lower())
-    if form is None:
-        raise CommandError(f"--output must end in {', '.join(_ENDINGS)}, got {given.output}")
-    if output.exists() and not output.is_file():
-        kind = "folder" if output.is_dir() else "device"
-        raise CommandError(f"--output must be a file, got the {kind} {given.output}")
-    print(f"wrote {given.output}: {predict(given, output, form, given.workers)} rows")
-    return 0
+    rows = write_scores(given, given.output, given.workers)
+    print(f"wrote {given.output}: {rows} rows")
 
 
-def _test(args: list[str]) -> int:
-    """Run `ltr test`: the options after the table are those of `ltr evaluate`."""
-    from ltr.cli import evaluate
+def test(parser: LineParser, args: list[str]) -> None:
+    """Evaluate a model on a table with labels."""
+    from ltr.cli.evaluate import add_options, report
 
-    about = "Evaluate a model on a table with labels. Further options: those of `ltr evaluate`."
-    given, rest = _parser("test", about).parse_known_args(args)
+    _add_table(parser)
+    add_options(parser)
+    given = parser.parse_args(args)
     with TemporaryDirectory() as folder:
         scores = Path(folder, f"{Path(given.model).name}.parquet")
-        predict(given, scores, "parquet", needs_label=True)
-        names = ["--qid", given.qid, "--label", given.label]
-        if given.doc_id is not None:
-            names += ["--doc-id", given.doc_id]
-        return evaluate.run("evaluate", [str(scores), *names, *rest], shown=[given.table])
+        write_scores(given, scores, needs_label=True)
+        given.files, given.score = [str(scores)], None
+        report(given, [given.table])
 
 
-def _parser(command: str, about: str) -> LineParser:
-    parser = LineParser(
-        f"ltr {command}",
-        description=about,
-    )
+def _add_table(parser: LineParser) -> None:
+    """Add the arguments of the model, the table and the columns that are not features."""
     add_model(parser)
     add = parser.add_argument
-    add(
-        "table",
-        metavar="TABLE",
-        help="CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk",
-    )
+    about = "CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk"
+    add("table", metavar="TABLE", help=about)
     add("--qid", metavar="COLUMN", help="of the queries; default: as in training")
     add("--label", metavar="COLUMN", help="of the relevance; default: as in training")
     add("--doc-id", metavar="COLUMN", help="of the documents' names; default: as in training")
-    return parser
 
 
-def predict(
-    given: Namespace,
-    output: Path,
-    form: Format,
-    workers: int | None = None,
-    *,
-    needs_label: bool = False,
+def write_scores(
+    given: Namespace, output: Path, workers: int | None = None, *, needs_label: bool = False
 ) -> int:
     """Write the scores of a table, and return the number of rows.
 
     Args:
         given: the options; the names of the columns that are used replace those that are None.
-        output: the file.
-        form: its format.
+        output: the file; its ending chooses the format.
         workers: of a Ray cluster; None: this process.
         needs_label: whether the table must have queries and labels.
     """
@@ -112,26 +79,28 @@ def predict(
 
     from ltr.arrays import rank
 
-    path = find_model(given.model)
-    model = load_model(path, given.trust)
+    model = load_model(given)
     keys = _keys(given, model, needs_label=needs_label)
-    tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, path, keys)
-    with made_folder(output.parent), temporary_beside(output) as waiting, ExitStack() as opened:
-        first = next(tables)
-        writer = opened.enter_context(pa.ipc.new_file(waiting, first.schema))
-        for table in chain([first], tables):
-            writer.write_table(table)
-        opened.close()
+    tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, keys)
+    first = next(tables)
+    with made_folder(output.parent), temporary_beside(output) as waiting:
+        with pa.ipc.new_file(waiting, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
         # a rank needs all scores of its query, so the rows wait on the disk, where Arrow maps them
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
             table = pa.ipc.open_file(source).read_all()
-            scores, lists = table.column("score").to_numpy(), None
+            scores = table.column("score").to_numpy()
             for row in np.flatnonzero(~np.isfinite(scores))[:1]:
                 raise CommandError(f"scores must be finite, got {scores[row]} in row {row}")
             if given.qid is not None:
-                lists = _codes(table.column(given.qid))
+                queries = table.column(given.qid)
+                if queries.null_count:
+                    raise CommandError("a qid must not be missing")
+                codes = queries.dictionary_encode().chunks
+                lists = np.concatenate([one.indices.to_numpy() for one in codes])
                 table = table.append_column("rank", pa.array(rank(scores, lists)))
-            _write(part, form, table, given, lists)
+            _write(part, output.suffix.lower(), table, given)
             return table.num_rows
 
 
@@ -159,26 +128,21 @@ def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
     from ltr.datasets.list_tables import holds_lists
     from ltr.datasets.table_files import column_names
 
-    lists = holds_lists(given.table)
-    uses = ["qid", "doc_id", "label"]
+    lists, uses = holds_lists(given.table), ("qid", "doc_id", "label")
     there = uses if lists else column_names(given.table)
     for use in uses:
-        name = getattr(given, use)
-        known = use if lists else getattr(model.schema, use, None)
-        if name is None:
-            setattr(given, use, known if known in there else None)
-        elif name not in there:
-            option = use.replace("_", "-")
-            raise CommandError(
-                f"--{option} {name}: the table has no such column: {nearest(name, there)}"
-            )
-        if needs_label and use != "doc_id" and getattr(given, use) is None:
+        name, known = getattr(given, use), use if lists else getattr(model.schema, use, None)
+        if name is not None and name not in there:
+            option, near = use.replace("_", "-"), nearest(name, there)
+            raise CommandError(f"--{option} {name}: the table has no such column: {near}")
+        name = known if name is None and known in there else name
+        if name is None and needs_label and use != "doc_id":
             raise CommandError(f"--{use} is required: the table has no column {known or use!r}")
-    names = [name for use in uses if (name := getattr(given, use)) is not None]
-    for name in names:
         if name in ("score", "rank"):
             raise CommandError(f"{name!r} is a column of the output, so no key may have this name")
-    return list(dict.fromkeys(names))
+        setattr(given, use, name)
+    names = (given.qid, given.doc_id, given.label)
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def _scored(
@@ -196,65 +160,59 @@ def _scored(
         yield pa.table({**columns, "score": scores.astype(np.float32)})
 
 
-def _on_ray(workers: int, given: Namespace, path: Path, keys: list[str]) -> "Iterator[pa.Table]":
+def _on_ray(workers: int, given: Namespace, keys: list[str]) -> "Iterator[pa.Table]":
     """Do the work of `_scored` in processes of a Ray cluster, which take the chunks in turn."""
-    from ltr.cli.on_ray import call_each, connect
-
     workers = connect(workers)
-    shares = [(number, workers) for number in range(workers)]
-    for chunks in zip_longest(*call_each(partial(_share, given, path, keys), shares)):
+    import ray
+    from ray.exceptions import RayTaskError
+
+    task, here = ray.remote(_share), (os.getcwd(), [*sys.path])
+    started = [task.remote(*here, given, keys, (number, workers)) for number in range(workers)]
+    try:
+        shares = ray.get(started)
+    except RayTaskError as error:
+        raise error.cause from None
+    for chunks in zip_longest(*shares):
         yield from (one for one in chunks if one is not None)
 
 
 def _share(
-    given: Namespace, path: Path, keys: list[str], share: tuple[int, int]
+    folder: str, path: list[str], given: Namespace, keys: list[str], share: tuple[int, int]
 ) -> "list[pa.Table]":
-    return [*_scored(given, load_model(path, given.trust), keys, share)]
+    enter(folder, path)
+    return [*_scored(given, load_model(given), keys, share)]
 
 
-def _codes(column: "pa.ChunkedArray") -> "np.ndarray":
-    """Return the number of each row's query."""
-    import numpy as np
-
-    if column.null_count:
-        raise CommandError("a qid must not be missing")
-    return np.concatenate([one.indices.to_numpy() for one in column.dictionary_encode().chunks])
-
-
-def _write(
-    path: Path, form: Format, table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
-) -> None:
+def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    if form == "parquet":
+    if ending == ".parquet":
         pyarrow.parquet.write_table(table, path)
-    elif form == "csv":
+    elif ending == ".csv":
         options = pyarrow.csv.WriteOptions(quoting_style="needed")
         pyarrow.csv.write_csv(table, path, options)
     else:
         from ltr.metrics.trec import write_run
 
-        write_run(path, _run_of(table, given, lists))
+        write_run(path, _run_of(table, given))
 
 
-def _run_of(
-    table: "pa.Table", given: Namespace, lists: "np.ndarray | None"
-) -> dict[str, dict[str, float]]:
+def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
     """Return a TREC run. A document without a name is called by its position in the list, from 0.
 
     Its scores have no ties, so all tools rank as the table does.
     """
     import numpy as np
 
-    if lists is None:
+    if given.qid is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")
     frame = table.to_pandas()
     named = given.doc_id in frame
     names = frame[given.doc_id] if named else frame.groupby(given.qid).cumcount()
     frame.index = names.astype(str)
     run = {}
-    ordered = frame.iloc[np.lexsort((frame["rank"], lists))]
+    ordered = frame.iloc[np.lexsort((frame["rank"], frame[given.qid].factorize()[0]))]
     for qid, one in ordered.groupby(given.qid, sort=False):
         if one.index.has_duplicates:
             raise CommandError(f"a TREC run names a document once, got two in query {qid!r}")

@@ -19,7 +19,6 @@ _IGNORED_WARNINGS = [
     ".*callbacks used to create the checkpoint need to be provided.*",
     ".*infer the batch indices.*",
     ".*LeafSpec.*",
-    ".*torch.jit.script.*",
 ]
 
 _LIGHTNING = str(Path(lightning.__path__[0]))

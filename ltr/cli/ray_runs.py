@@ -10,43 +10,47 @@ from typing import Any
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.lightning_cli import RankingCLI, train
 from ltr.cli.on_ray import connect, enter
-from ltr.cli.options import Given, given_options
+from ltr.cli.options import given_options
 from ltr.cli.quiet import quiet
+from ltr.files import made_folder
 
 _SAID = "CommandError: "
 
 
-def fit(args: list[str], name: str, workers: int) -> int:
+def fit(args: list[str], name: str, workers: int) -> None:
     """Train in `workers` processes of a cluster; the first one writes the run's folder.
 
     Raises:
         CommandError: a mistake in the options, the configuration or the data.
     """
     workers = connect(workers)
+    import ray
     from ray.train import RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchTrainer
 
     options = given_options(args)
+    accelerator = options.get("trainer.accelerator")
+    wanted = accelerator is None or str(accelerator.value) != "cpu"
+    on_gpu = wanted and ray.cluster_resources().get("GPU", 0) > 0
     where = options.get("trainer.default_root_dir")
     root = Path(where.value if where and where.value else f"runs/{name}").absolute()
-    root.mkdir(parents=True, exist_ok=True)
     own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
     trainer = TorchTrainer(
         _train,
         train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args, "name": name},
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=_on_gpu(options)),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpu),
         run_config=RunConfig(name=own, storage_path=str(root)),
     )
-    try:
-        trainer.fit()
-    except TrainingFailedError as error:
-        said = [line for line in str(error).splitlines() if _SAID in line]
-        if not said:
-            raise
-        raise CommandError(said[-1].partition(_SAID)[2]) from None
-    finally:
-        shutil.rmtree(root / own, ignore_errors=True)
-    return 0
+    with made_folder(root):
+        try:
+            trainer.fit()
+        except TrainingFailedError as error:
+            said = [line for line in str(error).splitlines() if _SAID in line]
+            if not said:
+                raise
+            raise CommandError(said[-1].partition(_SAID)[2]) from None
+        finally:
+            shutil.rmtree(root / own, ignore_errors=True)
 
 
 def _train(config: dict[str, Any]) -> None:
@@ -59,11 +63,10 @@ def _train(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     # Lightning sets it when the Trainer is made; the folder of the run is made before that
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
-    options = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
+    options: dict[str, Any] = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
     try:
         with quiet():
-            plugins = [RayLightningEnvironment()]
-            options = {**options, "plugins": plugins}
+            options["plugins"] = [RayLightningEnvironment()]
             cli = RankingCLI("fit", config["args"], config["name"], trainer=options)
             prepare_trainer(cli.trainer)
             train(cli)
@@ -72,12 +75,3 @@ def _train(config: dict[str, Any]) -> None:
         if told is None:
             raise
         raise CommandError(told) from None
-
-
-def _on_gpu(options: dict[str, Given]) -> bool:
-    """Return whether each worker gets a GPU: the cluster has some, and no option says "cpu"."""
-    import ray
-
-    found = options.get("trainer.accelerator")
-    wanted = found is None or str(found.value) != "cpu"
-    return wanted and ray.cluster_resources().get("GPU", 0) > 0

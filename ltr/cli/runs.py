@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +94,12 @@ def new_run(root: Path, keep: Callable[[], bool]) -> Iterator[Path]:
     """
     with made_folder(root):
         newest = numbered(root)[0]
-        run = root / (str(int(newest.name) + 1) if newest != root else "1")
+        run = root / ("0" if newest == root else newest.name)
         while True:
-            try:
+            run = root / str(int(run.name) + 1)
+            with suppress(FileExistsError):
                 run.mkdir()
                 break
-            except FileExistsError:
-                run = root / str(int(run.name) + 1)
         try:
             yield run
         except BaseException:

@@ -7,44 +7,26 @@ from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import find_model, load_model
+from ltr.cli.models import load_model
 
 if TYPE_CHECKING:
     from ltr.serving import OnnxRanker
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr serve` until it is interrupted or terminated.
+def serve(parser: LineParser, args: list[str]) -> None:
+    """Rank over HTTP until the command is interrupted or terminated.
 
-    Args:
-        command: "serve".
-        args: the arguments after it on the command line.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ValueError: an option is wrong, or the model is not an exported one.
+    A model that is not exported is exported first. The service has no authentication.
     """
-    parser = LineParser(
-        f"ltr {command}",
-        description="Rank over HTTP. A model that is not exported is exported first. The service "
-        "has no authentication.",
-    )
     add_model(parser, "an ONNX file, or the folder of an export, of a model or of a run")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any free one")
-    parser.add_argument(
-        "--threads", type=int, default=1, help="CPU threads for the scores of one list (default: 1)"
-    )
-    parser.add_argument("--max-documents", type=int, default=1000, help="of a list")
-    parser.add_argument("--max-lists", type=int, default=100, help="of a request")
-    parser.add_argument("--max-bytes", type=int, default=16_000_000, help="of a request")
-    parser.add_argument(
-        "--max-seconds", type=int, default=10, help="in which the body of a request must arrive"
-    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)")
+    add("--port", type=int, default=8000, help="default: 8000; 0: any free one")
+    add("--threads", type=int, default=1, help="CPU threads for the scores of one list; default: 1")
+    add("--max-documents", type=int, default=1000, help="of a list")
+    add("--max-lists", type=int, default=100, help="of a request")
+    add("--max-bytes", type=int, default=16_000_000, help="of a request")
+    add("--max-seconds", type=int, default=10, help="in which the body of a request must arrive")
     given = parser.parse_args(args)
     try:
         import uvicorn
@@ -56,11 +38,8 @@ def run(command: str, args: list[str]) -> int:
 
     path = Path(given.model).expanduser()
     if (path / "model.onnx").is_file():
-        ranker = OnnxRanker(path / "model.onnx", given.threads)
-    elif path.is_dir():
-        ranker = _exported(given)
-    else:
-        ranker = OnnxRanker(path, given.threads)
+        path /= "model.onnx"
+    ranker = _exported(given) if path.is_dir() else OnnxRanker(path, given.threads)
     limits = Limits(given.max_documents, given.max_lists, given.max_bytes, given.max_seconds)
     app = make_app(ranker, limits)
     config = uvicorn.Config(
@@ -72,7 +51,6 @@ def run(command: str, args: list[str]) -> int:
         timeout_graceful_shutdown=5,
     )
     uvicorn.Server(config).run()
-    return 0
 
 
 def _exported(given: Namespace) -> "OnnxRanker":
@@ -81,7 +59,7 @@ def _exported(given: Namespace) -> "OnnxRanker":
     from ltr.models import RankingModel
     from ltr.serving import OnnxRanker
 
-    model = load_model(find_model(given.model), given.trust)
+    model = load_model(given)
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.onnx")
         if isinstance(model, RankingModel):

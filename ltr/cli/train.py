@@ -1,71 +1,63 @@
 """`ltr train`: a model from a table, by `NeuralRanker` or with boosted trees."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, add_roles, roles_of
-from ltr.cli.errors import CommandError
-from ltr.names import nearest
 
 if TYPE_CHECKING:
-    from ltr.datasets.prepare import Prepared
     from ltr.losses import RankingLoss
 
-_ABOUT = """\
-Train a ranker on a table, with one row for each document, and write it into a folder.
-
-  ltr train train.parquet --qid query --label grade --out model
-  ltr train train.parquet --qid query --label grade --with lightgbm --out model
-  ltr train Fold1/train.txt --val Fold1/vali.txt --out model
-"""
 _NEXT = "Go on with: ltr test {0} TABLE | ltr predict {0} TABLE --output scores.parquet"
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run `ltr train`.
+def train(parser: LineParser, args: list[str]) -> None:
+    """Train a ranker on a table, and write it into a folder.
 
-    Raises:
-        ValueError: an option or the table is wrong; nothing is written.
+    The table has one row for each document. Names of its columns say which is the query.
+
+      ltr train train.parquet --qid query --label grade --out model
+      ltr train train.parquet --qid query --label grade --with lightgbm --out model
+      ltr train Fold1/train.txt --val Fold1/vali.txt --out model
     """
-    parser = LineParser(f"ltr {command}", description=_ABOUT)
     add = parser.add_argument
     add("table", metavar="TABLE", help="CSV, Parquet or LETOR text, or lists of `ltr convert`")
     add("--out", required=True, metavar="FOLDER", help="of the model; an older model is replaced")
     add_roles(parser)
     add("--val", metavar="TABLE", help="to stop early on; default: a fifth of the queries")
-    add(
-        "--effort",
-        choices=["fast", "default", "best"],
-        default="default",
-        help="training time against quality",
-    )
+    efforts = ["fast", "default", "best"]
+    add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
     add("--loss", metavar="NAME", help="of the networks, such as SoftNDCG; default: XENDCG")
+    directions = "scores only rise (=1) or fall (=-1) with this column of numbers"
+    add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=directions)
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
     add("--seed", type=int, default=0, help="of all random numbers; default: 0")
     add("--quiet", action="store_true", help="no line of progress")
     given = parser.parse_args(args)
     out = Path(given.out).expanduser()
     if out.exists() and not out.is_dir():
-        raise CommandError(f"--out must be a folder, got the file {given.out}")
-    for name in ("position", "protected"):
-        if given.trees and getattr(given, name):
-            raise CommandError(
-                f"--{name} must not be given with --with {given.trees}, whose trees ignore it"
-            )
-    if given.trees and given.metric != "ndcg@10":
-        raise CommandError(f"--metric must be ndcg@10 with --with {given.trees}")
+        parser.error(f"--out must be a folder, got the file {given.out}")
+    for name in ("position", "protected", "metric"):
+        if given.trees and getattr(given, name) != parser.get_default(name):
+            parser.error(f"--{name} must not be given with --with {given.trees}, which ignores it")
 
     from ltr.datasets.prepare import prepare, read_table
     from ltr.estimators import Blend, NeuralRanker
     from ltr.estimators.parameters import max_levels
 
     verbose = 0 if given.quiet else 1
-    options = {"metric": given.metric, "random_state": given.seed, "verbose": verbose}
-    ranker: NeuralRanker | Blend = NeuralRanker(effort=given.effort, loss=_loss(given), **options)
+    ranker: NeuralRanker | Blend = NeuralRanker(
+        effort=given.effort,
+        loss=_loss(given),
+        monotone=dict(given.monotone) if given.monotone else None,
+        metric=given.metric,
+        random_state=given.seed,
+        verbose=verbose,
+    )
     share = 0 if given.val else ranker.validation
     most = partial(max_levels, ranker)
     data = prepare(given.table, roles_of(given), validation=share, few="none", max_levels=most)
@@ -76,40 +68,30 @@ def run(command: str, args: list[str]) -> int:
         ranker = Blend(ranker, verbose=verbose)
     ranker.fit(data)
     ranker.save(out)
-    print(f"wrote {given.out}: {_summary(data)}")
+    held = "none" if data.val is None else len(data.val)
+    trained = f"trained on {len(data.train)} queries, {data.train.offsets[-1]} documents"
+    print(f"wrote {given.out}: {trained}; {held} held out to stop early")
     print(_NEXT.format(given.out))
-    return 0
+
+
+def _direction(text: str) -> tuple[str, int]:
+    column, _, direction = text.rpartition("=")
+    if not column or direction not in ("1", "-1"):
+        raise ArgumentTypeError(f"must be COLUMN=1 or COLUMN=-1, got {text!r}")
+    return column, int(direction)
 
 
 def _loss(given: Namespace) -> "RankingLoss | None":
     """Return the loss; positions and the protected group bring the loss that uses them."""
-    from ltr import losses
+    from ltr.config import from_config
     from ltr.losses import XENDCG, Penalized, RankingLoss, Unbiased
 
     loss = None
     if given.loss is not None:
-        kinds = {name: getattr(losses, name) for name in losses.__all__}
-        known = {
-            name: kind
-            for name, kind in kinds.items()
-            if isinstance(kind, type) and issubclass(kind, RankingLoss)
-        }
-        if given.loss not in known:
-            raise CommandError(f"--loss {given.loss}: no such loss: {nearest(given.loss, known)}")
-        try:
-            loss = known[given.loss]()
-        except TypeError as error:
-            raise CommandError(f"--loss {given.loss}: needs arguments: {error}") from None
-    used = () if loss is None else loss.side_inputs
+        loss = from_config({"class_path": f"ltr.losses.{given.loss}"}, RankingLoss)
     # a log has positions that few users look at: unclipped, single clicks there decide the training
     unbiased = partial(Unbiased, clip=10.0)
     for name, kind in (("position", unbiased), ("protected", Penalized)):
-        if getattr(given, name) and name not in used:
+        if getattr(given, name) and (loss is None or name not in loss.side_inputs):
             loss = kind(XENDCG(gamma="random") if loss is None else loss)
     return loss
-
-
-def _summary(data: "Prepared") -> str:
-    """Return what was trained on, and what was held out."""
-    text = f"trained on {len(data.train)} queries, {data.train.offsets[-1]} documents"
-    return f"{text}; {'none' if data.val is None else len(data.val)} held out to stop early"

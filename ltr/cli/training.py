@@ -1,33 +1,93 @@
-"""`ltr fit`, `validate` and `test`: in this process, or `fit` on a Ray cluster."""
+"""`ltr fit`, `validate` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, import_from_here
-from ltr.cli.help import short_help
 from ltr.cli.on_ray import add_workers
 from ltr.cli.recipes import find_configs, names_own_code, resolve
 
+if TYPE_CHECKING:
+    from ltr.cli.lightning_cli import Command
 
-def run(command: str, args: list[str]) -> int:
-    """Run the command `fit`, `validate` or `test`; `fit` may run on a Ray cluster."""
-    parser = LineParser(f"ltr {command}", add_help=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--help-all", action="store_true")
-    parser.add_argument("-c", "--config", action="append", default=[])
-    if command == "fit":
-        add_workers(parser)
+
+def fit(parser: LineParser, args: list[str]) -> None:
+    """Train a recipe or classes of your own (`ltr train` trains on a table).
+
+    Data (of a table; `ltr fit --config letor` for LETOR text):
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --data.qid COLUMN            the query of each row
+      --data.label COLUMN          the relevance of each row, >= 0
+      --data.validation 0.2        fraction of the queries to hold out for validation
+      --data.val_path TABLE        a table to validate on
+      --data.batch_size N          lists in a batch
+
+    Model:
+      --model.scorer CLASS         such as MLPScorer, AdditiveScorer, AttentionScorer
+      --model.loss CLASS           such as SoftNDCG, ListNet, LambdaRank
+      --model.optimizer CLASS      such as AdamW; then --model.optimizer.lr 0.001
+
+    Training:
+      --trainer.max_epochs N       epochs at most
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --early_stopping.patience N  epochs without a better value; null for no stop
+      --seed_everything N          of data, weights and batches; default: 42
+      --ckpt_path last             resume the newest run
+      --print_config               print all options with their values, as YAML
+    """
+    add_workers(parser)
+    _run("fit", parser, args)
+
+
+def validate(parser: LineParser, args: list[str]) -> None:
+    """Evaluate a model on the validation lists.
+
+    Options:
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --data.qid COLUMN            the query of each row; the model knows it
+      --data.label COLUMN          the relevance of each row, >= 0
+      --data.val_path TABLE        a table to validate on
+      --data.batch_size N          lists in a batch
+      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --print_config               print all options with their values, as YAML
+    """
+    _run("validate", parser, args)
+
+
+def test(parser: LineParser, args: list[str]) -> None:
+    """Evaluate a model on a table, or a recipe's checkpoint on its test lists.
+
+      ltr test MODEL TABLE         `ltr test MODEL TABLE --help` lists the options
+      ltr test --config RECIPE --ckpt_path CHECKPOINT
+
+    Options with a recipe:
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --data.qid COLUMN            the query of each row; the model knows it
+      --data.label COLUMN          the relevance of each row, >= 0
+      --data.batch_size N          lists in a batch
+      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --print_config               print all options with their values, as YAML
+    """
+    _run("test", parser, args)
+
+
+def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
+    """Run a command of Lightning; `fit` may run on a Ray cluster."""
+    parser.usage = f"{parser.prog} --config RECIPE [options]"
+    add = parser.add_argument
+    overlaid = "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"
+    add("-c", "--config", action="append", default=[], metavar="NAME", help=overlaid)
+    add("--help-all", action="store_true", help="list all options")
     given, options = parser.parse_known_args(args)
-    if given.help:
-        print(short_help(command))
-        return 0
     files, name = find_configs(given.config)
     args = [*(f"--config={file}" for file in files), *options, *["--help"] * given.help_all]
     if names_own_code(given.config, options):
         import_from_here()
 
     # these import torch and Lightning, which takes seconds
-    from ltr.cli.lightning_cli import Command, RankingCLI, train
+    from ltr.cli.lightning_cli import RankingCLI, train
     from ltr.cli.quiet import quiet
     from ltr.modules.checkpoints import is_first_process
 
@@ -39,12 +99,12 @@ def run(command: str, args: list[str]) -> int:
         if command == "fit" and given.workers is not None:
             from ltr.cli import ray_runs
 
-            return ray_runs.fit(args, name or "ltr", given.workers)
-        cli = RankingCLI(cast(Command, command), args, name or "ltr")
+            ray_runs.fit(args, name or "ltr", given.workers)
+            return
+        cli = RankingCLI(command, args, name or "ltr")
         if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         if command == "fit":
             train(cli)
         else:
             cli.execute()
-    return 0

@@ -13,7 +13,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
@@ -27,7 +27,7 @@ from torch import nn
 import ltr
 from ltr.config.reading import from_config
 from ltr.config.writing import to_config
-from ltr.files import made_folder, sync_folder
+from ltr.files import made_folder, name_full_disk, sync_folder
 from ltr.names import one_line
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -120,7 +120,11 @@ def write_folder(
         _finish(folder)
         try:
             for name, data in contents.items():
-                _write(folder / name, data)
+                path = folder / name
+                with name_full_disk(path), _new(path).open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
             os.replace(_new(folder / CONFIG), folder / CONFIG)
         finally:
             _finish(folder)
@@ -150,30 +154,16 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     """
     config = Path(folder) / CONFIG
     while True:
-        content, version = _read_config(config)
-        digests, names = content[_DIGESTS], content.get("files", [])
+        content = _read_config(config)
+        names = content.get("files", [])
         if not isinstance(names, list) or not all(map(_is_name, names)):
             raise ValueError(f"{config} must name files of its folder, got {names!r}")
-        found: dict[str, bytes] = {}
-        for name in (WEIGHTS, *names):
-            path = Path(folder) / name
-            _check_digest(config, digests, name)
-            why = "there is no such file"
-            for one in (_new(path), path):  # the first while, or after, a save is interrupted
-                with suppress(FileNotFoundError):
-                    _check_regular(one)
-                    data = one.read_bytes()
-                    if sha256(data).hexdigest() == digests[name]:
-                        found[name] = data
-                        break
-                    why = f"its digest is not the one in {CONFIG}"
-            if name not in found:
-                break
-        else:
-            return content, found
-        # With another version, another process has saved a model: read that one.
-        if _version(os.stat(config)) == version:
-            raise ValueError(f"{path} is damaged or missing: {why}")
+        try:
+            return content, {name: _read_file(config, name, content) for name in (WEIGHTS, *names)}
+        except ValueError:
+            # With another content, another process has saved a model: read that one.
+            if _read_config(config) == content:
+                raise
 
 
 @contextmanager
@@ -261,16 +251,14 @@ def check_finite(module: nn.Module, name: str = "") -> None:
             raise ValueError(f"{name}{key} must be finite, got {x[bad][0].item()}")
 
 
-def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return the content of `config.json`, and the version of the file on disk."""
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return the content of `config.json`."""
     _check_regular(path)
     try:
-        with path.open(encoding="utf-8") as file:
-            version = _version(os.fstat(file.fileno()))
-            content = json.load(file, parse_constant=_refuse)
+        content = json.loads(path.read_bytes(), parse_constant=_refuse)
         digests = content.get(_DIGESTS) if isinstance(content, dict) else None
         whole = isinstance(digests, dict) and content == with_digest(content)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"path must be a folder that `save` wrote, got one without {path}"
         ) from None
@@ -281,7 +269,21 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     _check_digest(path, digests if isinstance(digests, dict) else {}, CONFIG)
     if not whole:
         raise ValueError(f"{path} is damaged: its digest is not the one that it holds")
-    return content, version
+    return content
+
+
+def _read_file(config: Path, name: str, content: Mapping[str, Any]) -> bytes:
+    """Return a file of the model that a configuration describes."""
+    _check_digest(config, content[_DIGESTS], name)
+    path, why = config.with_name(name), "there is no such file"
+    for one in (_new(path), path):  # the first while, or after, a save is interrupted
+        with suppress(FileNotFoundError):
+            _check_regular(one)
+            data = one.read_bytes()
+            if sha256(data).hexdigest() == content[_DIGESTS][name]:
+                return data
+            why = f"its digest is not the one in {CONFIG}"
+    raise ValueError(f"{path} is damaged or missing: {why}")
 
 
 def _check_digest(config: Path, digests: Mapping[str, str], name: str) -> None:
@@ -308,31 +310,16 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
 
 
-def _version(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_mtime_ns
-
-
 def _new(path: Path) -> Path:
     """Return the hidden name that a file has until its model is complete."""
     return path.with_name(f".{path.name}{_NEW}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        with _new(path).open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        error.filename = str(path)
-        raise
 
 
 def _finish(folder: Path) -> None:
     """Give the files of the folder's model their final names, and remove other hidden files."""
     digests: dict[str, str] = {}
     with suppress(ValueError):
-        digests = _read_config(folder / CONFIG)[0][_DIGESTS]
+        digests = _read_config(folder / CONFIG)[_DIGESTS]
     for path in sorted(folder.glob(f".*{_NEW}")):
         name = path.name[1 : -len(_NEW)]
         if digests.get(name) == sha256(path.read_bytes()).hexdigest():
@@ -345,14 +332,11 @@ def _finish(folder: Path) -> None:
 @contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
     """Let one process at a time write into a folder, if its file system has locks."""
-    handle = None
-    with suppress(ImportError, OSError):
-        import fcntl
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            import fcntl
 
-        handle = os.open(folder, os.O_RDONLY)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        if handle is not None:
-            os.close(handle)

@@ -45,7 +45,8 @@ def from_config(
     Traceback (most recent call last):
     ValueError: os.system is in the package os, which is not named in trust
     """
-    return _Reader(check_trust(trust)).read(config, _as_bases(base), "", 0)
+    bases = (base,) if isinstance(base, type) else base
+    return _Reader(check_trust(trust)).read(config, bases, "", 0)
 
 
 def read_arguments(
@@ -191,8 +192,6 @@ class _Reader:
         if not isinstance(path, str) or "." not in path or not _is_dotted(path):
             raise ValueError(f"{_at(where)}a path is a dotted name, got {path!r}")
         module, _, name = path.rpartition(".")
-        if module == "__main__":
-            raise ValueError(f"{_at(where)}{path} must be given again: {module} cannot be imported")
         if not is_within(module, (*_PACKAGES, *self.trust)):
             package = path.partition(".")[0]
             raise ValueError(
@@ -219,32 +218,21 @@ class _Reader:
 
 def _wanted(hint: Any) -> tuple[type, ...] | None:
     """Return the classes of modules in an annotation, or None if it allows others too."""
-    members = _members(hint)
-    if members is None:
+    leaves = [one for one in _leaves(hint) if get_origin(one) is not Literal]
+    if not all(isinstance(one, type) for one in leaves):
         return None
-    return tuple(one for one in members if issubclass(one, nn.Module)) or None
+    return tuple(one for one in leaves if issubclass(one, nn.Module)) or None
+
+
+def _leaves(hint: Any) -> list[Any]:
+    """Return the types in an annotation that are no unions and no containers of others."""
+    if get_origin(hint) not in (Union, UnionType, list, tuple, dict, Sequence, Mapping, type):
+        return [hint]
+    return [leaf for one in get_args(hint) if one is not ... for leaf in _leaves(one)]
 
 
 def _wants_class(hint: Any) -> bool:
     return get_origin(hint) is type or any(get_origin(one) is type for one in get_args(hint))
-
-
-def _members(hint: Any) -> list[type] | None:
-    origin = get_origin(hint)
-    if isinstance(hint, type) and origin is None:
-        return [hint]
-    if origin in (Union, UnionType, list, tuple, dict, Sequence, Mapping, type):
-        inner = [_members(one) for one in get_args(hint) if one is not ...]
-        if any(one is None for one in inner):
-            return None
-        return [one for members in inner for one in members or ()]
-    if origin is Literal:
-        return []
-    return None
-
-
-def _as_bases(base: type | tuple[type, ...] | None) -> tuple[type, ...] | None:
-    return (base,) if isinstance(base, type) else base
 
 
 def _is_dotted(name: str) -> bool:

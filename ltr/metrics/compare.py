@@ -395,7 +395,6 @@ def draw(
         several = figure.subplots(len(comparisons), squeeze=False)[:, 0]
         for axes, (title, comparison) in zip(several, comparisons.items(), strict=True):
             comparison.plot(axes).set_title(title, fontsize="medium")
-    path.parent.mkdir(parents=True, exist_ok=True)
     # It draws into memory first: on a full disk, matplotlib's writer of PDF raises AttributeError.
     picture = BytesIO()
     figure.savefig(picture, format=path.suffix[1:].lower())

@@ -111,7 +111,7 @@ def write_run(
     reads back the same numbers, to the last digit.
 
     Args:
-        path: the file; compressed by gzip if the name ends in `.gz`.
+        path: the file; compressed by gzip if the name ends in `.gz`. Its folder is made.
         run: scores by document by query.
         tag: the run's name, one word.
 

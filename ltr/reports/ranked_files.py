@@ -159,6 +159,8 @@ def evaluate_table(
     measures: Sequence[Measure],
     options: dict[str, Any],
     largest: float,
+    *,
+    keep_documents: bool = False,
 ) -> list[Evaluated]:
     """Return the per-list values of a table: a row is a document, a column of scores a model."""
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
@@ -170,7 +172,8 @@ def evaluate_table(
     for name, column in zip(names, table.scores, strict=True):
         found = measure_lists(metrics, torch.from_numpy(column), grades, ids)
         values = {title: x.values.numpy() for title, x in zip(titles, found, strict=True)}
-        models.append(Evaluated(name, table.qids, values, empty))
+        documents = table.documents(column) if keep_documents else None
+        models.append(Evaluated(name, table.qids, values, empty, documents=documents))
     return models
 
 

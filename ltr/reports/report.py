@@ -192,7 +192,6 @@ def write_report(
         notes=notes,
         version=__version__,
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as partial:
         # A name may have bytes that are not UTF-8.
         partial.write_bytes(page.encode("utf-8", "backslashreplace"))

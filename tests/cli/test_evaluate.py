@@ -219,7 +219,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["a.run", "--qrels", "a.run"], "a.run, line 1: a line must have 4 fields"),
         (["qrels.txt", "--qrels", "qrels.txt"], "qrels.txt, line 1: a line must have 6 fields"),
         (["c.run", "--qrels", "qrels.txt"], "c.run: none of its queries is in the qrels"),
-        (["t.csv", "--metrics", "ndgc"], "--metrics: no metric 'ndgc': did you mean ndcg?"),
+        (["t.csv", "--metrics", "ndgc"], "metrics: no metric 'ndgc': did you mean ndcg?"),
         (["t.csv", "--metrics", "ndcg@"], "ndcg@K must have a K >= 1, got 'ndcg@'"),
         (["t.csv", "--metrics", "ndcg@0"], "ndcg@K must have a K >= 1, got 'ndcg@0'"),
         (["t.csv", "--metrics", "kendall_tau@3"], "kendall_tau takes no cutoff"),
@@ -230,11 +230,11 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
         (
             [*OF_RUN, "precision"],
-            "--metrics: precision of a run needs a cutoff, such as precision@",
+            "metrics: precision of a run needs a cutoff, such as precision@",
         ),
-        (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
-        (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
-        (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
+        (["t.csv", "--at", "0"], "--at must be a whole number >= 1, got '0'"),
+        (["t.csv", "--at", "ten"], "--at must be a whole number >= 1, got 'ten'"),
+        (["t.csv", "--empty", "none"], "empty must be 'skip', 'error' or a number, got 'none'"),
         (["t.csv", "--confidence", "95"], "confidence must lie in (0, 1), got 95.0"),
         (["t.csv", "--resamples", "0"], "resamples must be a whole number >= 1, got 0"),
         (["t.csv", "--seed", "-1"], "seed must be >= 0, got -1"),
@@ -244,7 +244,7 @@ def test_lists_of_very_different_lengths(ltr):
             "ltr evaluate: t.csv: no column 'scor': did you mean score?",
         ),
         (["t.parquet", "--label", "rel"], "ltr evaluate: t.parquet: no column 'rel': choose from"),
-        (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
+        (["t.csv", "--score", "new", "--score", "new"], "new is given twice"),
         (["t.csv", "t.csv"], "t.csv is given twice"),
         (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
         (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
@@ -363,10 +363,9 @@ def test_ties(ltr):
 
 
 def test_names_of_models():
-    columns = ranked_files.Columns
-    assert evaluate._names(["x/a.run.gz", "b.csv"], columns()) == [["a"], ["b"]]
-    assert evaluate._names(["x/a.run", "y/a.run"], columns()) == [["x/a.run"], ["y/a.run"]]
-    two = columns(score=["s", "t"])
+    assert evaluate._names(["x/a.run.gz", "b.csv"], ["s"]) == [["a"], ["b"]]
+    assert evaluate._names(["x/a.run", "y/a.run"], ["s"]) == [["x/a.run"], ["y/a.run"]]
+    two = ["s", "t"]
     assert evaluate._names(["a.csv"], two) == [["s", "t"]]
     assert evaluate._names(["a.csv", "b.csv"], two) == [["a:s", "a:t"], ["b:s", "b:t"]]
 

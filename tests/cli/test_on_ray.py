@@ -150,13 +150,12 @@ def test_the_option(ltr):
     add_workers(parser)
     for args, workers in ((["--ray"], 0), (["--ray-workers=3"], 3), ([], None)):
         assert parser.parse_args(args).workers == workers
-    assert "unrecognized arguments: --ray" in ltr("evaluate", "s.csv", "--ray").err
+    assert "unrecognized arguments: --ray" in ltr("evaluate", "tiny.yaml", "--ray").err
     for value in ("0", "x", "-1", ""):
         answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", value)
         assert answer.code == 2
-        assert answer.err == (
-            f"ltr fit: --ray-workers must be a whole number >= 1, got {value!r}\n"
-        )
+        told = f"ltr fit: --ray-workers must be a whole number >= 1, got {value!r} (see"
+        assert answer.err.startswith(told)
 
 
 def test_more_workers_than_cpus(monkeypatch):

@@ -194,7 +194,10 @@ BAD = {
     "no table": (["model", "--output", "x.csv"], "the following arguments are required: TABLE"),
     "ending": (["model", "new.csv", "--output", "p.xlsx"], "--output must end in .csv, .parquet"),
     "no ending": (["model", "new.csv", "--output", "x"], "--output must end in .csv, .parquet"),
-    "folder": (["model", "new.csv", "--output", "blend"], "--output must end in"),
+    "folder": (
+        ["model", "new.csv", "--output", "blend"],
+        "--output must be a file, got the folder",
+    ),
     "missing table": (["model", "nope.csv", "--output", "x.csv"], "nope.csv"),
     "a folder as table": (["model", "empty", "--output", "x.csv"], "must hold CSV, Parquet or"),
     "an empty table": (["model", "empty.csv", "--output", "x.csv"], "at least one row"),
@@ -233,7 +236,7 @@ def test_mistakes_are_one_line_and_leave_nothing(models):
         assert {*Path().rglob("*")} == before
     Path("p.csv").mkdir()
     answer = models("predict", "model", "new.csv", "--output", "p.csv")
-    assert answer.err == "ltr predict: --output must be a file, got the folder p.csv\n"
+    assert answer.err.startswith("ltr predict: --output must be a file, got the folder p.csv (see")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -10,23 +10,24 @@ import pytest
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import find_configs, find_recipes, names_own_code, resolve
 
+RECIPES = [name for name in find_recipes() if "/" not in name]
+
 
 def test_recipes_are_listed_with_their_overlays(ltr):
     answer = ltr("recipes")
     assert answer.code == 0
-    for name, recipe in find_recipes().items():
-        assert f"{name} " in answer.out
-        assert recipe.description in answer.out
-        for overlay in recipe.overlays:
-            assert f"{name}/{overlay}: " in answer.out
+    for name, (*_, path) in find_recipes().items():
+        about = path.read_text().splitlines()[0].removeprefix("# ")
+        assert (f"{name}: {about}" if "/" in name else f"\n{name} ") in f"\n{answer.out}"
+        assert about in answer.out
 
 
-@pytest.mark.parametrize("name", sorted(find_recipes()))
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_complete(name: str):
-    recipe = find_recipes()[name]
-    assert (recipe.folder / "README.md").is_file()
-    assert "smoke" in recipe.overlays
-    for path in [recipe.config, *recipe.overlays.values()]:
+    (config,) = find_recipes()[name]
+    assert (config.parent / "README.md").is_file()
+    assert find_recipes()[f"{name}/smoke"] == [config, config.with_name("smoke.yaml")]
+    for path in config.parent.glob("*.yaml"):
         text = path.read_text()
         assert text.startswith("# ")
         comments = [line for line in text.splitlines() if line.startswith("#")]
@@ -141,7 +142,7 @@ def test_a_strangers_folder_does_not_hide_a_recipe_and_nothing_in_it_acts(own, m
     for name in ("ipywidgets", "litlogger", "hydra", "omegaconf"):
         Path(f"{name}.py").write_text("open(__file__ + '.hit', 'w').close()\n")
     for name in ("table", "digits"):
-        ours = str(find_recipes()[name].config)
+        ours = str(find_recipes()[name][0])
         answer = own("fit", "--config", name, "--print_config")
         assert answer.code == 0, answer.err
         assert "Network" not in answer.out
@@ -150,7 +151,7 @@ def test_a_strangers_folder_does_not_hide_a_recipe_and_nothing_in_it_acts(own, m
         assert files[1].parent == Path(ours).parent
     answer = own("fit", "--config", "digits/smoke")
     assert answer.code == 0, answer.err
-    assert answer.out.startswith(f"digits/smoke: {find_recipes()['digits'].overlays['smoke']}\n")
+    assert answer.out.startswith(f"digits/smoke: {find_recipes()['digits/smoke'][1]}\n")
     assert own("test", "--config", "digits/smoke", "--ckpt_path", "best").code == 0
     said = "table   is hidden by ltr's own table: give --config ./recipes/table"
     assert said in own("recipes").out
@@ -161,7 +162,7 @@ def test_a_strangers_folder_does_not_hide_a_recipe_and_nothing_in_it_acts(own, m
 def test_a_file_named_as_a_recipe_does_not_hide_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("digits").write_text("data: {}")
-    assert resolve("digits") == ("digits", [find_recipes()["digits"].config])
+    assert resolve("digits") == ("digits", find_recipes()["digits"])
     assert resolve("./digits") == ("digits", [Path("digits")])
 
 
@@ -185,11 +186,11 @@ def test_a_layer_of_ones_own_keeps_the_recipes_name(tmp_path):
     [
         ("digts", "no configuration 'digts': did you mean digits?"),
         ("leto/smoke", "did you mean letor/smoke?"),
-        ("digits/smke", "recipe digits has no overlay 'smke': did you mean digits/smoke?"),
+        ("digits/smke", "no configuration 'digits/smke': did you mean digits/smoke?"),
         ("xyzzy", f"choose from {', '.join(sorted(find_recipes()))}"),
         ("mind.yaml", "did you mean mine.yaml?"),
         ("digits.yaml", "did you mean digits"),
-        ("zzz.yaml", "no such file, and no recipe"),
+        ("zzz.yaml", "no configuration 'zzz.yaml': choose from digits, "),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(tmp_path, monkeypatch, value, message):
@@ -248,9 +249,9 @@ def test_copy_overwrites_nothing(ltr):
     assert Path("mine.yaml").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", find_recipes())
+@pytest.mark.parametrize("name", RECIPES)
 def test_the_committed_table_has_the_committed_values(name):
-    folder = find_recipes()[name].folder
+    folder = find_recipes()[name][0].parent
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     table = (folder / "table.md").read_text(encoding="utf-8")
     cells: dict[tuple[str, ...], list[float]] = {}

@@ -9,7 +9,7 @@ import torch
 
 from ltr.cli.recipes import find_recipes
 
-RECIPES = sorted(find_recipes())
+RECIPES = [name for name in find_recipes() if "/" not in name]
 
 
 @pytest.fixture

@@ -114,17 +114,38 @@ def test_positions_and_a_protected_group_change_the_model(ltr, table):
     assert spread["protected"] < spread["no"]
 
 
+@pytest.mark.parametrize("more", [[], ["--with", "lightgbm"]])
+def test_directions_bind_every_ranker(ltr, table, more):
+    """The labels rise with the price; a model that may only fall with it ignores that."""
+    if more:
+        pytest.importorskip("lightgbm")
+    frame = pd.DataFrame({"price": np.linspace(-2, 2, 50), "stock": 3.0, "shop": "a"})
+    for direction in (1, -1):
+        options = (*COLUMNS, *QUICK, "--monotone", f"price={direction}", "stock=1", *more)
+        assert ltr("train", "train.parquet", *options).code == 0
+        model = (Blend if more else NeuralRanker).load("model")
+        steps = np.diff(model.predict(frame)) * direction
+        assert steps.min() >= -1e-6
+        assert (steps.max() > 0.01) == (direction == 1)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ([*COLUMNS, "--qid", "quer"], ["train.parquet", "'quer'", "mean 'query'?"]),
         (["--qid", "query", "--doc-id", "sku"], ["label", "train.parquet"]),
-        ([*COLUMNS, "--loss", "SoftNCDG"], ["--loss SoftNCDG", "did you mean SoftNDCG?"]),
+        ([*COLUMNS, "--loss", "SoftNCDG"], ["ltr.losses.SoftNCDG", "did you mean 'SoftNDCG'?"]),
+        ([*COLUMNS, "--loss", "LogisticCost"], ["LogisticCost is not a RankingLoss"]),
         ([*COLUMNS, "--effort", "quick"], ["--effort", "'quick'"]),
         ([*COLUMNS, "--metric", "ndgc@10"], ["ndgc", "ndcg"]),
         ([*COLUMNS, "--with", "xgboost"], ["--with", "'xgboost'"]),
         ([*COLUMNS, "--with", "lightgbm", "--position", "stock"], ["--position", "lightgbm"]),
+        ([*COLUMNS, "--with", "lightgbm", "--metric", "mrr"], ["--metric", "lightgbm"]),
         ([*COLUMNS, "--val", "no.csv"], ["no.csv"]),
+        ([*COLUMNS, "--monotone", "price"], ["--monotone", "COLUMN=1", "'price'"]),
+        ([*COLUMNS, "--monotone", "price=2"], ["--monotone", "COLUMN=-1", "'price=2'"]),
+        ([*COLUMNS, "--monotone", "prize=1"], ["monotone", "'prize'", "did you mean price?"]),
+        ([*COLUMNS, "--monotone", "shop=-1"], ["monotone", "columns of numbers", "'shop'"]),
         ([*COLUMNS, "--features", "prize"], ["'prize'", "'price'"]),
         ([*COLUMNS, "--position", "stock"], ["'stock'", "position", "row"]),
         ([*COLUMNS, "--weight", "shop"], ["'shop'", "row 0", "number"]),
