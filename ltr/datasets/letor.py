@@ -135,14 +135,10 @@ class LetorReader:
         files: the files that are read.
         group_files: the file of group sizes of each file, or None.
         width: the largest index so far.
-        schema: None, since the columns have no names.
-        gathers: whether a qid may return after another one.
 
     Raises:
         ValueError: an argument is out of range, or there is no such group file.
     """
-
-    schema = None
 
     def __init__(
         self,
@@ -158,7 +154,7 @@ class LetorReader:
         check_choice("missing", missing, "keep", "error")
         self.files = [*files]
         self.num_features = num_features
-        self.gathers = sort_by_qid
+        self._gathers = sort_by_qid
         self.group_file = group_file
         self.group_files = [find_group_file(file, group_file) for file in files]
         self.missing: Literal["keep", "error"] = missing
@@ -208,10 +204,6 @@ class LetorReader:
             self._finish_file()
             documents += self._documents
             before += size
-
-    def keys(self) -> Iterator[ListDataset]:
-        """Yield the documents like `chunks`: the lines of a text are read completely."""
-        return self.chunks()
 
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read documents until the text ends or the arrays are full."""
@@ -325,7 +317,7 @@ class LetorReader:
         """Raise an error if a qid returns after another one, unless its lists are gathered."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
-        if not self.gathers and self._seen.add(fresh):
+        if not self._gathers and self._seen.add(fresh):
             refuse_return(self.files)
 
     def _finish_file(self) -> None:

@@ -439,26 +439,20 @@ def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_files(folder: Path, chunks: Iterable[ListDataset], schema: Schema | None) -> None:
-    """Write the files of lists into a folder; see `write_lists`. After an error, remove them.
+    """Write the files of lists into a folder; see `write_lists`.
 
     Raises:
         ValueError: see `write_lists`.
         OSError: a file cannot be written.
     """
-    try:
-        with ExitStack() as files:
-            writer = _Writer(folder, files)
-            for chunk in chunks:
-                if not isinstance(chunk, ListDataset):
-                    raise ValueError(f"lists must be a ListDataset or chunks of one, got {chunk!r}")
-                for block in chunk.blocks():
-                    writer.add(block)
-            writer.finish(schema)
-    except BaseException:
-        for path in folder.iterdir():
-            if path.is_file():
-                path.unlink()
-        raise
+    with ExitStack() as files:
+        writer = _Writer(folder, files)
+        for chunk in chunks:
+            if not isinstance(chunk, ListDataset):
+                raise ValueError(f"lists must be a ListDataset or chunks of one, got {chunk!r}")
+            for block in chunk.blocks():
+                writer.add(block)
+        writer.finish(schema)
 
 
 class _Writer:
