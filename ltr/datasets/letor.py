@@ -112,7 +112,7 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
         ValueError: see `read_letor`.
     """
     reader = LetorReader(files, **options)
-    data = join_lists(reader.chunks(), across=True).widen(reader.width)
+    data = join_lists(reader.chunks()).widen(reader.width)
     returns = len({*data.qids}) < len(data.qids)
     return gather_runs(data.numbered(0) if returns else data)
 

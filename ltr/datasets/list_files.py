@@ -26,7 +26,7 @@ from ltr.files import check_path, made_folder, name_full_disk, sync_folder
 
 FORMAT = "ltr lists"
 VERSION = 5
-"""Versions 1 to 4 were stores of shards with a `manifest.json`."""
+"""Versions 1 to 4 were stores of shards."""
 
 HEAD = "schema.json"
 PARTIAL = ".partial"
@@ -45,6 +45,7 @@ ARRAYS: dict[str, tuple[str, float, float]] = {
 """For each array of a `ListDataset`: its type, and the least and the largest value."""
 
 _WIDE = ("features", "categories")
+_TEXTS = ("qids", "doc_id")
 _CHECKED = 1 << 20  # offsets that are compared at a time
 _QIDS = 1 << 14  # that are read at a time
 
@@ -100,7 +101,7 @@ class ListFiles(Mapping[str, Any]):
                     raise ValueError(f"{self.path}: the schema has {width} {key}, got {known[key]}")
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}.{'arrow' if key in ('qids', 'doc_id') else 'npy'}"
+        return self.path / f"{key}.{'arrow' if key in _TEXTS else 'npy'}"
 
     def _map(self, key: str, dtype: str, shape: Sequence[int]) -> np.ndarray:
         path = self._file(key)
@@ -148,38 +149,21 @@ class ListFiles(Mapping[str, Any]):
         if not ascending or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(f"{path}: the offsets must ascend from 0 to {documents}")
 
-    def read(self, key: str, rows: np.ndarray) -> Any:
-        """Return a copy of the values of some documents, checked.
+    def read(self, key: str, rows: np.ndarray | None = None) -> Any:
+        """Return the values of an array, checked.
 
         Args:
-            key: the name of an array.
-            rows: int64 (documents,).
+            key: the name of the array, or "qids".
+            rows: int64 (documents,) or (lists,): a copy of these. Default: all, mapped.
 
         Raises:
             ValueError: a value is damaged.
         """
-        array = self._arrays[key]
-        if key == "doc_id":
-            return self._texts(key, array, rows).cast(pa.string())
-        values = array.take(rows, axis=0)
+        if key in _TEXTS:
+            return self._texts(key, rows)
+        values = self._arrays[key] if rows is None else self._arrays[key].take(rows, axis=0)
         self._check(key, values, rows)
         return values
-
-    def whole(self, key: str) -> Any:
-        """Return an array of all documents, mapped, and checked.
-
-        Raises:
-            ValueError: a value is damaged.
-        """
-        array = self._arrays[key]
-        if key == "doc_id":
-            return self._texts(key, array, None).cast(pa.string())
-        self._check(key, array, None)
-        return array
-
-    def names(self, lists: np.ndarray | None) -> list[str]:
-        """Return the qids of some lists, or of all, checked."""
-        return self._texts("qids", self.qids, lists).to_pylist()
 
     def _check(self, key: str, values: np.ndarray, rows: np.ndarray | None) -> None:
         _, least, most = ARRAYS[key]
@@ -200,7 +184,8 @@ class ListFiles(Mapping[str, Any]):
             f"document {document}"
         )
 
-    def _texts(self, key: str, array: pa.LargeStringArray, rows: np.ndarray | None) -> Any:
+    def _texts(self, key: str, rows: np.ndarray | None) -> pa.StringArray:
+        array: Any = self.qids if key == "qids" else self._arrays[key]
         # Arrow follows any offset, so they are compared first
         _, ends, content = array.buffers()
         bounds = np.frombuffer(ends, np.int64, len(array) + 1, 8 * array.offset)
@@ -211,11 +196,11 @@ class ListFiles(Mapping[str, Any]):
         try:
             if ((first < 0) | (last < first) | (last > size)).any():
                 raise ValueError("the offsets of its texts do not ascend")
-            found = array if rows is None else array.take(pa.array(rows))
+            found = array if rows is None else array.take(rows)
             found.validate(full=True)
         except (pa.ArrowException, ValueError) as error:
             raise ValueError(f"{self._file(key)}: the file is damaged: {error}") from None
-        return found
+        return found.cast(pa.string())
 
     def __getitem__(self, key: str) -> Any:
         return self._arrays[key]
@@ -248,7 +233,8 @@ class StoredQids(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         """Return the qid at an index, or the list of the qids in a slice or array of indices."""
         if isinstance(index, np.ndarray):
-            return self._files.names(index if self._lists is None else self._lists[index])
+            lists = index if self._lists is None else self._lists[index]
+            return self._files.read("qids", lists).to_pylist()
         positions = range(len(self))[index]
         if isinstance(positions, range):
             return self[np.array(positions, np.int64)]
@@ -298,15 +284,12 @@ def open_lists(path: str | PathLike[str]) -> ListDataset:
 
 
 def is_list_folder(path: Any) -> bool:
-    """Return whether a path is a folder of lists, also one of an earlier version.
+    """Return whether a path is a folder of lists.
 
     >>> is_list_folder("no/such/folder")
     False
     """
-    if not isinstance(path, str | PathLike):
-        return False
-    folder = Path(path).expanduser()
-    return any((folder / name).is_file() for name in (HEAD, "manifest.json"))
+    return isinstance(path, str | PathLike) and (Path(path).expanduser() / HEAD).is_file()
 
 
 def text_schema(key: str) -> pa.Schema:
@@ -331,11 +314,6 @@ def _schema(folder: Path, found: Any) -> Schema | None:
 def _read_head(folder: Path) -> dict[str, Any]:
     path = folder / HEAD
     if not path.is_file():
-        if (folder / "manifest.json").is_file():
-            raise ValueError(
-                f"path must be a folder of lists of version {VERSION}, got {folder}, a store of an "
-                "earlier version: convert again"
-            )
         partial = folder.with_name(folder.name + PARTIAL)
         reason = f"{partial} is not complete" if partial.is_dir() else f"no {HEAD}"
         raise ValueError(f"path must be a folder of lists, got {folder} ({reason})")
@@ -605,12 +583,14 @@ class _Texts:
 
     def __init__(self, path: Path, files: ExitStack) -> None:
         self.path = path
-        self.count = 0
-        self._size = 0
-        self._paths = path.with_suffix(".bytes"), path.with_suffix(".offsets")
-        self._bytes = files.enter_context(self._paths[0].open("wb"))
-        self._offsets = files.enter_context(self._paths[1].open("wb"))
-        self._offsets.write(np.zeros(1, np.int64).data)
+        self._bytes = _Rows(path.with_suffix(".bytes"), "|u1", (), files)
+        self._ends = _Rows(path.with_suffix(".ends"), "<i8", (), files)
+        self._ends.append(np.zeros(1))
+
+    @property
+    def count(self) -> int:
+        """The number of texts."""
+        return self._ends.rows - 1
 
     def append(self, texts: Any) -> None:
         """Append an array of Arrow."""
@@ -621,35 +601,27 @@ class _Texts:
             return
         _, ends, content = texts.buffers()
         bounds = np.frombuffer(ends, np.int64, len(texts) + 1, 8 * texts.offset)
-        first, last = int(bounds[0]), int(bounds[-1])
-        if last > first:
-            self._bytes.write(memoryview(content)[first:last])
-        self._offsets.write((bounds[1:] + (self._size - first)).data)
-        self._size += last - first
-        self.count += len(texts)
+        self._ends.append(bounds[1:] + (self._bytes.rows - bounds[0]))
+        if bounds[-1] > bounds[0]:
+            self._bytes.append(np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]])
 
     def fill(self, count: int) -> None:
         """Append "" up to a number of texts."""
-        block = np.full(_ROWS, self._size, np.int64)
         while self.count < count:
-            more = min(_ROWS, count - self.count)
-            self._offsets.write(block[:more].data)
-            self.count += more
+            self._ends.append(np.full(min(_ROWS, count - self.count), self._bytes.rows))
 
     def close(self) -> None:
         """Write the file of Arrow, and remove the other ones."""
-        self._bytes.close()
-        self._offsets.close()
-        content, ends = (
-            pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
-            for path in self._paths
-        )
+        parts = (self._bytes, self._ends)
+        for part in parts:
+            part.close()
+        content, ends = (pa.py_buffer(np.load(part.path, mmap_mode="r")) for part in parts)
         texts = pa.LargeStringArray.from_buffers(self.count, ends, content)
         schema = text_schema(self.path.stem)
         with pa.ipc.new_file(str(self.path), schema) as writer:
             writer.write_batch(pa.record_batch([texts], schema=schema))
-        for path in self._paths:
-            path.unlink()
+        for part in parts:
+            part.path.unlink()
 
 
 def _widened(features: np.ndarray, width: int) -> np.ndarray:
