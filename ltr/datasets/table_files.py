@@ -20,7 +20,7 @@ from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, TextFile, open_text
 from ltr.datasets.column_steps import RowError, kind_of, shown
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
-from ltr.datasets.infer import ROWS, Rows, scan
+from ltr.datasets.infer import ROWS, Finder, Rows, scan
 from ltr.datasets.schema import Schema
 
 _PARQUET = (".parquet", ".pq")
@@ -428,7 +428,7 @@ _NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf
 _HEAD = 64
 
 
-class TextColumn:
+class TextColumn(Finder):
     """Finds the type of a column of text from its chunks.
 
     A column has numbers or booleans if all of its values are of that type, otherwise text. Numbers
@@ -440,30 +440,28 @@ class TextColumn:
         name: of the column.
 
     >>> column = TextColumn("x")
-    >>> column.add(pa.chunked_array([["1", None]]), 0)
-    >>> column.add(pa.chunked_array([[" 2.5"]]), 2)
+    >>> column.add(pa.table({"x": ["1", None]}), 0)
+    >>> column.add(pa.table({"x": [" 2.5"]}), 2)
     >>> column.found()
     DataType(double)
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.open = True
+        super().__init__(name)
         self._possible = [*_TYPES]
         self._values = self._numbers = 0
         self._first: tuple[int, str] | None = None  # text that is no number, and its row
 
-    def add(self, column: pa.ChunkedArray, row: int) -> None:
+    def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
+        column = part.column(self.name)
         values = len(column) - column.null_count
         if not values:
             return
-        possible = [dtype for dtype in self._possible if parsed(column, dtype) is not None]
-        if pa.int64() in possible and pa.float64() not in possible:  # such as 0x10
-            possible.remove(pa.int64())
-        self._possible = possible
+        fitting = _fitting(column)
+        self._possible = [dtype for dtype in self._possible if dtype in fitting]
         self._values += values
-        if pa.float64() in possible:
+        if pa.float64() in fitting:
             self._numbers += values
             return
         self._numbers += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
@@ -489,6 +487,16 @@ class TextColumn:
                 "categories, doc_id or qid)",
             )
         return pa.string()
+
+
+def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
+    """Return those of `_TYPES` that all values of a column of text have."""
+    whole, fraction, flag = _TYPES
+    if parsed(column, fraction) is None:  # 0x10 is only a whole number: it counts as text
+        return [] if parsed(column, flag) is None else [flag]
+    if parsed(column, whole) is None:
+        return [fraction]
+    return [whole, fraction] if parsed(column, flag) is None else _TYPES
 
 
 def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
