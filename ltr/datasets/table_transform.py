@@ -1,7 +1,5 @@
 """The transform of tables: missing values and categories become plain numbers."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -225,12 +223,6 @@ class TableTransform(FeatureTransform):
         counts = self.levels + 1
         self.starts = counts.cumsum(0) - counts
         self._codes = int(counts.sum())
-
-    def _begin_loading(self, saved: dict[str, Any]) -> None:
-        for name, buffer in self.named_buffers(recurse=False):  # whatever it was fitted on
-            value = saved.get(name)
-            if isinstance(value, Tensor) and value.shape != buffer.shape:
-                setattr(self, name, buffer.new_zeros(value.shape))
 
     def _end_loading(self) -> None:
         if len(self.median) or len(self.levels):  # else it was saved before it was fitted
