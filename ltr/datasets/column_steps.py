@@ -8,6 +8,7 @@ type of the training.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +27,8 @@ class Number(serving.Number):
     [[1.0], [nan]]
     """
 
-    @property
-    def text_type(self) -> pa.DataType:
-        """The type of the column for reading it from a text file."""
-        return pa.float64()
+    text_type: ClassVar[pa.DataType] = pa.float64()
+    """The type of the column for reading it from a text file."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return a column's numbers, float32 (rows, width); NaN where missing, infinite beyond."""
@@ -91,10 +90,8 @@ class Date(serving.Date):
     [[1.0, 12.5]]
     """
 
-    @property
-    def text_type(self) -> pa.DataType:
-        """The type of the column for reading it from a text file."""
-        return pa.string()
+    text_type: ClassVar[pa.DataType] = pa.string()
+    """The type of the column for reading it from a text file."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return a column's numbers, float32 (rows, width); see `read_dates`."""

@@ -175,13 +175,11 @@ class ListFiles(Mapping[str, Any]):
         # NaN is neither
         if values.min() >= least and (values.max(axis=0) <= limit).all():
             return
-        wrong = ~((values >= least) & (values <= limit))
-        where = int(np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1))[0])
-        document = where if rows is None else int(rows[where])
-        got = values[where][wrong[where]] if values.ndim > 1 else values[where : where + 1]
+        where = tuple(np.argwhere(~((values >= least) & (values <= limit)))[0])
+        document = where[0] if rows is None else rows[where[0]]
         raise ValueError(
-            f"{self._file(key)}: {key} must be {_range(least, most, limit)}, got {got[0]} of "
-            f"document {document}"
+            f"{self._file(key)}: {key} must be {_range(least, most, limit)}, got {values[where]} "
+            f"of document {document}"
         )
 
     def _texts(self, key: str, rows: np.ndarray | None) -> pa.StringArray:

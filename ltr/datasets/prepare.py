@@ -166,8 +166,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         missing: see `read_table`.
     """
     rows = order.rows
-    sorted_already = bool((rows[1:] > rows[:-1]).all())
-    features = _features(frame, schema, None if sorted_already else rows, missing)
+    features = _features(frame, schema, rows, missing)
     codes = None
     if categories := schema.categories:
         codes = np.empty((len(rows), len(categories)), np.int64)
@@ -198,36 +197,23 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
     )
 
 
-def _features(frame: Frame, schema: Schema, rows: np.ndarray | None, missing: str) -> np.ndarray:
-    """Return the features, float32 (rows, d), in an order of the rows; None: as they are."""
+def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> np.ndarray:
+    """Return the features, float32 (rows, d), in an order of the rows."""
+    in_order = (rows[1:] > rows[:-1]).all()
     found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
-    # Writing one column of a matrix is as slow as writing 8, so some are written at a time.
-    block = np.empty((min(_COLUMNS, schema.num_features), frame.num_rows), dtype=np.float32)
-    start = filled = 0
-
-    def write() -> None:
-        for row in range(0, len(found), _ROWS):
-            part = block[:filled, row : row + _ROWS]
-            found[row : row + _ROWS, start : start + filled] = part.T
-
+    block: list[np.ndarray] = []
+    start = end = 0
     for name, width in schema.features.items():
         values = schema.steps[name].read(name, frame.column(name))
         _check_values(frame, name, values, missing)
-        if width > _COLUMNS or filled + width > len(block):
-            write()
-            start, filled = start + filled, 0
-        if width > _COLUMNS:
+        block.append(values if in_order else values.take(rows, axis=0))
+        end += width
+        # Writing one column of a matrix is as slow as writing 8, so some are written at a time.
+        if end - start >= _COLUMNS or end == found.shape[1]:
             for row in range(0, len(found), _ROWS):
-                part = (
-                    values[row : row + _ROWS] if rows is None else values[rows[row : row + _ROWS]]
-                )
-                found[row : row + _ROWS, start : start + width] = part
-            start += width
-            continue
-        for column in values.T:
-            block[filled] = column if rows is None else column[rows]
-            filled += 1
-    write()
+                some = slice(row, row + _ROWS)
+                np.concatenate([one[some] for one in block], axis=1, out=found[some, start:end])
+            start, block = end, []
     return found
 
 

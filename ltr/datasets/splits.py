@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.arrays import as_names, is_missing
+from ltr.arrays import as_names, as_qids
 from ltr.compressed import SUFFIXES
 from ltr.shapes import check_at_least, check_whole
 
@@ -220,14 +220,11 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     if n_splits < 2:
         raise ValueError(f"n_splits must be >= 2, got {n_splits}")
     seed = check_at_least("seed", seed, 0)
-    names = as_names("qid", qid)
-    if names.ndim != 1:
-        raise ValueError(f"qid must have shape (rows,), got {names.shape}")
-    values = names.tolist()
-    for row, name in enumerate(values):
-        if is_missing(name):
-            raise ValueError(f"qid must name a query, got {name!r} at row {row}")
-    unique = list(dict.fromkeys(values))
+    given = as_names("qid", qid)
+    if given.ndim != 1:
+        raise ValueError(f"qid must have shape (rows,), got {given.shape}")
+    names = as_qids("qid", given, len(given)).dictionary_encode()
+    unique = names.dictionary.to_pylist()
     fold_of = np.floor(query_shares(unique, seed) * n_splits).astype(np.int64)
     for fold in range(n_splits):
         if not (fold_of == fold).any():
@@ -235,5 +232,4 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
                 f"n_splits must leave a query in each fold, got {n_splits} for {len(unique)} "
                 f"queries, with none in fold {fold}: take fewer folds or another seed"
             )
-    position = {name: i for i, name in enumerate(unique)}
-    return QueryFolds(fold_of[[position[name] for name in values]], n_splits)
+    return QueryFolds(fold_of[names.indices.to_numpy()], n_splits)
