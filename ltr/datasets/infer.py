@@ -158,7 +158,7 @@ class Finder:
         raise NotImplementedError
 
 
-def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS) -> int:
+def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = _FIRST) -> int:
     """Show the rows of a table to finders, from the first row on, until none is open.
 
     The first rows close most finders. The rest of the table is read only for the others.
@@ -167,12 +167,13 @@ def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS) -> int:
         table: the table.
         finders: of its columns.
         rows: the most rows of a chunk.
+        first: the most rows of the first look; `ROWS` for finders that the first rows do not close.
 
     Returns:
         How many rows were read.
     """
     seen = 0
-    for size in (min(_FIRST, rows), rows):
+    for size in sorted({min(first, rows), rows}):
         names = list(dict.fromkeys(name for one in finders if one.open for name in one.names))
         start = 0
         for part in table.chunks(names, size) if names else ():
@@ -203,8 +204,8 @@ def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, D
     >>> find_dates(Frame.of(table))
     {'day': Date(zone='naive', hour=False)}
     """
-    fields = [field for field in table.schema if names is None or field.name in names]
-    fields = [one for one in fields if kind_of(one.type) == "date" or _is_text(one.type)]
+    fields = [one for one in table.schema if kind_of(one.type) == "date" or _is_text(one.type)]
+    fields = [one for one in fields if names is None or one.name in names]
     finders = [DateColumn(one.name, one.type) for one in fields]
     scan(table, finders)
     return {one.name: step for one in finders if (step := one.step()) is not None}

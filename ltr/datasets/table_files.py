@@ -5,8 +5,11 @@ file as text, so that one rule types a column by all of its values and an error 
 DuckDB, which groups rows beyond memory, would be a second reader with rules of its own.
 """
 
+import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from csv import Error as CsvError
+from csv import reader as csv_reader
 from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
@@ -216,14 +219,12 @@ class TableFiles:
         kind = kind_of_table(file)
         if kind == "parquet":
             return without_views(pq.read_schema(file).empty_table()).schema
-        for block in BLOCKS:
-            try:
-                with _open_csv(file, kind, block, csv.ConvertOptions()) as (reader, _):
-                    return pa.schema([(name, pa.string()) for name in reader.schema.names])
-            except pa.ArrowInvalid:
-                if block == BLOCKS[-1]:
-                    raise
-        raise AssertionError("there is a block")
+        with open_text(file) as content:
+            lines = io.TextIOWrapper(content, "utf-8-sig", "replace", newline="")
+            names = next(filter(None, csv_reader(lines, delimiter=kind)), None)
+        if names is None:
+            raise ValueError("not a table: empty CSV file")
+        return pa.schema([(name, pa.string()) for name in names])
 
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield columns as text, null where a value is missing, and the bytes read so far."""
@@ -379,7 +380,7 @@ def naming_damage() -> Iterator[None]:
     """Raise an error that says that a file is not a table, instead of Arrow's errors."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, CsvError, OSError) as error:
         if getattr(error, "errno", None) is not None:  # the disk's own error
             raise
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
@@ -492,9 +493,11 @@ class TextColumn(Finder):
 def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
     """Return those of `_TYPES` that all values of a column of text have."""
     whole, fraction, flag = _TYPES
-    if parsed(column, fraction) is None:  # 0x10 is only a whole number: it counts as text
+    numbers = parsed(column, fraction)
+    if numbers is None:  # 0x10 is only a whole number: it counts as text
         return [] if parsed(column, flag) is None else [flag]
-    if parsed(column, whole) is None:
+    # A cast that fails takes five times as long as the comparison.
+    if pc.any(pc.not_equal(pc.floor(numbers), numbers)).as_py() or parsed(column, whole) is None:
         return [fraction]
     return [whole, fraction] if parsed(column, flag) is None else _TYPES
 
@@ -508,7 +511,7 @@ def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
     """
     names = table.schema.names
     columns = [TextColumn(name) for name in names if name not in text]
-    scan(table, columns)
+    scan(table, columns, first=ROWS)
     return dict.fromkeys(names, pa.string()) | {one.name: one.found() for one in columns}
 
 
@@ -541,7 +544,8 @@ def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | Non
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), dtype)])
     found = None
-    for part in (column.slice(0, _HEAD), column):  # the first values tell most
+    # The first values tell most of long columns.
+    for part in (column.slice(0, _HEAD), column) if len(column) > 16 * _HEAD else (column,):
         try:
             found = part.cast(dtype)
         except pa.ArrowInvalid:

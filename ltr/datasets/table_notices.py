@@ -111,7 +111,8 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
     others = [*schema.features, *schema.categories]
     keys = {"label": schema.label, "qid": schema.qid}
     copies = {use: Copies(key, others) for use, key in keys.items() if key is not None}
-    unique = [Unique(name) for name in schema.features]
+    types = {field.name: field.type for field in table.schema}
+    unique = [Unique(name) for name in schema.features if pa.types.is_integer(types[name])]
     rows = scan(table, [*copies.values(), *unique])
     found = {name: use for use, one in copies.items() if one.varies for name in one.names[1:]}
     return found, [one.name for one in unique if one.open], rows
@@ -154,7 +155,7 @@ def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
 
 
 class Unique(Finder):
-    """Finds whether a column has a different whole number in each row: then it stays open."""
+    """Finds whether whole numbers are different in each row: then it stays open."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -163,11 +164,8 @@ class Unique(Finder):
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
         column = part.column(self.name)
-        self.open = (
-            pa.types.is_integer(column.type)
-            and not column.null_count
-            and not self._seen.add_numbers(column.cast(pa.int64(), safe=False).to_numpy())
-        )
+        numbers = column.drop_null().cast(pa.int64(), safe=False).to_numpy()
+        self.open = not column.null_count and not self._seen.add_numbers(numbers)
 
 
 def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
