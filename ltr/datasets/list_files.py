@@ -448,8 +448,7 @@ class _Writer:
         self._offsets = _Rows(folder / "offsets.npy", "<i8", (), files)
         self._qids = _Texts(folder / "qids.arrow", files)
         self._doc_id: _Texts | None = None
-        self._files: dict[str, _Rows] = {}
-        self._parts: list[_Rows] = []  # of features, narrower than those that follow
+        self._parts: dict[str, list[_Rows]] = {}  # each one with wider rows than the one before
         self.documents = 0
 
     def add(self, data: ListDataset) -> None:
@@ -458,19 +457,21 @@ class _Writer:
             return
         if (data.lengths < 1).any():
             raise ValueError("each list must have at least one document, got an empty list")
-        columns = {key: array for key, array in data.columns().items() if key != "rows"}
-        if self._columns is not None and self._columns != {*columns}:
+        arrays = {"features": data.features, **data.columns()}
+        arrays.pop("rows", None)
+        if self._columns not in (None, {*arrays}):
             raise ValueError(
-                f"all chunks must have the columns {sorted(self._columns)}, got {sorted(columns)}"
+                f"all chunks must have the columns {sorted(self._columns)}, got {sorted(arrays)}"
             )
-        self._columns = {*columns}
-        self._add_features(data.features)
-        for key, array in columns.items():
-            dtype, *_ = ARRAYS[key]
-            if key not in self._files:
-                path = self.folder / f"{key}.npy"
-                self._files[key] = _Rows(path, dtype, array.shape[1:], self._open)
-            self._files[key].append(array)
+        self._columns = {*arrays}
+        for key, array in arrays.items():
+            parts, shape = self._parts.setdefault(key, []), array.shape[1:]
+            if not parts or parts[-1].shape < shape:  # sparse files widen
+                path = self.folder / f"{key}-{len(parts)}.npy"
+                parts.append(_Rows(path, ARRAYS[key][0], shape, self._open))
+            parts[-1].append(array)
+        # the least number of an array with NaN is NaN
+        self._missing = self._missing or bool(np.isnan(data.features.min(initial=0)))
         same = int(data.qids[0] == self._last)
         self._last = data.qids[-1]
         self._offsets.append(data.offsets[same:-1] + self.documents)
@@ -482,18 +483,6 @@ class _Writer:
             self._doc_id.append(data.doc_id)
         self.documents += int(data.offsets[-1])
 
-    def _add_features(self, features: np.ndarray) -> None:
-        """Append rows; the first rows of sparse files may be narrower than later ones."""
-        file = self._files.get("features")
-        if file is None or features.shape[1] > file.shape[0]:
-            if file is not None:
-                self._parts.append(file)
-            path = self.folder / f"features-{len(self._parts)}.npy"
-            file = self._files["features"] = _Rows(path, "<f4", features.shape[1:], self._open)
-        # the least number of an array with NaN is NaN
-        self._missing = self._missing or bool(features.size and np.isnan(features.min()))
-        file.append(_widened(features, file.shape[0]))
-
     def finish(self, schema: Schema | None) -> None:
         """Write the headers and `schema.json`.
 
@@ -503,12 +492,11 @@ class _Writer:
         if not self.documents:
             raise ValueError("at least one list is needed, got none")
         self._offsets.append(np.array([self.documents]))
-        self._join_features()
-        for file in (self._offsets, *self._files.values()):
-            file.close()
         shapes = {"offsets": [self._offsets.rows], "qids": [self._qids.count]}
-        for key, file in self._files.items():
-            shapes[key] = [file.rows, *file.shape]
+        for key, parts in self._parts.items():
+            self._join(parts, self.folder / f"{key}.npy")
+            shapes[key] = [self.documents, *parts[-1].shape]
+        self._offsets.close()
         self._qids.close()
         if self._doc_id is not None:
             self._doc_id.fill(self.documents)
@@ -524,20 +512,21 @@ class _Writer:
         (self.folder / HEAD).write_text(json.dumps(head, indent=1), encoding="utf-8")
         ListFiles(self.folder)  # what does not open is not renamed
 
-    def _join_features(self) -> None:
-        last = self._files["features"]
-        path = self.folder / "features.npy"
-        if not self._parts:
-            last.path.rename(path)
-            return
-        joined = self._files["features"] = _Rows(path, "<f4", last.shape, self._open)
-        for part in (*self._parts, last):
+    def _join(self, parts: list["_Rows"], path: Path) -> None:
+        """Write the rows of files into one, which is as wide as the last of them."""
+        for part in parts:
             part.close()
+        if len(parts) == 1:
+            parts[0].path.rename(path)
+            return
+        joined = _Rows(path, "<f4", parts[-1].shape, self._open)
+        for part in parts:
             rows = np.load(part.path, mmap_mode="r")
             for start in range(0, len(rows), _ROWS):
-                joined.append(_widened(rows[start : start + _ROWS], last.shape[0]))
+                joined.append(rows[start : start + _ROWS])
             del rows  # the map, before its file
             part.path.unlink()
+        joined.close()
 
 
 class _Rows:
@@ -553,8 +542,10 @@ class _Rows:
         self._begin = self._file.tell()
 
     def append(self, values: np.ndarray) -> None:
-        """Append rows, (rows, *shape)."""
+        """Append rows, (rows, *shape); rows that are narrower get zeros."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
+        if values.shape[1:] != self.shape:
+            values = np.pad(values, ((0, 0), (0, self.shape[0] - values.shape[1])))
         if values.size:
             self._file.write(values.data)
         self.rows += len(values)
@@ -620,11 +611,3 @@ class _Texts:
             writer.write_batch(pa.record_batch([texts], schema=schema))
         for part in parts:
             part.path.unlink()
-
-
-def _widened(features: np.ndarray, width: int) -> np.ndarray:
-    if features.shape[1] == width:
-        return features
-    found = np.zeros((len(features), width), np.float32)
-    found[:, : features.shape[1]] = features
-    return found

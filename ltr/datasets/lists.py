@@ -132,27 +132,25 @@ class ListDataset(Dataset[dict[str, Any]]):
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"{name} must be an array of numpy, got {array!r}")
         documents = len(features) if labels is None else len(labels)
-        if features.ndim != 2 or len(features) != documents:
-            raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
-        if categories is not None and (categories.ndim != 2 or len(categories) != documents):
-            raise ValueError(f"categories must be ({documents}, c), got shape {categories.shape}")
-        narrow = {"weight": weight, "position": position, "protected": protected, "rows": rows}
-        for name, array in narrow.items():
-            if array is not None and array.shape != (documents,):
-                raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
+        arrays: dict[str, Any] = {"features": features, "labels": labels, "categories": categories}
+        arrays |= {"weight": weight, "position": position, "protected": protected, "rows": rows}
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        for name, array in arrays.items():
+            axis = {"features": " d", "categories": " c"}.get(name, "")
+            if array.ndim != 1 + bool(axis) or len(array) != documents:
+                raise ValueError(f"{name} must be ({documents},{axis}), got shape {array.shape}")
         if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(
                 f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got "
                 f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
             )
-        if doc_id is not None and len(doc_id) != documents:
-            raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
-        ids: Any = doc_id  # a pyarrow.StringArray: compact, and quick to cut
-        if ids is not None and not isinstance(ids, pa.StringArray):
-            ids = pa.array(ids, pa.string())
-        arrays: dict[str, Any] = {"features": features, "labels": labels, "categories": categories}
-        arrays |= {**narrow, "doc_id": ids}
-        self._arrays: Mapping[str, Any] = {k: x for k, x in arrays.items() if x is not None}
+        if doc_id is not None:
+            if len(doc_id) != documents:
+                raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
+            # Arrow's texts are compact, and quick to cut.
+            ready = isinstance(doc_id, pa.StringArray)
+            arrays["doc_id"] = doc_id if ready else pa.array(doc_id, pa.string())
+        self._arrays: Mapping[str, Any] = arrays
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None

@@ -182,15 +182,12 @@ class Schema:
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
         return types | dict.fromkeys(names, pa.string())
 
-    def check(self, table: Any, optional: Collection[str] = ()) -> list[str]:
+    def check(self, table: Any, optional: Collection[str] = ()) -> None:
         """Compare a table with this schema, column by column.
 
         Args:
             table: a table of Arrow, or a `Frame`.
             optional: columns that may be missing.
-
-        Returns:
-            The columns of the table that are not in the schema.
 
         Raises:
             ValueError: a column is missing, or has another type.
@@ -198,8 +195,6 @@ class Schema:
         self.check_names(table.column_names, optional)
         for name, step in self.steps.items():
             step.check(name, table.schema.field(name).type)
-        known = {*self.columns}
-        return [name for name in table.column_names if name not in known]
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise a `ValueError` if a table lacks a column.

@@ -172,7 +172,7 @@ def test_what_is_written_must_be_lists(tmp_path: Path):
     empty = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1, 1]), ["b", "c"])
     schema = Schema("q", steps={"x": Vector(2)})
     for data, options, message in (
-        ([one, two], {}, r"all chunks.*\[\]"),
+        ([one, two], {}, r"all chunks.*got \['features'\]"),
         ([], {}, "at least one list is needed"),
         (empty, {}, "at least one document, got an empty list"),
         (one, {"schema": schema}, "the schema has 2 features, got 1"),
