@@ -4,7 +4,7 @@ LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -185,7 +185,7 @@ def of_columns(
     unused = [name for name in found.features if name not in schema.features]
     unused += [name for name in found.categories if name not in schema.categories]
     if unused and tell is not None:
-        tell(f"columns that the model does not use: {first_names(unused)}")
+        tell(f"columns that the model does not use: {shown_names(unused)}")
     if positions != list(range(data.num_features)):
         data = data.take_features(np.array(positions, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
@@ -200,12 +200,6 @@ def _holds(other: Step | None, step: Step) -> bool:
     if isinstance(step, Date) and isinstance(other, Date):
         return other.zone == step.zone and other.width >= step.width
     return other == step
-
-
-def first_names(names: Sequence[str]) -> str:
-    """Return the first 12 of some names, and how many there are more."""
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return ", ".join(names[:12]) + more
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:

@@ -12,7 +12,7 @@ from ltr.arrays import check_columns, pc
 from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
-from ltr.datasets.list_tables import first_names, holds_lists, load_lists, schema_of, with_schema
+from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import hold_out, labels_vary
@@ -27,6 +27,7 @@ from ltr.datasets.table_files import (
     text_types,
 )
 from ltr.datasets.table_notices import notice, warn_caller
+from ltr.names import shown_names
 from ltr.shapes import check_choice
 
 _FEATURE = "a feature"
@@ -95,7 +96,7 @@ def read_table(
     optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
     frame, unused = load_columns(source, schema, optional)
     if unused and tell is not None:
-        tell(f"columns that the model does not use: {first_names(unused)}")
+        tell(f"columns that the model does not use: {shown_names(unused)}")
     with naming(source):
         check_types(frame, schema, optional)
         order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
