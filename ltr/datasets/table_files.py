@@ -289,14 +289,13 @@ def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
 
 def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
     """Raise an error for a file whose columns differ from those of the first."""
-    names = {*first.names} & {*other.names}
-    for name in dict.fromkeys([*first.names, *other.names]):
-        if name not in names:
-            has, lacks = (file, "it") if name in {*first.names} else ("it", file)
-            raise ValueError(
-                f"the files of a table must have the same columns: {lacks} has no {name!r}, "
-                f"{has} has one"
-            )
+    for name in sorted({*first.names} ^ {*other.names}):
+        has, lacks = (file, "it") if name in first.names else ("it", file)
+        raise ValueError(
+            f"the files of a table must have the same columns: {lacks} has no {name!r}, {has} has "
+            "one"
+        )
+    for name in first.names:
         one, two = first.field(name).type, other.field(name).type
         if kind_of(one) != kind_of(two) and "missing" not in (kind_of(one), kind_of(two)):
             raise ValueError(
@@ -324,17 +323,15 @@ def find_files(path: Path) -> list[Path]:
     if path.is_dir():
         found = [one for one in sorted(path.rglob("*")) if one.is_file() and kind_of_file(one)]
         found = [one for one in found if kind_of_file(one) != "letor"] or found
-        if not found:
-            raise ValueError(
-                f"a folder of a table must hold CSV, Parquet or LETOR files, got {path}"
-            )
+        problem = f"a folder of a table must hold CSV, Parquet or LETOR files, got {path}"
     elif has_magic(str(path)):
-        found = [Path(one) for one in sorted(glob(str(path), recursive=True))]
-        found = [one for one in found if one.is_file()]
-        if not found:
-            raise ValueError(f"no file matches the pattern {path}")
+        found = [one for one in map(Path, sorted(glob(str(path), recursive=True))) if one.is_file()]
+        problem = f"no file matches the pattern {path}"
     else:
-        raise ValueError(f"path must be a file, a folder or a pattern, got {path} (no such file)")
+        found = []
+        problem = f"path must be a file, a folder or a pattern, got {path} (no such file)"
+    if not found:
+        raise ValueError(problem)
     kinds = {kind_of_file(one) for one in found}
     if len(kinds) > 1:
         raise ValueError(f"the files of a table must be of one kind, got several in {path}")
