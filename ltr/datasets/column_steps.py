@@ -3,6 +3,12 @@
 A step reads a column of a table for training, encodes plain values for serving (it extends the step
 of `ltr.serving`, which exported models use without Arrow), and checks that a later table has the
 type of the training.
+
+Only a category is fitted, by its levels. How numbers, vectors and dates are scaled, and what stands
+for a missing one, is the choice of the model's feature transform, which is fitted on the matrix of
+all of them; so these steps have nothing to fit. An exported graph takes that matrix and the codes
+of the categories, because texts and dates are not numbers that ONNX can compute with everywhere:
+`ltr.serving` makes both from plain values by these steps, and the graph has the transform.
 """
 
 from collections.abc import Iterator, Mapping

@@ -93,20 +93,20 @@ class ListFiles(Mapping[str, Any]):
                 raise ValueError(f"{self._file(key)}: the shape differs from that of the features")
         self._check_offsets(len(features))
         if self.schema is not None:
-            known = {key: self[key].shape[1] if key in self else 0 for key in _WIDE}
-            wanted = {"features": self.schema.num_features}
-            wanted["categories"] = len(self.schema.categories)
-            for key, width in wanted.items():
-                if known[key] != width:
-                    raise ValueError(f"{self.path}: the schema has {width} {key}, got {known[key]}")
+            widths = (self.schema.num_features, len(self.schema.categories))
+            for key, width in zip(_WIDE, widths, strict=True):
+                got = self[key].shape[1] if key in self else 0
+                if got != width:
+                    raise ValueError(f"{self.path}: the schema has {width} {key}, got {got}")
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}.{'arrow' if key in _TEXTS else 'npy'}"
+        path = self.path / f"{key}.{'arrow' if key in _TEXTS else 'npy'}"
+        if not path.is_file():  # a pipe would wait for a writer
+            raise ValueError(f"{path}: the file is missing")
+        return path
 
     def _map(self, key: str, dtype: str, shape: Sequence[int]) -> np.ndarray:
         path = self._file(key)
-        if not path.is_file():  # a pipe would wait for a writer
-            raise ValueError(f"{path}: the file is missing")
         try:
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError, SyntaxError) as error:
@@ -123,8 +123,6 @@ class ListFiles(Mapping[str, Any]):
 
     def _map_texts(self, key: str, shape: Sequence[int]) -> pa.LargeStringArray:
         path = self._file(key)
-        if not path.is_file():
-            raise ValueError(f"{path}: the file is missing")
         try:
             with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
                 fits = reader.num_record_batches == 1 and reader.schema.equals(text_schema(key))

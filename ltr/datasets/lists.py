@@ -54,9 +54,7 @@ class ListSummary:
             relevant = f"{self.without_relevant} have no relevant document"
         columns = f"{self.features} features"
         if self.categories:
-            columns += f" and {self.categories} " + (
-                "category" if self.categories == 1 else "categories"
-            )
+            columns += f" and {self.categories} categor{'y' if self.categories == 1 else 'ies'}"
         return (
             f"{self.lists} lists, {self.documents} documents, {columns}; "
             f"the longest list has {self.longest} documents, {relevant}, "
@@ -523,9 +521,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         Lists in memory are copied.
         """
         if self.source is not None:
-            before = self._columns
-            if before is not None:
-                indices = np.where(indices < 0, -1, before[indices])
+            if self._columns is not None:
+                indices = np.where(indices < 0, -1, self._columns[indices])
             return self._with(_columns=indices)
         features = self._arrays["features"][:, indices]
         features[:, indices < 0] = 0
@@ -539,8 +536,7 @@ class ListDataset(Dataset[dict[str, Any]]):
                 of its codes.
         """
         if self.source is not None:
-            before = self._codes
-            if before is not None:
+            if (before := self._codes) is not None:
                 codes = [(before[i][0], table[before[i][1]]) for i, table in codes]
             return self._with(_codes=codes)
         return self._with(_arrays=_recoded(dict(self._arrays), codes))

@@ -30,7 +30,6 @@ from ltr.datasets.table_notices import notice, warn_caller
 from ltr.names import shown_names
 from ltr.shapes import check_choice
 
-_FEATURE = "a feature"
 _COLUMNS = 8  # that are written at a time
 _ROWS = 1 << 12  # of them
 
@@ -149,11 +148,9 @@ class RowOrder:
 def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
     """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
     known = {*frame.column_names}
-    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
-    uses |= {name: _FEATURE for name, one in schema.steps.items() if isinstance(one, Number)}
-    for name, what in uses.items():
-        if name in known:
-            _check_text(frame, name, what)
+    for name, step in schema.steps.items():
+        if isinstance(step, Number) and name in known:
+            _refuse_text(frame, name, "a feature")
     schema.check(frame, optional)
 
 
@@ -262,7 +259,9 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
         RowError: see `read_table`.
     """
     what, rule, holds = _RULES[use]
-    _check_text(frame, name, what)
+    _refuse_text(frame, name, what)
+    if kind_of(dtype := frame.schema.field(name).type) not in ("number", "boolean", "missing"):
+        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
     values = Number().read(name, frame.column(name))[:, 0]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
         problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
@@ -272,14 +271,11 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
     return values
 
 
-def _check_text(frame: Frame, name: str, what: str) -> None:
+def _refuse_text(frame: Frame, name: str, what: str) -> None:
     """Raise an error for text instead of numbers; it names the first row without a number."""
-    dtype = frame.schema.field(name).type
-    if kind_of(dtype) == "string":
+    if kind_of(frame.schema.field(name).type) == "string":
         row = max(0, first_text(frame.column(name).cast(pa.string())))
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
-    if what != _FEATURE and kind_of(dtype) not in ("number", "boolean", "missing"):
-        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
 
 
 def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:

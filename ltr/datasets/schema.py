@@ -221,15 +221,12 @@ class Schema:
         """
         if self.qid != other.qid:
             return f"qid: column {self.qid!r}, and column {other.qid!r}"
-        for kind in ("features", "categories"):
-            one, two = getattr(self, kind), getattr(other, kind)
-            for name in dict.fromkeys([*one, *two]):
-                mine, theirs = self.steps.get(name), other.steps.get(name)
-                if mine != theirs:
-                    return f"column {name!r}: {mine or 'not used'}, and {theirs or 'not used'}"
-            if [*one] != [*two]:
-                return f"{kind}: the order {shown_names(one)}, and {shown_names(two)}"
-        return None
+        for name in dict.fromkeys([*self.steps, *other.steps]):
+            mine, theirs = self.steps.get(name), other.steps.get(name)
+            if mine != theirs:
+                return f"column {name!r}: {mine or 'not used'}, and {theirs or 'not used'}"
+        one, two = ([*schema.features, *schema.categories] for schema in (self, other))
+        return None if one == two else f"the order {shown_names(one)}, and {shown_names(two)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain data, which can be written as JSON."""

@@ -107,17 +107,15 @@ class TableTransform(FeatureTransform):
         codes = None if categories is None else as_numbers("categories", categories)
         if features.ndim != 2 or not len(features):
             raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
-        if codes is not None and (codes.ndim != 2 or len(codes) != len(features)):
-            raise ValueError(f"categories must be ({len(features)}, c), got {codes.shape}")
-        if codes is not None and (codes.dtype.kind not in "iu" or codes.min(initial=0) < 0):
-            raise ValueError(
-                "categories must be whole numbers >= 0, got "
-                f"{codes.min(initial=0) if codes.dtype.kind in 'iu' else codes.dtype}"
-            )
+        if codes is not None:
+            if codes.ndim != 2 or len(codes) != len(features):
+                raise ValueError(f"categories must be ({len(features)}, c), got {codes.shape}")
+            whole = codes.dtype.kind in "iu"
+            if not whole or codes.min(initial=0) < 0:
+                got = codes.min(initial=0) if whole else codes.dtype
+                raise ValueError(f"categories must be whole numbers >= 0, got {got}")
         if not features.shape[1] and (codes is None or not codes.shape[1]):
-            raise ValueError(
-                "features must have at least one column if there are no categories, got none"
-            )
+            raise ValueError("features must have a column if there are no categories, got none")
         self._check_width(features.shape[1])
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
