@@ -1,13 +1,15 @@
 """Convert files into lists on disk, in little memory.
 
-The rows are first written as they come, in runs of one qid. If a qid returns, DuckDB finds the
-order in which its runs belong together, and the runs are copied in that order from their files.
+If the rows of a query are not together, DuckDB finds the first document of each list, which decides
+the file for its documents. The documents are copied into these files of whole lists, and each file
+is then grouped.
 """
 
 import errno
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -16,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns
-from ltr.datasets.column_steps import counted_from
+from ltr.datasets.column_steps import counted_from, width_of
 from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch
 from ltr.datasets.list_files import is_list_folder, new_folder, open_lists, write_files
-from ltr.datasets.lists import ListDataset, SeenQids, gather_runs
+from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
 from ltr.datasets.prepare import read_table, scan_table
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split
@@ -56,12 +58,11 @@ def convert(
     r"""Convert files into lists on disk, in at most 1 GiB of memory.
 
     Lists and documents keep the order in which they first appear. If the rows of a query are not
-    together, they are grouped in a second step, from temporary files as large as the lists. This is
-    fast as long as these files fit into the memory in which the system caches files; sort the rows
-    of far larger data before. The folder `out` appears when it is complete. Until then, the files
-    are in `out.partial` beside it. An error or an interrupt removes that folder. A conversion that
-    is killed leaves it, and the next one asks to delete it. Memory grows only with the longest list
-    and with the number of lists, by 8 bytes for each.
+    together, DuckDB groups them. Its temporary files are about as large as the lists. The folder
+    `out` appears when it is complete. Until then, the files are in `out.partial` beside it. An
+    error or an interrupt removes that folder. A conversion that is killed leaves it, and the next
+    one asks to delete it. Memory grows only with the longest list and with the number of lists, by
+    8 bytes for each.
 
     Args:
         source: what `TableDataModule` takes: a file, a folder or a pattern of LETOR text, CSV or
@@ -79,8 +80,8 @@ def convert(
         missing: see `read_table`.
         sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
         watch: called with the progress: bytes read, bytes in all, documents. If the rows have to be
-            grouped, `watch` is then called with 0 documents, and the numbers start again, with the
-            bytes of features.
+            grouped, the source is read twice more. `watch` is then called with 0 documents, and the
+            numbers start again.
 
     Returns:
         The lists, from the disk: see `open_lists`.
@@ -119,115 +120,165 @@ def convert(
             raise no_column("qid", None, column_names(path))
     with new_folder("out", out) as folder:
         if is_letor:
-            schema = None
-            reader = LetorReader(files, sort_by_qid=sort_by_qid, missing=missing)
-            chunks = reader.chunks(watch)
+            rows = LetorReader(files, sort_by_qid=sort_by_qid, missing=missing)
         else:
-            schema = scan_table(path, max_levels=max_levels, **named)
-            chunks = table_chunks(path, schema, missing, watch)
-        _write_rows(folder, chunks, schema, watch)
+            rows = TableReader(path, scan_table(path, max_levels=max_levels, **named), missing)
+        _write_rows(folder, rows, watch)
     return open_lists(out)
 
 
-def table_chunks(
-    path: Path,
-    schema: Schema,
-    missing: Literal["keep", "error"] = "keep",
-    watch: Watch | None = None,
-) -> Iterator[ListDataset]:
-    """Yield the rows of CSV or Parquet files, at most 16,384 at a time, as runs of one qid.
+class TableReader:
+    """The rows of CSV or Parquet files in chunks, each a `ListDataset`, like a `LetorReader`.
+
+    A chunk has at most 16,384 rows, and fewer if there are many features.
 
     Args:
         path: the file, folder or pattern.
         schema: how the columns are used.
         missing: see `read_table`.
-        watch: called with the progress.
 
-    Raises:
-        ValueError: see `read_table`; the message names the file, the row and the column.
+    Attributes:
+        gathers: True, since a query may return in a later chunk.
     """
-    files = TableFiles(path, schema.text_types())
-    columns = [name for name in files.schema.names if name in {*schema.columns}]
-    rows = 0
-    with naming(path):
-        for table in files.chunks(columns, rows_at_once(schema)):
-            with counted_from(rows):
-                data = read_table(table, schema, missing=missing, needs_label=False)
-            rows += table.num_rows
-            if watch is not None:
-                watch(files.position, files.size, rows)
-            yield data
-    if not rows:
-        raise ValueError(f"the table must have at least one row, got none in {path}")
+
+    gathers = True
+
+    def __init__(
+        self, path: Path, schema: Schema, missing: Literal["keep", "error"] = "keep"
+    ) -> None:
+        self.path = path
+        self.schema = schema
+        self.missing: Literal["keep", "error"] = missing
+
+    def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
+        """Yield the rows.
+
+        Args:
+            watch: called with the progress.
+
+        Raises:
+            ValueError: see `read_table`; the message names the file, the row and the column.
+        """
+        files = TableFiles(self.path, self.schema.text_types())
+        columns = [name for name in files.schema.names if name in {*self.schema.columns}]
+        position = rows = 0
+
+        def note(found: int) -> None:
+            nonlocal position
+            position = found
+
+        with naming(self.path):
+            for table in files.chunks(columns, rows_at_once(self.schema), note):
+                with counted_from(rows):
+                    data = read_table(table, self.schema, missing=self.missing, needs_label=False)
+                rows += table.num_rows
+                if watch is not None:
+                    watch(position, files.size, rows)
+                yield data
+        if not rows:
+            raise ValueError(f"the table must have at least one row, got none in {self.path}")
+
+    def keys(self) -> Iterator[ListDataset]:
+        """Yield the rows with only their qids."""
+        return TableReader(self.path, Schema(self.schema.qid)).chunks()
 
 
-def _write_rows(
-    folder: Path, chunks: Iterable[ListDataset], schema: Schema | None, watch: Watch | None
-) -> None:
-    """Write runs of one qid as lists, and group them if a qid returns after another one."""
-    returns = False
-
-    def watched() -> Iterator[ListDataset]:
-        nonlocal returns
-        seen, last = SeenQids(), None
-        for chunk in chunks:
-            fresh = chunk.qids[chunk.qids[0] == last :]
-            returns |= seen.add([qid.encode() for qid in fresh])
-            last = chunk.qids[-1]
-            yield chunk
-
-    first = folder / "grouping"
-    first.mkdir()
-    with name_full_disk(folder):
-        write_files(first, watched(), schema)
-        if returns:
-            write_files(folder, _grouped(open_lists(first), first, watch), schema)
-        else:
-            for file in first.iterdir():
-                file.rename(folder / file.name)
-    shutil.rmtree(first)
+def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
+    """Write rows as lists; group them if a list returns after another one and that is allowed."""
+    if not rows.gathers:  # the reader refuses it
+        write_files(folder, rows.chunks(watch), rows.schema)
+        return
+    with suppress(NotGroupedError):  # left before the next try: an error holds what it saw
+        write_files(folder, check_grouped(rows.chunks(watch)), rows.schema)
+        return
+    if watch is not None:
+        watch(0, 1, 0)
+    temporary = folder / "grouping"
+    with closing(group_chunks(rows.keys(), rows.chunks(watch), temporary)) as chunks:
+        write_files(folder, chunks, rows.schema)
 
 
 MEMORY = "256MB"
 """The memory that DuckDB may use; the rest lies in files."""
 
-RUNS = 1 << 16
-"""The most runs whose qids or numbers are in memory."""
+FILE_BYTES = 1 << 26
+"""The bytes of the documents in a file, if there are not too many files."""
 
-_ORDER = """
-    SELECT run FROM runs JOIN (SELECT qid, min(run) AS first FROM runs GROUP BY qid) USING (qid)
-    ORDER BY first, run
+FILES = 512
+"""The most files."""
+
+BATCH = 1 << 25
+"""The bytes of features that are copied at a time."""
+
+_FILES = """
+    WITH lists AS (SELECT qid, min(row) AS first, count(*) AS length FROM documents GROUP BY qid),
+    placed AS (SELECT qid, sum(length) OVER (ORDER BY first) - length AS before FROM lists)
+    SELECT CAST(before // {documents} AS INTEGER) AS file
+    FROM documents JOIN placed USING (qid) ORDER BY row
 """
 
 
-def _grouped(runs: ListDataset, temporary: Path, watch: Watch | None) -> Iterator[ListDataset]:
-    """Yield the lists on disk again, with those of a qid joined, in the order of first appearance.
+class NotGroupedError(Exception):
+    """The rows of a query are not together."""
+
+
+def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
+    """Yield chunks as long as the rows of each list are together.
 
     Args:
-        runs: in which a qid may return.
-        temporary: a folder for DuckDB's files.
-        watch: called with the progress, from 0 documents on.
+        chunks: see `write_lists`; rows that a chunk had to gather are in its `rows`.
+
+    Raises:
+        NotGroupedError: a list continues after another list.
+    """
+    seen = SeenQids()
+    last: str | None = None
+    for chunk in chunks:
+        fresh = chunk.qids[chunk.qids[0] == last :]
+        last = chunk.qids[-1]
+        rows = chunk.rows
+        if seen.add([qid.encode() for qid in fresh]) or (
+            rows is not None and (np.diff(rows) != 1).any()
+        ):
+            raise NotGroupedError
+        yield chunk
+
+
+def group_chunks(
+    keys: Iterable[ListDataset], chunks: Iterable[ListDataset], temporary: Path
+) -> Generator[ListDataset, None, None]:
+    """Yield the documents again, with those of a qid together, in the order of first appearance.
+
+    Up to some 100 GiB of data, the memory does not depend on the number of documents or features.
+    For more data, each file has more than 200 MB and is in memory three times.
+
+    Args:
+        keys: all documents, for their qids and `rows`. They may lack other columns.
+        chunks: the same documents; where a chunk has `rows`, they say in which order its documents
+            stood.
+        temporary: a folder for files, about as large as the documents; it is removed at the end.
 
     Raises:
         OSError: a file cannot be written.
     """
-    done, documents, size = 0, int(runs.offsets[-1]), 4 * runs.num_features
-    with _database(temporary) as database:
-        # each insertion is its own transaction: what is not committed stays in memory
-        database.execute("CREATE TABLE runs (qid VARCHAR, run BIGINT)")
-        for start in range(0, len(runs), RUNS):
-            qids = pa.array(runs.qids[start : start + RUNS], pa.string())
-            numbers = np.arange(start, start + len(qids))
-            database.register("chunk", pa.table({"qid": qids, "run": numbers}))
-            database.execute("INSERT INTO runs FROM chunk")
-        for batch in database.sql(_ORDER).to_arrow_reader(RUNS):
-            for block in runs.select(batch.column("run").to_numpy()).blocks():
-                if watch is not None:
-                    watch(done * size, documents * size, done)
-                yield gather_runs(block)
-                done += int(block.offsets[-1])
-    if watch is not None:
-        watch(documents * size, documents * size, documents)
+    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+    temporary.mkdir(parents=True)
+    try:
+        with name_full_disk(temporary):
+            with _database(temporary) as database:
+                width, documents = _add_keys(database, keys)
+                chunks = iter(chunks)
+                first = next(chunks)
+                size = _to_batch(first).nbytes // len(first.features)  # of a document
+                size += 4 * max(0, width - first.num_features) + 1
+                room = max(FILE_BYTES, documents * size // FILES)
+                found = database.sql(_FILES.format(documents=max(1, room // size)))
+                _divide(chain([first], chunks), found.to_arrow_reader(1 << 16), temporary)
+            for path in sorted(temporary.glob("*.arrow")):
+                yield gather_runs(join_lists(_read(path)))
+                path.unlink()
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -255,3 +306,95 @@ def _database(temporary: Path) -> Iterator[Any]:
     finally:
         with suppress(duckdb.Error):  # a second error must not hide the first
             database.close()
+
+
+def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
+    """Insert the qids into the database; return the largest width and the number of documents."""
+    width = documents = 0
+    # each chunk is its own transaction: what is not committed stays in memory
+    database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
+    for chunk in keys:
+        lists = np.repeat(np.arange(len(chunk)), chunk.lengths)
+        qids = pa.array(chunk.qids, pa.string()).take(pa.array(lists))
+        database.register("chunk", pa.table({"qid": qids, "row": documents + _rows(chunk)}))
+        database.execute("INSERT INTO documents FROM chunk")
+        width, documents = max(width, chunk.num_features), documents + len(chunk.features)
+    return width, documents
+
+
+def _rows(chunk: ListDataset) -> np.ndarray:
+    return np.arange(len(chunk.features)) if chunk.rows is None else chunk.rows
+
+
+def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder: Path) -> None:
+    """Copy documents into files; each document has the number of its file."""
+    known = np.empty(0, np.int32)
+    held: list[ListDataset] = []
+    files: list[np.ndarray] = []
+    for chunk in chunks:
+        count = len(chunk.features)
+        while len(known) < count:
+            known = np.r_[known, numbers.read_next_batch().column(0).to_numpy()]
+        held.append(chunk)
+        files.append(known[:count][_rows(chunk)[chunk.offsets[:-1]]])
+        known = known[count:]
+        if sum(one.features.nbytes for one in held) > BATCH:
+            _append(held, files, folder)
+            held, files = [], []
+    if held:
+        _append(held, files, folder)
+
+
+def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> None:
+    """Append each list to the file of this number."""
+    numbers = np.concatenate(files)
+    order = np.argsort(numbers, kind="stable")
+    data, numbers = join_lists(held).read(order), numbers[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, len(numbers)]):
+        part = data.between(start, end)
+        qids = pa.RunEndEncodedArray.from_arrays(pa.array(part.offsets[1:]), pa.array(part.qids))
+        batch = _to_batch(part).append_column("qid", qids)
+        path = folder / f"{numbers[start]:06d}.arrow"
+        with path.open("ab") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+            writer.write_batch(batch)
+
+
+def _read(path: Path) -> Iterator[ListDataset]:
+    """Yield the lists of a file in the order of writing, mapped."""
+    with pa.memory_map(str(path)) as file:
+        while file.tell() < file.size():
+            [batch] = pa.ipc.open_stream(file)
+            yield _from_batch(batch)
+
+
+def _to_batch(data: ListDataset) -> pa.RecordBatch:
+    """Return the documents of lists as rows of Arrow."""
+    columns: dict[str, Any] = {}
+    for key, array in {"features": data.features, **data.columns()}.items():
+        if key == "rows" or 0 in array.shape[1:]:
+            continue
+        values = pa.array(np.ascontiguousarray(array).reshape(-1))
+        wide = array.ndim > 1
+        columns[key] = pa.FixedSizeListArray.from_arrays(values, array.shape[1]) if wide else values
+    if data.doc_id is not None:
+        columns["doc_id"] = data.doc_id.cast(pa.string())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _from_batch(batch: pa.RecordBatch) -> ListDataset:
+    """Return rows of `_to_batch` as lists, without copying them."""
+    qids: Any = batch.column("qid")
+    offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
+    columns: dict[str, Any] = {}
+    for key, column in zip(batch.schema.names, batch.columns, strict=True):
+        if key == "doc_id":
+            columns[key] = column
+        elif key != "qid":
+            wide = pa.types.is_fixed_size_list(column.type)
+            values: Any = column.values if wide else column  # pyright: ignore[reportAttributeAccessIssue]
+            flat = values.to_numpy(zero_copy_only=True)
+            columns[key] = flat.reshape(-1, width_of(column.type)) if wide else flat
+    features = columns.pop("features", np.empty((len(batch), 0), np.float32))
+    labels, names = columns.pop("labels", None), qids.values.to_pylist()
+    return ListDataset(features, labels, offsets, names, **columns)

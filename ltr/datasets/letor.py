@@ -112,7 +112,7 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
         ValueError: see `read_letor`.
     """
     reader = LetorReader(files, **options)
-    data = join_lists(reader.chunks()).widen(reader.width)
+    data = join_lists(reader.chunks(), across=True).widen(reader.width)
     returns = len({*data.qids}) < len(data.qids)
     return gather_runs(data.numbered(0) if returns else data)
 
@@ -135,10 +135,14 @@ class LetorReader:
         files: the files that are read.
         group_files: the file of group sizes of each file, or None.
         width: the largest index so far.
+        schema: None, since the columns have no names.
+        gathers: whether a qid may return after another one.
 
     Raises:
         ValueError: an argument is out of range, or there is no such group file.
     """
+
+    schema = None
 
     def __init__(
         self,
@@ -154,7 +158,7 @@ class LetorReader:
         check_choice("missing", missing, "keep", "error")
         self.files = [*files]
         self.num_features = num_features
-        self._gathers = sort_by_qid
+        self.gathers = sort_by_qid
         self.group_file = group_file
         self.group_files = [find_group_file(file, group_file) for file in files]
         self.missing: Literal["keep", "error"] = missing
@@ -204,6 +208,10 @@ class LetorReader:
             self._finish_file()
             documents += self._documents
             before += size
+
+    def keys(self) -> Iterator[ListDataset]:
+        """Yield the documents like `chunks`: the lines of a text are read completely."""
+        return self.chunks()
 
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read documents until the text ends or the arrays are full."""
@@ -312,7 +320,7 @@ class LetorReader:
         """Raise an error if a qid returns after another one, unless its lists are gathered."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
-        if not self._gathers and self._seen.add(fresh):
+        if not self.gathers and self._seen.add(fresh):
             refuse_return(self.files)
 
     def _finish_file(self) -> None:

@@ -413,20 +413,26 @@ def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_files(folder: Path, chunks: Iterable[ListDataset], schema: Schema | None) -> None:
-    """Write the files of lists into a folder; see `write_lists`.
+    """Write the files of lists into a folder; see `write_lists`. After an error, remove them.
 
     Raises:
         ValueError: see `write_lists`.
         OSError: a file cannot be written.
     """
-    with ExitStack() as files:
-        writer = _Writer(folder, files)
-        for chunk in chunks:
-            if not isinstance(chunk, ListDataset):
-                raise ValueError(f"lists must be a ListDataset or chunks of one, got {chunk!r}")
-            for block in chunk.blocks():
-                writer.add(block)
-        writer.finish(schema)
+    try:
+        with ExitStack() as files:
+            writer = _Writer(folder, files)
+            for chunk in chunks:
+                if not isinstance(chunk, ListDataset):
+                    raise ValueError(f"lists must be a ListDataset or chunks of one, got {chunk!r}")
+                for block in chunk.blocks():
+                    writer.add(block)
+            writer.finish(schema)
+    except BaseException:
+        for path in folder.iterdir():
+            if path.is_file():
+                path.unlink()
+        raise
 
 
 class _Writer:

@@ -618,20 +618,20 @@ def gather_runs(data: ListDataset) -> ListDataset:
     return ordered._with(offsets=offsets, qids=names)
 
 
-def join_lists(parts: Iterable[ListDataset]) -> ListDataset:
+def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
     """Return the lists of several data sets, one after the other, in memory.
 
-    The first list of a data set continues the last one of the previous data set if both have the
-    same qid. If a data set has fewer features than another one, the missing ones are 0. If only
-    some have document ids, those of the others are "". Other columns are kept only if all have
-    them.
+    If a data set has fewer features than another one, the missing ones are 0. If only some have
+    document ids, those of the others are "". Other columns are kept only if all have them.
 
     Args:
         parts: one or more data sets.
+        across: whether the first list of a data set continues the last list of the previous one if
+            both have the same qid.
 
     >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])
     >>> two = ListDataset.from_arrays([[3.0, 4.0]], labels=[2], qid=["b"])
-    >>> join_lists([one, two])[1]["features"]
+    >>> join_lists([one, two], across=True)[1]["features"]
     tensor([[2., 0.],
             [3., 4.]])
     """
@@ -643,7 +643,7 @@ def join_lists(parts: Iterable[ListDataset]) -> ListDataset:
     starts, ids = [], []
     begin = 0
     for part in parts:
-        same = qids[-1:] == part.qids[:1]
+        same = across and qids[-1:] == part.qids[:1]
         qids += part.qids[same:]
         starts.append(part.offsets[same:-1] + begin)
         begin += len(part.features)

@@ -6,7 +6,7 @@ DuckDB, which groups rows beyond memory, would be a second reader with rules of 
 """
 
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from csv import Error as CsvError
 from csv import reader as csv_reader
@@ -132,7 +132,6 @@ class TableFiles:
         delimiter: of the columns of text; None for Parquet.
         schema: the columns and their types.
         size: of the files together, in bytes.
-        position: how many of these bytes `chunks` has read.
 
     Raises:
         ValueError: a file is missing, damaged or of another kind, the files have different columns,
@@ -148,7 +147,6 @@ class TableFiles:
             kind = kind_of_table(self.files[0])
         self.delimiter = None if kind == "parquet" else kind
         self.size = sum(file.stat().st_size for file in self.files)
-        self.position = 0
         empty: list[pa.Table] = []
         for file in self.files:
             with naming(file), naming_damage():
@@ -176,25 +174,29 @@ class TableFiles:
             return _joined(tables, self.files[0])
         return typed(pa.concat_tables(tables) if tables else schema.empty_table(), schema)
 
-    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def chunks(
+        self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the rows of some columns in memory that does not grow with the files.
 
         Args:
             columns: which ones.
             rows: the most rows of a chunk.
+            watch: called before each chunk, with the bytes of the files on disk read so far.
         """
+        watch = watch or (lambda _: None)
         schema = self._schema_of(columns)
         before = 0
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
                     for position, table in _parquet_chunks(file, columns, rows):
-                        self.position = before + position
+                        watch(before + position)
                         yield table.cast(schema)
                 else:
                     for position, table in self._csv_blocks(file, columns):
-                        self.position = before + position
                         for start in range(0, table.num_rows, rows):
+                            watch(before + position)
                             yield typed(table.slice(start, rows), schema)
             before += file.stat().st_size
 

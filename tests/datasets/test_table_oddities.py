@@ -13,9 +13,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table, table_files
+from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
 from ltr.datasets.column_steps import Number
-from ltr.datasets.conversion import table_chunks
+from ltr.datasets.conversion import TableReader
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import scan
 from ltr.datasets.table_files import BLOCKS, TableFiles, TextColumn
@@ -99,7 +99,7 @@ def test_qids_are_text_as_they_are_written(tmp_path: Path, names: list[str]):
     made.to_csv(path := tmp_path / "t.csv", index=False)
     schema = Schema("query", "grade", steps={"price": Number()})
     assert read_table(path, schema).qids == names
-    assert [qid for chunk in table_chunks(path, schema) for qid in chunk.qids] == names
+    assert [qid for chunk in TableReader(path, schema).chunks() for qid in chunk.qids] == names
     assert list(convert(path, tmp_path / "s", qid="query", label="grade").qids) == names
 
 
@@ -193,7 +193,7 @@ def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
         convert(path, tmp_path / "s", qid="query", label="grade")
     schema = Schema("query", "grade", steps={"price": Number()})
     message = r"t\.csv: row 399999, column 'price': a feature must be a number, got 'cheap'"
-    for call in (lambda: read_table(path, schema), lambda: [*table_chunks(path, schema)]):
+    for call in (lambda: read_table(path, schema), lambda: [*TableReader(path, schema).chunks()]):
         with pytest.raises(ValueError, match=message):
             call()
 
@@ -254,7 +254,7 @@ def test_string_views_in_parquet(tmp_path: Path):
     data = fit(path)
     assert data.schema is not None
     assert data.schema.categories["shop"].levels == ("a", "b", "c")
-    assert next(table_chunks(path, data.schema)).features.shape == (ROWS, 1)
+    assert next(TableReader(path, data.schema).chunks()).features.shape == (ROWS, 1)
     assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
 
 
@@ -264,7 +264,7 @@ def test_a_large_cell_that_fits_can_be_predicted(tmp_path: Path):
     made.to_csv(path := tmp_path / "t.csv", index=False)
     schema = Schema("query", "grade", steps={"price": Number()})
     want = read_table(path, schema)
-    got = np.concatenate([chunk.features for chunk in table_chunks(path, schema)])
+    got = np.concatenate([chunk.features for chunk in TableReader(path, schema).chunks()])
     np.testing.assert_array_equal(got, want.features)
     assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
 
@@ -294,7 +294,6 @@ def test_no_extension_of_duckdb_is_loaded(tmp_path: Path, monkeypatch: pytest.Mo
         return connection
 
     monkeypatch.setattr(duckdb, "connect", connect)
-    monkeypatch.setattr(table_files, "ROWS", 8)
     convert(path, tmp_path / "s", qid="query", label="grade")
     assert found == [(False, False)]
 
@@ -539,7 +538,7 @@ def test_damaged_parquet_is_named(tmp_path: Path):
         lambda: load_table(path),
         lambda: fit(path),
         lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
-        lambda: [*table_chunks(path, Schema("query", steps={"price": Number()}))],
+        lambda: [*TableReader(path, Schema("query", steps={"price": Number()})).chunks()],
     ):
         with pytest.raises(ValueError, match=r"t\.parquet: not a table: .*deserialize thrift"):
             call()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ltr.datasets import Schema, read_table, table_files
-from ltr.datasets.conversion import table_chunks
+from ltr.datasets.conversion import TableReader
 
 ROWS = 60
 
@@ -68,9 +68,10 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
     path, used = write(tmp_path, frame(), kind), schema()
     whole = read_table(path, used, needs_label=False)
     order = np.argsort(whole.rows)
+    reader = TableReader(path, used)
     for _ in range(2):
         features, categories, queries, names, told = [], [], [], [], []
-        for chunk in table_chunks(path, used, watch=lambda *one, told=told: told.append(one)):
+        for chunk in reader.chunks(lambda *one, told=told: told.append(one)):
             back = np.argsort(chunk.rows)
             features.append(chunk.features[back])
             categories.append(chunk.categories[back])
@@ -84,6 +85,9 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
         assert 0 < position <= size
         assert rows == ROWS
         assert max(map(len, features)) == 7
+    chunks = [*reader.keys()]
+    keys = [np.repeat(chunk.qids, chunk.lengths)[np.argsort(chunk.rows)] for chunk in chunks]
+    assert np.concatenate(keys).tolist() == queries
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "folder", "pattern"])
@@ -111,7 +115,7 @@ def test_errors_name_the_file_and_its_row(kind, column, row, value, message, tmp
     else:
         file = path
     for read in (
-        lambda: [*table_chunks(path, schema())],
+        lambda: [*TableReader(path, schema()).chunks()],
         lambda: read_table(path, schema(), needs_label=False),
     ):
         with pytest.raises(ValueError, match=message) as caught:
@@ -123,21 +127,21 @@ def test_text_among_numbers_names_its_row(tmp_path):
     made = frame().astype({"price": object})
     made.loc[44, "price"] = "cheap"
     with pytest.raises(ValueError, match=r"t\.csv: row 44, column 'price'"):
-        [*table_chunks(write(tmp_path, made, "csv"), schema())]
+        [*TableReader(write(tmp_path, made, "csv"), schema()).chunks()]
 
 
 def test_missing_values_that_are_refused(tmp_path):
     path = write(tmp_path, frame(), "parquet")
     first = int(np.flatnonzero(frame()["stock"].isna())[0])
     with pytest.raises(ValueError, match=f"row {first}, column 'stock': must not be missing"):
-        [*table_chunks(path, schema(), missing="error")]
+        [*TableReader(path, schema(), missing="error").chunks()]
 
 
 def test_files_that_cannot_be_read(tmp_path):
     used = schema()
 
     def read(path: Path) -> None:
-        for _ in table_chunks(path, used):
+        for _ in TableReader(path, used).chunks():
             pass
 
     with pytest.raises(ValueError, match="path must"):
