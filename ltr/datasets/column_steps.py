@@ -3,11 +3,18 @@
 A step reads a column of a table for training, encodes plain values for serving (it extends the step
 of `ltr.serving`, which exported models use without Arrow), and checks that a later table has the
 type of the training.
+
+Only a category is fitted, by its levels. How numbers, vectors and dates are scaled, and what stands
+for a missing one, is the choice of the model's feature transform, which is fitted on the matrix of
+all of them; so these steps have nothing to fit. An exported graph takes that matrix and the codes
+of the categories, because texts and dates are not numbers that ONNX can compute with everywhere:
+`ltr.serving` makes both from plain values by these steps, and the graph has the transform.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +33,8 @@ class Number(serving.Number):
     [[1.0], [nan]]
     """
 
-    @property
-    def text_type(self) -> pa.DataType:
-        """The type of the column for reading it from a text file."""
-        return pa.float64()
+    text_type: ClassVar[pa.DataType] = pa.float64()
+    """The type of the column for reading it from a text file."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return a column's numbers, float32 (rows, width); NaN where missing, infinite beyond."""
@@ -91,10 +96,8 @@ class Date(serving.Date):
     [[1.0, 12.5]]
     """
 
-    @property
-    def text_type(self) -> pa.DataType:
-        """The type of the column for reading it from a text file."""
-        return pa.string()
+    text_type: ClassVar[pa.DataType] = pa.string()
+    """The type of the column for reading it from a text file."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return a column's numbers, float32 (rows, width); see `read_dates`."""

@@ -103,12 +103,8 @@ def convert(
     check_choice("missing", missing, "keep", "error")
     path = check_path("source", source)
     named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
-    named |= {
-        "protected": protected,
-        "doc_id": doc_id,
-        "features": features,
-        "categories": categories,
-    }
+    named |= {"protected": protected, "doc_id": doc_id}
+    named |= {"features": features, "categories": categories}
     check_columns(named)
     if is_list_folder(path):
         raise ValueError(f"path must not be a folder of lists already, got {path}")

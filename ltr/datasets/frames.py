@@ -1,5 +1,6 @@
 """Tables in memory: pandas, polars, Arrow and numpy."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import is_absent
-from ltr.datasets.column_steps import RowError, kind_of
+from ltr.datasets.column_steps import RowError, kind_of, shown
 
 
 class Frame:
@@ -94,13 +95,10 @@ class Frame:
             stop = start + rows
             yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in columns})
 
-    def select(self, names: Iterable[str]) -> pa.Table:
-        """Return some columns of all rows."""
-        return pa.table({name: self.column(name) for name in names})
-
     def to_arrow(self) -> pa.Table:
         """Return all columns."""
-        return self.select(self._columns).replace_schema_metadata(self.schema.metadata)
+        table = pa.table({name: self.column(name) for name in self._columns})
+        return table.replace_schema_metadata(self.schema.metadata)
 
     def renamed(self, names: Iterable[str]) -> "Frame":
         """Return the same columns with other names."""
@@ -138,30 +136,24 @@ def _of_pandas(name: Any, values: Any) -> Any:
         found = pa.array(values, from_pandas=True)
         if values.dtype == object and kind_of(found.type) == "date":
             _refuse_mixed_dates(name, values.tolist())
-    except OverflowError:
-        whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
-        position = whole.index(True)
-        raise RowError(
-            position,
-            name,
-            "a whole number must fit into 64 bits, got one of "
-            f"{values.iloc[position].bit_length()} bits",
-        ) from None
     except RowError:
         raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
-        first = there[0][1]
-        other, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
-        why = f"({str(error).splitlines()[0]})"
-        if type(value) is type(first):
-            problem = f"values of type {type(value).__name__} cannot be read, got {value!r}"
-        else:
-            problem = (
-                f"values of mixed types, got {value!r} of type {type(value).__name__} after "
-                f"{first!r} of type {type(first).__name__}"
-            )
-        raise RowError(other, name, f"{problem} {why}") from None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        there = [(row, x) for row, x in enumerate(values.tolist()) if not is_absent(x)]
+        for row, value in there:
+            try:
+                pa.array([value])
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as alone:
+                what = f"values of type {type(value).__name__} cannot be read"
+                why = str(alone).splitlines()[0]
+                raise RowError(row, name, f"{what}, got {shown(value)} ({why})") from None
+        (_, first), *_ = there
+        row, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
+        problem = (
+            f"values of mixed types, got {value!r} of type {type(value).__name__} after {first!r} "
+            f"of type {type(first).__name__} ({str(error).splitlines()[0]})"
+        )
+        raise RowError(row, name, problem) from None
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
@@ -194,8 +186,6 @@ def without_views(table: pa.Table) -> pa.Table:
 
 def refuse_doubles(names: Sequence[str]) -> None:
     """Raise an error for a name that two columns have."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ValueError(f"duplicate column {name!r}")
-        seen.add(name)

@@ -80,7 +80,7 @@ class Inferred:
             of their different values.
         coarse: features of whole numbers of which float32 keeps at most half, with the number of
             different ones in some rows, and the number that is left.
-        rows: how many were read; 0 if the types of the columns told all.
+        rows: how many were read; all if there are categories.
     """
 
     steps: Mapping[str, Step]
@@ -114,15 +114,13 @@ def infer_columns(
     named = roles.get("features")
     steps = _assign(columns, free, find_dates(table, free if named is None else named), roles)
     plain = [name for name, step in steps.items() if isinstance(step, Number)]
-    first = [WholeNumbers(name) for name in plain if _is_wide(columns.field(name).type)]
-    scan(table, first, once=True)  # the first rows clear most columns
-    numbers = [WholeNumbers(one.name) for one in first if one.open]
+    numbers = [WholeNumbers(name) for name in plain if _is_wide(columns.field(name).type)]
     categories = [name for name, step in steps.items() if isinstance(step, Category)]
     levels = [Levels(name, trained) for name in categories]
     rows = scan(table, [*levels, *numbers])
     for one in numbers:
         one.check()
-    coarse = {one.name: one.coarse for one in (*numbers, *first) if one.coarse is not None}
+    coarse = {one.name: one.coarse for one in numbers if one.coarse is not None}
     counts = {one.name: one.counts for one in levels}
     left: dict[str, int] = {}
     if roles.get("categories") is None:
@@ -138,50 +136,60 @@ def infer_columns(
     return Inferred(steps, counts, {one.name: one.trained for one in levels}, left, coarse, rows)
 
 
-class Finder(Protocol):
-    """Learns what a column holds from its chunks.
+class Finder:
+    """Base class of what learns something of a table from its chunks.
+
+    Args:
+        name: the column.
+        others: more columns that are needed.
 
     Attributes:
-        name: of the column.
+        names: the columns that are still needed.
         open: whether more rows may change the answer.
     """
 
-    name: str
-    open: bool
+    def __init__(self, name: str, *others: str) -> None:
+        self.name = name
+        self.names = (name, *others)
+        self.open = True
 
-    def add(self, column: pa.ChunkedArray, row: int) -> None:
-        """Look at the next values, of which the first one is in this row of the table."""
-        ...
+    def add(self, part: pa.Table, row: int) -> None:
+        """Look at the next rows, of which the first one is in this row of the table."""
+        raise NotImplementedError
 
 
-def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, *, once: bool = False) -> int:
+def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = _FIRST) -> int:
     """Show the rows of a table to finders, from the first row on, until none is open.
+
+    The first rows close most finders. The rest of the table is read only for the others.
 
     Args:
         table: the table.
         finders: of its columns.
         rows: the most rows of a chunk.
-        once: whether to stop after the first chunk.
+        first: the most rows of the first look; `ROWS` for finders that the first rows do not close.
 
     Returns:
         How many rows were read.
     """
     seen = 0
-    names = list(dict.fromkeys(one.name for one in finders if one.open))
-    for part in table.chunks(names, rows) if names else ():
-        for one in finders:
-            if one.open:
-                one.add(part.column(one.name), seen)
-        seen += part.num_rows
-        if once or not any(one.open for one in finders):
-            break
+    for size in sorted({min(first, rows), rows}):
+        names = list(dict.fromkeys(name for one in finders if one.open for name in one.names))
+        start = 0
+        for part in table.chunks(names, size) if names else ():
+            fresh = part.slice(max(0, seen - start))
+            for one in finders if fresh.num_rows else ():
+                if one.open:
+                    one.add(fresh, seen)
+            start += part.num_rows
+            seen = max(seen, start)
+            if size < rows or not any(one.open for one in finders):
+                break
     return seen
 
 
 def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, Date]:
     """Return the step of each column of dates, by the column's type or by its text.
-
-    The whole table is read only for columns whose first rows may be dates.
 
     Args:
         table: the table.
@@ -196,18 +204,14 @@ def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, D
     >>> find_dates(Frame.of(table))
     {'day': Date(zone='naive', hour=False)}
     """
-    wanted = {*(table.schema.names if names is None else names)}
-    fields = [field for field in table.schema if field.name in wanted]
-    fields = [one for one in fields if kind_of(one.type) == "date" or _is_text(one.type)]
+    fields = [one for one in table.schema if kind_of(one.type) == "date" or _is_text(one.type)]
+    fields = [one for one in fields if names is None or one.name in names]
     finders = [DateColumn(one.name, one.type) for one in fields]
-    scan(table, finders, _FIRST, once=True)
-    may_be = {one.name for one in finders if one.open or one.typed}
-    finders = [DateColumn(one.name, one.type) for one in fields if one.name in may_be]
     scan(table, finders)
     return {one.name: step for one in finders if (step := one.step()) is not None}
 
 
-class DateColumn:
+class DateColumn(Finder):
     """Finds whether a column holds dates.
 
     A column of text holds dates if each of its values is an ISO 8601 date, YYYY-MM-DD, with or
@@ -222,20 +226,19 @@ class DateColumn:
     """
 
     def __init__(self, name: str, dtype: pa.DataType) -> None:
-        self.name = name
-        self.open = True
+        super().__init__(name)
         self.typed = kind_of(dtype) == "date"
         self._zone: Zone = zone_of(dtype)
         self._hour = False
         self._first: dict[Zone, tuple[int, str]] = {}  # the first text of each kind, and its row
 
-    def add(self, column: pa.ChunkedArray, row: int) -> None:
+    def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values.
 
         Raises:
             RowError: a date is out of range.
         """
-        column = without_codes(column)
+        column = without_codes(part.column(self.name))
         times = column if self.typed else self._times(column.cast(pa.string()), row)
         with counted_from(row):
             if times is not None and (days_and_hours(times, self.name)[:, 1] > 0).any():
@@ -261,13 +264,11 @@ class DateColumn:
         texts = pc.utf8_trim_whitespace(column)
         if texts.null_count == len(texts):
             return None
-        found = None
-        for part in (texts.slice(0, _FIRST), texts):
-            found = parse_dates(part, "naive", "utc")
-            if found is None:
-                self.open = False
-                self._first.clear()
-                return None
+        found = parse_dates(texts, "naive", "utc")
+        if found is None:
+            self.open = False
+            self._first.clear()
+            return None
         zones: tuple[Zone, ...] = ("naive", "utc")
         for zone in zones:
             at = pc.index(are_dates(texts, zone), pa.scalar(True)).as_py()
@@ -276,7 +277,7 @@ class DateColumn:
         return found
 
 
-class WholeNumbers:
+class WholeNumbers(Finder):
     """Finds whether a column of whole numbers is lost in float32, the type of features.
 
     It is lost if rounding to float32 leaves at most half of its different values, and at most 256
@@ -292,7 +293,7 @@ class WholeNumbers:
             values before and after it; else None.
 
     >>> numbers = WholeNumbers("id")
-    >>> numbers.add(pa.chunked_array([[10**18, 10**18 + 1]]), 0)
+    >>> numbers.add(pa.table({"id": [10**18, 10**18 + 1]}), 0)
     >>> numbers.coarse
     (2, 1)
     >>> numbers.check()
@@ -301,15 +302,14 @@ class WholeNumbers:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.open = True
+        super().__init__(name)
         self.coarse: tuple[int, int] | None = None
         self._seen: Any = None  # up to 512 different values, once there is a large one
         self._rounded = np.empty(0, np.float32)  # up to 257 of them in float32
 
-    def add(self, column: pa.ChunkedArray, row: int) -> None:
+    def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
-        column = without_codes(column).drop_null()
+        column = without_codes(part.column(self.name)).drop_null()
         if self._seen is None and not _is_large(column):
             self.open = pa.types.is_integer(column.type) or not (_as_floats(column) % 1).any()
             return
@@ -321,8 +321,8 @@ class WholeNumbers:
             return
         with np.errstate(over="ignore"):  # infinity is refused when the features are read
             singles = np.unique(floats[finite].astype(np.float32))
-        if self.coarse is None and 2 * len(singles) <= finite.sum():
-            self.coarse = int(finite.sum()), len(singles)
+        if 2 * len(singles) <= finite.sum():
+            self.coarse = max(self.coarse or (0, 0), (int(finite.sum()), len(singles)))
         rounded = np.union1d(self._rounded, singles)
         known = [] if self._seen is None else [self._seen]
         every = pc.unique(pa.chunked_array([*known, values.filter(pa.array(finite))]))
@@ -354,7 +354,7 @@ def refuse_lost_numbers(table: Rows) -> None:
         one.check()
 
 
-class Levels:
+class Levels(Finder):
     """Counts the values of a category.
 
     Args:
@@ -367,14 +367,14 @@ class Levels:
     """
 
     def __init__(self, name: str, chosen: np.ndarray | None = None) -> None:
-        self.name = name
-        self.open = True
+        super().__init__(name)
         self.counts = Counter[str]()
         self.trained = self.counts if chosen is None else Counter[str]()
         self._chosen = chosen
 
-    def add(self, column: pa.ChunkedArray, row: int) -> None:
+    def add(self, part: pa.Table, row: int) -> None:
         """Count the next values."""
+        column = part.column(self.name)
         _count(self.counts, column)
         if self._chosen is not None:
             kept = pa.array(self._chosen[row : row + len(column)])

@@ -7,13 +7,12 @@ any other line to the strict parser, which reports the error.
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from ltr.compressed import MAX_LINE, SUFFIXES, open_text
 from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
@@ -35,6 +34,7 @@ _ROOM = 1 << 23  # bytes of features at a time
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _INDEX = re.compile(rb"-?[0-9]{1,18}")
 _MISSING = (b"NULL", b"NaN", b"nan")
+_DOC_ID = re.compile(rb"\s*docid\s*=\s*(\S+)")
 _FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # a qid, and a feature `1:0.7`
 
 Watch = Callable[[int, int, int], object]
@@ -200,7 +200,7 @@ class LetorReader:
                     self._fill(chunk, compiled)
                     position, lines, count = chunk.state[:3].tolist()
                     self._documents += count
-                    lists = self._lists(chunk, compiled) if count else None
+                    lists = self._lists(chunk) if count else None
                     if lists is not None:
                         yield lists
                     if watch is not None:
@@ -218,16 +218,16 @@ class LetorReader:
         while True:
             has_qid = self._has_qid is not False  # or the first line is left to the strict parser
             options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
-            arrays = (chunk.rows, chunk.labels, chunk.ids, chunk.runs, chunk.seen)
+            arrays = (chunk.rows, chunk.labels, chunk.comments, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
             position, _, count, _, self.width = chunk.state.tolist()
             if count:
                 self._has_qid = has_qid
             if why != compiled.ODD or position >= len(chunk.text):
                 return
-            self._read_odd(chunk, compiled)
+            self._read_odd(chunk)
 
-    def _read_odd(self, chunk: "_Chunk", compiled: Any) -> None:
+    def _read_odd(self, chunk: "_Chunk") -> None:
         """Read one line by the strict parser."""
         begin, lines = chunk.state[:2].tolist()
         number = lines + 1
@@ -241,9 +241,7 @@ class LetorReader:
                 raise bad_line(self._file, number, error.problem, error.text) from None
             widest = max(self.width, *indices, 0)
             limit = MAX_INDEX if self.num_features is None else self.num_features
-            span = (end, end)
-            if hash_sign:
-                span = compiled.comment(chunk.text, begin + len(text) + 1)[:2]
+            span = (begin + len(text) + len(hash_sign), end)
             first = 0 if qid is None else begin + text.index(b"qid:" + qid) + 4
             qid_span = (first, first + len(qid or b""))
             chunk.add(label, qid_span, indices, values, span, widest, limit)
@@ -284,7 +282,7 @@ class LetorReader:
             f"{self._file.name}.query or {self._file.name}.group"
         )
 
-    def _lists(self, chunk: "_Chunk", compiled: Any) -> ListDataset | None:
+    def _lists(self, chunk: "_Chunk") -> ListDataset | None:
         """Return the documents of a chunk as lists; None after the last group size."""
         count, found = chunk.state[2:4].tolist()
         if self._has_qid:
@@ -299,18 +297,15 @@ class LetorReader:
             begin, end = np.searchsorted(ends, [first, self._documents - 1], side="right")
             starts = np.r_[0, ends[begin:end] - first]
             qids = [str(self._groups + position + 1) for position in range(begin, end + 1)]
-        spans = chunk.ids[:count]
-        doc_id = None
-        if size := int((spans[:, 1] - spans[:, 0]).sum()):
-            offsets, joined = np.zeros(count + 1, np.int32), np.empty(size, np.uint8)
-            compiled.join(chunk.text, spans, offsets, joined)
-            doc_id = as_strings(offsets, joined)
+        spans, doc_id = chunk.comments[:count], []
+        if (spans[:, 0] < spans[:, 1]).any():
+            doc_id = [find_doc_id(chunk.block[a:b]) for a, b in spans.tolist()]
         return ListDataset(
             np.ascontiguousarray(chunk.rows[:count, : self.width]),
             chunk.labels[:count],
             np.r_[starts, count].astype(np.int64),
             qids,
-            doc_id,
+            doc_id if any(doc_id) else None,
         )
 
     def _group_ends(self) -> np.ndarray:
@@ -362,7 +357,7 @@ class _Chunk:
         self.state = np.array([position, lines, 0, 0, width])
         self.rows = np.empty((room, width), np.float32)
         self.labels = np.empty(room, np.float32)
-        self.ids = np.empty((room, 2), np.int64)
+        self.comments = np.empty((room, 2), np.int64)
         self.runs = np.empty((room, 3), np.int64)
         self.seen = np.zeros(width, np.int64)
 
@@ -388,7 +383,7 @@ class _Chunk:
         self.rows[position] = 0
         self.rows[position, np.array(indices, np.int64) - 1] = values
         self.labels[position] = label
-        self.ids[position] = span
+        self.comments[position] = span
         known = runs and self._name(*self.runs[runs - 1, 1:])
         if qid[1] and known != self._name(*qid):
             self.runs[runs] = position, *qid
@@ -418,12 +413,9 @@ def find_group_file(
         return found
     stem = str(path)
     packed = Path(stem).suffix in SUFFIXES
-    for base in (stem, *([stem.rpartition(".")[0]] if packed else [])):
-        for suffix in _GROUP_SUFFIXES:
-            for candidate in (Path(base + suffix + ending) for ending in ("", *SUFFIXES)):
-                if candidate.is_file():
-                    return candidate
-    return None
+    bases = (stem, stem.rpartition(".")[0]) if packed else (stem,)
+    names = (x + y + z for x, y, z in product(bases, _GROUP_SUFFIXES, ("", *SUFFIXES)))
+    return next((file for file in map(Path, names) if file.is_file()), None)
 
 
 def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int, bytes]]:
@@ -528,15 +520,14 @@ def decode(text: bytes) -> str:
         return text.decode("latin-1")
 
 
-def as_strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
-    """Return strings from their joined bytes; offsets tell where each begins."""
-    try:
-        joined.tobytes().decode()
-    except UnicodeDecodeError:
-        chunks = [joined[a:b].tobytes() for a, b in pairwise(offsets)]
-        return pa.array([decode(chunk) for chunk in chunks], pa.string())
-    buffers = (pa.py_buffer(offsets), pa.py_buffer(joined))
-    return pa.StringArray.from_buffers(len(offsets) - 1, *buffers)
+def find_doc_id(comment: bytes) -> str:
+    """Return the document id of a comment: what `docid =` names, or the whole text.
+
+    >>> find_doc_id(b"docid = A1 inc = 1"), find_doc_id(b" page 7 ")
+    ('A1', 'page 7')
+    """
+    found = _DOC_ID.match(comment)
+    return decode(found[1] if found else comment.strip())
 
 
 class MalformedError(Exception):

@@ -26,7 +26,7 @@ from ltr.files import check_path, made_folder, name_full_disk, sync_folder
 
 FORMAT = "ltr lists"
 VERSION = 5
-"""Versions 1 to 4 were stores of shards with a `manifest.json`."""
+"""Versions 1 to 4 were stores of shards."""
 
 HEAD = "schema.json"
 PARTIAL = ".partial"
@@ -45,6 +45,7 @@ ARRAYS: dict[str, tuple[str, float, float]] = {
 """For each array of a `ListDataset`: its type, and the least and the largest value."""
 
 _WIDE = ("features", "categories")
+_TEXTS = ("qids", "doc_id")
 _CHECKED = 1 << 20  # offsets that are compared at a time
 _QIDS = 1 << 14  # that are read at a time
 
@@ -92,20 +93,20 @@ class ListFiles(Mapping[str, Any]):
                 raise ValueError(f"{self._file(key)}: the shape differs from that of the features")
         self._check_offsets(len(features))
         if self.schema is not None:
-            known = {key: self[key].shape[1] if key in self else 0 for key in _WIDE}
-            wanted = {"features": self.schema.num_features}
-            wanted["categories"] = len(self.schema.categories)
-            for key, width in wanted.items():
-                if known[key] != width:
-                    raise ValueError(f"{self.path}: the schema has {width} {key}, got {known[key]}")
+            widths = (self.schema.num_features, len(self.schema.categories))
+            for key, width in zip(_WIDE, widths, strict=True):
+                got = self[key].shape[1] if key in self else 0
+                if got != width:
+                    raise ValueError(f"{self.path}: the schema has {width} {key}, got {got}")
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}.{'arrow' if key in ('qids', 'doc_id') else 'npy'}"
+        path = self.path / f"{key}.{'arrow' if key in _TEXTS else 'npy'}"
+        if not path.is_file():  # a pipe would wait for a writer
+            raise ValueError(f"{path}: the file is missing")
+        return path
 
     def _map(self, key: str, dtype: str, shape: Sequence[int]) -> np.ndarray:
         path = self._file(key)
-        if not path.is_file():  # a pipe would wait for a writer
-            raise ValueError(f"{path}: the file is missing")
         try:
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError, SyntaxError) as error:
@@ -122,8 +123,6 @@ class ListFiles(Mapping[str, Any]):
 
     def _map_texts(self, key: str, shape: Sequence[int]) -> pa.LargeStringArray:
         path = self._file(key)
-        if not path.is_file():
-            raise ValueError(f"{path}: the file is missing")
         try:
             with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
                 fits = reader.num_record_batches == 1 and reader.schema.equals(text_schema(key))
@@ -148,38 +147,21 @@ class ListFiles(Mapping[str, Any]):
         if not ascending or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(f"{path}: the offsets must ascend from 0 to {documents}")
 
-    def read(self, key: str, rows: np.ndarray) -> Any:
-        """Return a copy of the values of some documents, checked.
+    def read(self, key: str, rows: np.ndarray | None = None) -> Any:
+        """Return the values of an array, checked.
 
         Args:
-            key: the name of an array.
-            rows: int64 (documents,).
+            key: the name of the array, or "qids".
+            rows: int64 (documents,) or (lists,): a copy of these. Default: all, mapped.
 
         Raises:
             ValueError: a value is damaged.
         """
-        array = self._arrays[key]
-        if key == "doc_id":
-            return self._texts(key, array, rows).cast(pa.string())
-        values = array.take(rows, axis=0)
+        if key in _TEXTS:
+            return self._texts(key, rows)
+        values = self._arrays[key] if rows is None else self._arrays[key].take(rows, axis=0)
         self._check(key, values, rows)
         return values
-
-    def whole(self, key: str) -> Any:
-        """Return an array of all documents, mapped, and checked.
-
-        Raises:
-            ValueError: a value is damaged.
-        """
-        array = self._arrays[key]
-        if key == "doc_id":
-            return self._texts(key, array, None).cast(pa.string())
-        self._check(key, array, None)
-        return array
-
-    def names(self, lists: np.ndarray | None) -> list[str]:
-        """Return the qids of some lists, or of all, checked."""
-        return self._texts("qids", self.qids, lists).to_pylist()
 
     def _check(self, key: str, values: np.ndarray, rows: np.ndarray | None) -> None:
         _, least, most = ARRAYS[key]
@@ -191,16 +173,15 @@ class ListFiles(Mapping[str, Any]):
         # NaN is neither
         if values.min() >= least and (values.max(axis=0) <= limit).all():
             return
-        wrong = ~((values >= least) & (values <= limit))
-        where = int(np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1))[0])
-        document = where if rows is None else int(rows[where])
-        got = values[where][wrong[where]] if values.ndim > 1 else values[where : where + 1]
+        where = tuple(np.argwhere(~((values >= least) & (values <= limit)))[0])
+        document = where[0] if rows is None else rows[where[0]]
         raise ValueError(
-            f"{self._file(key)}: {key} must be {_range(least, most, limit)}, got {got[0]} of "
-            f"document {document}"
+            f"{self._file(key)}: {key} must be {_range(least, most, limit)}, got {values[where]} "
+            f"of document {document}"
         )
 
-    def _texts(self, key: str, array: pa.LargeStringArray, rows: np.ndarray | None) -> Any:
+    def _texts(self, key: str, rows: np.ndarray | None) -> pa.StringArray:
+        array: Any = self.qids if key == "qids" else self._arrays[key]
         # Arrow follows any offset, so they are compared first
         _, ends, content = array.buffers()
         bounds = np.frombuffer(ends, np.int64, len(array) + 1, 8 * array.offset)
@@ -211,11 +192,11 @@ class ListFiles(Mapping[str, Any]):
         try:
             if ((first < 0) | (last < first) | (last > size)).any():
                 raise ValueError("the offsets of its texts do not ascend")
-            found = array if rows is None else array.take(pa.array(rows))
+            found = array if rows is None else array.take(rows)
             found.validate(full=True)
         except (pa.ArrowException, ValueError) as error:
             raise ValueError(f"{self._file(key)}: the file is damaged: {error}") from None
-        return found
+        return found.cast(pa.string())
 
     def __getitem__(self, key: str) -> Any:
         return self._arrays[key]
@@ -248,7 +229,8 @@ class StoredQids(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         """Return the qid at an index, or the list of the qids in a slice or array of indices."""
         if isinstance(index, np.ndarray):
-            return self._files.names(index if self._lists is None else self._lists[index])
+            lists = index if self._lists is None else self._lists[index]
+            return self._files.read("qids", lists).to_pylist()
         positions = range(len(self))[index]
         if isinstance(positions, range):
             return self[np.array(positions, np.int64)]
@@ -298,15 +280,12 @@ def open_lists(path: str | PathLike[str]) -> ListDataset:
 
 
 def is_list_folder(path: Any) -> bool:
-    """Return whether a path is a folder of lists, also one of an earlier version.
+    """Return whether a path is a folder of lists.
 
     >>> is_list_folder("no/such/folder")
     False
     """
-    if not isinstance(path, str | PathLike):
-        return False
-    folder = Path(path).expanduser()
-    return any((folder / name).is_file() for name in (HEAD, "manifest.json"))
+    return isinstance(path, str | PathLike) and (Path(path).expanduser() / HEAD).is_file()
 
 
 def text_schema(key: str) -> pa.Schema:
@@ -331,11 +310,6 @@ def _schema(folder: Path, found: Any) -> Schema | None:
 def _read_head(folder: Path) -> dict[str, Any]:
     path = folder / HEAD
     if not path.is_file():
-        if (folder / "manifest.json").is_file():
-            raise ValueError(
-                f"path must be a folder of lists of version {VERSION}, got {folder}, a store of an "
-                "earlier version: convert again"
-            )
         partial = folder.with_name(folder.name + PARTIAL)
         reason = f"{partial} is not complete" if partial.is_dir() else f"no {HEAD}"
         raise ValueError(f"path must be a folder of lists, got {folder} ({reason})")
@@ -478,8 +452,7 @@ class _Writer:
         self._offsets = _Rows(folder / "offsets.npy", "<i8", (), files)
         self._qids = _Texts(folder / "qids.arrow", files)
         self._doc_id: _Texts | None = None
-        self._files: dict[str, _Rows] = {}
-        self._parts: list[_Rows] = []  # of features, narrower than those that follow
+        self._parts: dict[str, list[_Rows]] = {}  # each one with wider rows than the one before
         self.documents = 0
 
     def add(self, data: ListDataset) -> None:
@@ -488,19 +461,21 @@ class _Writer:
             return
         if (data.lengths < 1).any():
             raise ValueError("each list must have at least one document, got an empty list")
-        columns = {key: array for key, array in data.columns().items() if key != "rows"}
-        if self._columns is not None and self._columns != {*columns}:
+        arrays = {"features": data.features, **data.columns()}
+        arrays.pop("rows", None)
+        if self._columns not in (None, {*arrays}):
             raise ValueError(
-                f"all chunks must have the columns {sorted(self._columns)}, got {sorted(columns)}"
+                f"all chunks must have the columns {sorted(self._columns)}, got {sorted(arrays)}"
             )
-        self._columns = {*columns}
-        self._add_features(data.features)
-        for key, array in columns.items():
-            dtype, *_ = ARRAYS[key]
-            if key not in self._files:
-                path = self.folder / f"{key}.npy"
-                self._files[key] = _Rows(path, dtype, array.shape[1:], self._open)
-            self._files[key].append(array)
+        self._columns = {*arrays}
+        for key, array in arrays.items():
+            parts, shape = self._parts.setdefault(key, []), array.shape[1:]
+            if not parts or parts[-1].shape < shape:  # sparse files widen
+                path = self.folder / f"{key}-{len(parts)}.npy"
+                parts.append(_Rows(path, ARRAYS[key][0], shape, self._open))
+            parts[-1].append(array)
+        # the least number of an array with NaN is NaN
+        self._missing = self._missing or bool(np.isnan(data.features.min(initial=0)))
         same = int(data.qids[0] == self._last)
         self._last = data.qids[-1]
         self._offsets.append(data.offsets[same:-1] + self.documents)
@@ -512,18 +487,6 @@ class _Writer:
             self._doc_id.append(data.doc_id)
         self.documents += int(data.offsets[-1])
 
-    def _add_features(self, features: np.ndarray) -> None:
-        """Append rows; the first rows of sparse files may be narrower than later ones."""
-        file = self._files.get("features")
-        if file is None or features.shape[1] > file.shape[0]:
-            if file is not None:
-                self._parts.append(file)
-            path = self.folder / f"features-{len(self._parts)}.npy"
-            file = self._files["features"] = _Rows(path, "<f4", features.shape[1:], self._open)
-        # the least number of an array with NaN is NaN
-        self._missing = self._missing or bool(features.size and np.isnan(features.min()))
-        file.append(_widened(features, file.shape[0]))
-
     def finish(self, schema: Schema | None) -> None:
         """Write the headers and `schema.json`.
 
@@ -533,12 +496,11 @@ class _Writer:
         if not self.documents:
             raise ValueError("at least one list is needed, got none")
         self._offsets.append(np.array([self.documents]))
-        self._join_features()
-        for file in (self._offsets, *self._files.values()):
-            file.close()
         shapes = {"offsets": [self._offsets.rows], "qids": [self._qids.count]}
-        for key, file in self._files.items():
-            shapes[key] = [file.rows, *file.shape]
+        for key, parts in self._parts.items():
+            self._join(parts, self.folder / f"{key}.npy")
+            shapes[key] = [self.documents, *parts[-1].shape]
+        self._offsets.close()
         self._qids.close()
         if self._doc_id is not None:
             self._doc_id.fill(self.documents)
@@ -554,20 +516,21 @@ class _Writer:
         (self.folder / HEAD).write_text(json.dumps(head, indent=1), encoding="utf-8")
         ListFiles(self.folder)  # what does not open is not renamed
 
-    def _join_features(self) -> None:
-        last = self._files["features"]
-        path = self.folder / "features.npy"
-        if not self._parts:
-            last.path.rename(path)
-            return
-        joined = self._files["features"] = _Rows(path, "<f4", last.shape, self._open)
-        for part in (*self._parts, last):
+    def _join(self, parts: list["_Rows"], path: Path) -> None:
+        """Write the rows of files into one, which is as wide as the last of them."""
+        for part in parts:
             part.close()
+        if len(parts) == 1:
+            parts[0].path.rename(path)
+            return
+        joined = _Rows(path, "<f4", parts[-1].shape, self._open)
+        for part in parts:
             rows = np.load(part.path, mmap_mode="r")
             for start in range(0, len(rows), _ROWS):
-                joined.append(_widened(rows[start : start + _ROWS], last.shape[0]))
+                joined.append(rows[start : start + _ROWS])
             del rows  # the map, before its file
             part.path.unlink()
+        joined.close()
 
 
 class _Rows:
@@ -583,8 +546,10 @@ class _Rows:
         self._begin = self._file.tell()
 
     def append(self, values: np.ndarray) -> None:
-        """Append rows, (rows, *shape)."""
+        """Append rows, (rows, *shape); rows that are narrower get zeros."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
+        if values.shape[1:] != self.shape:
+            values = np.pad(values, ((0, 0), (0, self.shape[0] - values.shape[1])))
         if values.size:
             self._file.write(values.data)
         self.rows += len(values)
@@ -611,12 +576,14 @@ class _Texts:
 
     def __init__(self, path: Path, files: ExitStack) -> None:
         self.path = path
-        self.count = 0
-        self._size = 0
-        self._paths = path.with_suffix(".bytes"), path.with_suffix(".offsets")
-        self._bytes = files.enter_context(self._paths[0].open("wb"))
-        self._offsets = files.enter_context(self._paths[1].open("wb"))
-        self._offsets.write(np.zeros(1, np.int64).data)
+        self._bytes = _Rows(path.with_suffix(".bytes"), "|u1", (), files)
+        self._ends = _Rows(path.with_suffix(".ends"), "<i8", (), files)
+        self._ends.append(np.zeros(1))
+
+    @property
+    def count(self) -> int:
+        """The number of texts."""
+        return self._ends.rows - 1
 
     def append(self, texts: Any) -> None:
         """Append an array of Arrow."""
@@ -627,40 +594,24 @@ class _Texts:
             return
         _, ends, content = texts.buffers()
         bounds = np.frombuffer(ends, np.int64, len(texts) + 1, 8 * texts.offset)
-        first, last = int(bounds[0]), int(bounds[-1])
-        if last > first:
-            self._bytes.write(memoryview(content)[first:last])
-        self._offsets.write((bounds[1:] + (self._size - first)).data)
-        self._size += last - first
-        self.count += len(texts)
+        self._ends.append(bounds[1:] + (self._bytes.rows - bounds[0]))
+        if bounds[-1] > bounds[0]:
+            self._bytes.append(np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]])
 
     def fill(self, count: int) -> None:
         """Append "" up to a number of texts."""
-        block = np.full(_ROWS, self._size, np.int64)
         while self.count < count:
-            more = min(_ROWS, count - self.count)
-            self._offsets.write(block[:more].data)
-            self.count += more
+            self._ends.append(np.full(min(_ROWS, count - self.count), self._bytes.rows))
 
     def close(self) -> None:
         """Write the file of Arrow, and remove the other ones."""
-        self._bytes.close()
-        self._offsets.close()
-        content, ends = (
-            pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
-            for path in self._paths
-        )
+        parts = (self._bytes, self._ends)
+        for part in parts:
+            part.close()
+        content, ends = (pa.py_buffer(np.load(part.path, mmap_mode="r")) for part in parts)
         texts = pa.LargeStringArray.from_buffers(self.count, ends, content)
         schema = text_schema(self.path.stem)
         with pa.ipc.new_file(str(self.path), schema) as writer:
             writer.write_batch(pa.record_batch([texts], schema=schema))
-        for path in self._paths:
-            path.unlink()
-
-
-def _widened(features: np.ndarray, width: int) -> np.ndarray:
-    if features.shape[1] == width:
-        return features
-    found = np.zeros((len(features), width), np.float32)
-    found[:, : features.shape[1]] = features
-    return found
+        for part in parts:
+            part.path.unlink()

@@ -4,7 +4,7 @@ LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.column_steps import Number
+from ltr.datasets.column_steps import Category, Date, Number, Step
 from ltr.datasets.letor import read_letor_files
 from ltr.datasets.list_files import is_list_folder, open_lists
 from ltr.datasets.lists import ListDataset
@@ -176,23 +176,16 @@ def of_columns(
     used = {*schema.features, *schema.categories}
     schema.check_names(found.columns, {*schema.columns} - used)
     positions: list[int] = []
-    for name, width in schema.features.items():
-        zone, other = schema.dates.get(name), found.dates.get(name)
-        if other != zone:
-            wanted, got = (f"{one} dates" if one else "no dates" for one in (zone, other))
-            raise ValueError(f"column {name!r} must be {wanted}, as in training, got {got}")
-        size = found.features.get(name)
-        # The dates of the training may have no time of day.
-        if size != width and not (zone is not None and size == 2):
-            raise ValueError(
-                f"column {name!r} must be a feature of size {width}, as in training, got "
-                f"{'a category' if size is None else size}"
-            )
-        positions += range(int(starts[name]), int(starts[name]) + width)
+    for name, step in schema.steps.items():
+        other = found.steps.get(name)
+        if not _holds(other, step):
+            raise ValueError(f"column {name!r} must be {step}, as in training, got {other}")
+        if not isinstance(step, Category):
+            positions += range(int(starts[name]), int(starts[name]) + step.width)
     unused = [name for name in found.features if name not in schema.features]
     unused += [name for name in found.categories if name not in schema.categories]
     if unused and tell is not None:
-        tell(f"columns that the model does not use: {first_names(unused)}")
+        tell(f"columns that the model does not use: {shown_names(unused)}")
     if positions != list(range(data.num_features)):
         data = data.take_features(np.array(positions, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
@@ -200,20 +193,18 @@ def of_columns(
     return data.with_codes([_codes(found, schema, name) for name in schema.categories])
 
 
-def first_names(names: Sequence[str]) -> str:
-    """Return the first 12 of some names, and how many there are more."""
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return ", ".join(names[:12]) + more
+def _holds(other: Step | None, step: Step) -> bool:
+    """Return whether a column of lists has all that a step needs: a date may have more."""
+    if isinstance(step, Category):
+        return isinstance(other, Category) and other.kind == step.kind
+    if isinstance(step, Date) and isinstance(other, Date):
+        return other.zone == step.zone and other.width >= step.width
+    return other == step
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
     """Return a category's position in the lists, and the schema's code for each of its codes."""
-    one, wanted = found.categories.get(name), schema.categories[name]
-    if one is None or one.kind != wanted.kind:
-        kind = "a feature" if one is None else f"a {one.kind} category"
-        raise ValueError(
-            f"column {name!r} must be a {wanted.kind} category, as in training, got {kind}"
-        )
+    one, wanted = found.categories[name], schema.categories[name]
     known = {level: code for code, level in enumerate(wanted.levels, start=1)}
     table = np.array([0, *(known.get(level, 0) for level in one.levels)], np.int64)
     return [*found.categories].index(name), table

@@ -1,6 +1,6 @@
 """Lists of documents in flat arrays, and batches of them."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 FIT_VALUES = 1 << 28
 """Of lists on disk with more features than this in all documents (1 GiB), a transform is fitted on
 a sample."""
-
-_LISTS = 1 << 14  # whose labels are read at a time
 
 BLOCK_VALUES = 1 << 23
 """Features that are read at a time where all lists on disk are read (32 MiB)."""
@@ -56,9 +54,7 @@ class ListSummary:
             relevant = f"{self.without_relevant} have no relevant document"
         columns = f"{self.features} features"
         if self.categories:
-            columns += f" and {self.categories} " + (
-                "category" if self.categories == 1 else "categories"
-            )
+            columns += f" and {self.categories} categor{'y' if self.categories == 1 else 'ies'}"
         return (
             f"{self.lists} lists, {self.documents} documents, {columns}; "
             f"the longest list has {self.longest} documents, {relevant}, "
@@ -134,27 +130,25 @@ class ListDataset(Dataset[dict[str, Any]]):
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"{name} must be an array of numpy, got {array!r}")
         documents = len(features) if labels is None else len(labels)
-        if features.ndim != 2 or len(features) != documents:
-            raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
-        if categories is not None and (categories.ndim != 2 or len(categories) != documents):
-            raise ValueError(f"categories must be ({documents}, c), got shape {categories.shape}")
-        narrow = {"weight": weight, "position": position, "protected": protected, "rows": rows}
-        for name, array in narrow.items():
-            if array is not None and array.shape != (documents,):
-                raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
+        arrays: dict[str, Any] = {"features": features, "labels": labels, "categories": categories}
+        arrays |= {"weight": weight, "position": position, "protected": protected, "rows": rows}
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        for name, array in arrays.items():
+            axis = {"features": " d", "categories": " c"}.get(name, "")
+            if array.ndim != 1 + bool(axis) or len(array) != documents:
+                raise ValueError(f"{name} must be ({documents},{axis}), got shape {array.shape}")
         if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(
                 f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got "
                 f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
             )
-        if doc_id is not None and len(doc_id) != documents:
-            raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
-        ids: Any = doc_id  # a pyarrow.StringArray: compact, and quick to cut
-        if ids is not None and not isinstance(ids, pa.StringArray):
-            ids = pa.array(ids, pa.string())
-        arrays: dict[str, Any] = {"features": features, "labels": labels, "categories": categories}
-        arrays |= {**narrow, "doc_id": ids}
-        self._arrays: Mapping[str, Any] = {k: x for k, x in arrays.items() if x is not None}
+        if doc_id is not None:
+            if len(doc_id) != documents:
+                raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
+            # Arrow's texts are compact, and quick to cut.
+            ready = isinstance(doc_id, pa.StringArray)
+            arrays["doc_id"] = doc_id if ready else pa.array(doc_id, pa.string())
+        self._arrays: Mapping[str, Any] = arrays
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
@@ -203,24 +197,21 @@ class ListDataset(Dataset[dict[str, Any]]):
         given = values
         with np.errstate(over="ignore"):
             values = np.ascontiguousarray(values, dtype=np.float32)
-        documents = len(values)
-        with np.errstate(over="ignore"):
             grades = as_numbers("labels", labels).astype(np.float32)
         names = as_names("qid", qid)
-        for argument, array in (("labels", grades), ("qid", names)):
-            if array.shape != (documents,):
+        ids = None if doc_id is None else as_names("doc_id", doc_id)
+        documents = len(values)
+        for argument, array in (("labels", grades), ("qid", names), ("doc_id", ids)):
+            if array is not None and array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
-        given_ids = None if doc_id is None else as_names("doc_id", doc_id)
         rows = np.arange(documents)  # as the caller counts them
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
                 raise ValueError(f"padding must be the label of padding, got {padding!r}")
             rows = np.flatnonzero(grades != padding)
             given, values, grades, names = (x[rows] for x in (given, values, grades, names))
-            if given_ids is not None and given_ids.shape == (documents,):
-                given_ids = given_ids[rows]
-            documents = len(rows)
-            if not documents:
+            ids = None if ids is None else ids[rows]
+            if not len(rows):
                 raise ValueError(f"labels must not all be padding, got padding={padding!r}")
         for row in np.flatnonzero(~np.isfinite(values).all(axis=1))[:1]:
             column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
@@ -239,26 +230,23 @@ class ListDataset(Dataset[dict[str, Any]]):
             if is_missing(name):
                 raise ValueError(f"qid must name a list, got {name!r} at row {rows[row]}")
 
+        for row, name in enumerate(() if ids is None else ids.tolist()):
+            if is_absent(name):
+                raise ValueError(f"doc_id must be a name, got {name!r} at row {rows[row]}")
+
         starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
         runs = [str(name) for name in names[starts]]
-        ends = np.r_[starts[1:], documents]
-        back = None if sort_by_qid else find_return(runs)
-        if back is not None:
-            first, again = back
-            raise ValueError(
-                f"qid must be contiguous, got {runs[again]!r} again at row "
-                f"{rows[starts[again]]}: its list was at rows {rows[starts[first]]} to "
-                f"{rows[ends[first] - 1]} (sort_by_qid=True sorts the rows)"
-            )
-        ids = None
-        if given_ids is not None:
-            doc_names = given_ids.tolist()
-            for row, name in enumerate(doc_names):
-                if is_absent(name):
-                    raise ValueError(f"doc_id must be a name, got {name!r} at row {rows[row]}")
-            ids = pa.array([str(name) for name in doc_names], pa.string())
-        offsets = np.r_[starts, documents].astype(np.int64)
-        return gather_runs(cls(values, grades, offsets, runs, ids))
+        ends = np.r_[starts[1:], len(rows)]
+        first: dict[str, int] = {}  # the first run of each name
+        for run, name in enumerate(() if sort_by_qid else runs):
+            if (before := first.setdefault(name, run)) != run:
+                raise ValueError(
+                    f"qid must be contiguous, got {name!r} again at row {rows[starts[run]]}: its "
+                    f"list was at rows {rows[starts[before]]} to {rows[ends[before] - 1]} "
+                    "(sort_by_qid=True sorts the rows)"
+                )
+        texts = None if ids is None else [str(name) for name in ids.tolist()]
+        return gather_runs(cls(values, grades, np.r_[0, ends].astype(np.int64), runs, texts))
 
     @classmethod
     def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":
@@ -339,20 +327,21 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._in_memory(arrays, offsets, qids)
 
     def between(self, start: int, stop: int) -> "ListDataset":
-        """Return neighboring lists, without copying them."""
-        if self.source is not None:
-            return self.select(range(start, stop))
+        """Return neighboring lists in memory, without copying them."""
         begin, end = int(self.offsets[start]), int(self.offsets[stop])
         arrays = {name: array[begin:end] for name, array in self._arrays.items()}
         return self._in_memory(
             arrays, self.offsets[start : stop + 1] - begin, self.qids[start:stop]
         )
 
-    def blocks(self, values: int = BLOCK_VALUES) -> "Iterator[ListDataset]":
+    def blocks(
+        self, values: int = BLOCK_VALUES, only: set[str] | None = None
+    ) -> "Iterator[ListDataset]":
         """Yield the lists in order, in memory: all at once, or block by block from the disk.
 
         Args:
             values: the most features of all documents of a block of several lists.
+            only: see `read`.
         """
         if self.source is None:
             yield self
@@ -363,7 +352,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             before = int(ends[start - 1]) if start else 0
             stop = int(np.searchsorted(ends, before + values, side="right"))
             stop = max(stop, start + 1)
-            yield self.read(np.arange(start, stop))
+            yield self.read(np.arange(start, stop), only)
             start = stop
 
     def _in_memory(
@@ -395,7 +384,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         unchanged = {"features": self._columns is None, "categories": self._codes is None}
         if self._starts is not None or not unchanged.get(name, name != "rows"):
             return self.read(np.arange(len(self)), {name})._arrays.get(name)
-        return self.source.whole(name) if name in self._arrays else None
+        return self.source.read(name) if name in self._arrays else None
 
     @property
     def features(self) -> np.ndarray:
@@ -507,11 +496,8 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def _of_labels(self, extreme: np.ufunc) -> np.ndarray:
         """Return the largest or the least label of each list, float32 (lists,)."""
-        if self._starts is None:
-            return extreme.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
-        lists = np.arange(len(self))
-        parts = (lists[start : start + _LISTS] for start in range(0, len(self), _LISTS))
-        found = [self.read(part, {"labels"})._of_labels(extreme) for part in parts]
+        parts = self.blocks(only={"labels"}) if len(self) else ()
+        found = [extreme.reduceat(part.labels, part.offsets[:-1]) for part in parts]
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
@@ -535,9 +521,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         Lists in memory are copied.
         """
         if self.source is not None:
-            before = self._columns
-            if before is not None:
-                indices = np.where(indices < 0, -1, before[indices])
+            if self._columns is not None:
+                indices = np.where(indices < 0, -1, self._columns[indices])
             return self._with(_columns=indices)
         features = self._arrays["features"][:, indices]
         features[:, indices < 0] = 0
@@ -551,8 +536,7 @@ class ListDataset(Dataset[dict[str, Any]]):
                 of its codes.
         """
         if self.source is not None:
-            before = self._codes
-            if before is not None:
+            if (before := self._codes) is not None:
                 codes = [(before[i][0], table[before[i][1]]) for i, table in codes]
             return self._with(_codes=codes)
         return self._with(_arrays=_recoded(dict(self._arrays), codes))
@@ -598,17 +582,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         known = self.num_features
         if num_features == known:
             return self
-        if self.source is not None:
-            return self.take_features(np.r_[np.arange(known), np.full(num_features - known, -1)])
-        features = np.zeros((len(self.features), num_features), dtype=np.float32)
-        features[:, :known] = self.features
-        return self.with_arrays(features=features)
+        return self.take_features(np.r_[np.arange(known), np.full(num_features - known, -1)])
 
 
 def _take(array: Any, rows: np.ndarray) -> Any:
-    if isinstance(array, np.ndarray):
-        return array.take(rows, axis=0)
-    return array.take(pa.array(rows))
+    return array.take(rows, axis=0) if isinstance(array, np.ndarray) else array.take(rows)
 
 
 def _recoded(arrays: dict[str, Any], codes: list[tuple[int, np.ndarray]]) -> dict[str, Any]:
@@ -616,20 +594,6 @@ def _recoded(arrays: dict[str, Any], codes: list[tuple[int, np.ndarray]]) -> dic
     given = arrays.pop("categories")
     new = [table[given[:, position]] for position, table in codes]
     return {**arrays, "categories": np.stack(new, axis=1)} if new else arrays
-
-
-def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
-    """Return the first run whose name occurred before: (last position, new position), or None.
-
-    >>> find_return(["a", "b", "a"])
-    (0, 2)
-    """
-    last: dict[Hashable, int] = {}
-    for position, name in enumerate(runs):
-        if name in last:
-            return last[name], position
-        last[name] = position
-    return None
 
 
 def gather_runs(data: ListDataset) -> ListDataset:
@@ -679,7 +643,7 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     starts, ids = [], []
     begin = 0
     for part in parts:
-        same = across and bool(qids) and qids[-1] == part.qids[0]
+        same = across and qids[-1:] == part.qids[:1]
         qids += part.qids[same:]
         starts.append(part.offsets[same:-1] + begin)
         begin += len(part.features)
@@ -729,14 +693,10 @@ class SeenQids:
             for known in (self._known, *self._recent)
             if len(known)
         )
-        if len(hashes):
-            self._recent.append(hashes)
+        self._recent.append(hashes)
         if len(self._recent) > _RECENT:
-            self._known, self._recent = self._merged(), []
+            self._known, self._recent = np.unique(np.concatenate([self._known, *self._recent])), []
         return again
-
-    def _merged(self) -> np.ndarray:
-        return np.unique(np.concatenate([self._known, *self._recent]))
 
 
 def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:

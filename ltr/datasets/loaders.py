@@ -98,13 +98,6 @@ class SplitDataModule(LightningDataModule):
         }
 
 
-_NEEDED = {
-    "fit": ("train", "val"),
-    "validate": ("val",),
-    "test": ("test",),
-    "predict": ("predict",),
-}
-
 VALIDATION = 0.2
 """The share of the queries that is held out for validation where nothing is given."""
 
@@ -156,15 +149,10 @@ class ListDataModule(SplitDataModule):
         return ValueError(f"{type(self).__name__} has no {split} lists")
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the splits and fit the transform, once.
-
-        A Trainer calls this for the data module of its last `fit`, even if another loader is
-        passed, as in `trainer.predict(module, loader)`. So only the first stage, which loads the
-        splits, requires its own split here. In later stages the loaders check for it.
+        """Load the splits and fit the transform, once. A loader asks for a split that is missing.
 
         Raises:
-            ValueError: a split that the first stage needs is missing, the data are invalid, or all
-                labels to train on are equal.
+            ValueError: the data are invalid, or all labels to train on are equal.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -176,10 +164,8 @@ class ListDataModule(SplitDataModule):
             for name, data in self.splits.items():
                 if name != "predict" or data is not self.splits.get("test"):
                     rank_zero_info(f"{name}: {data.summary()}")
-            for split in _NEEDED.get(stage or "", ()):
-                self.dataset(split)
             if stage == "fit":
-                self.refuse_equal_labels(self.splits["train"])
+                self.refuse_equal_labels(self.dataset("train"))
 
     def fit_transform(self, train: ListDataset) -> None:
         """Fit the transform on the training lists.

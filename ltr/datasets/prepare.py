@@ -12,7 +12,7 @@ from ltr.arrays import check_columns, pc
 from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
-from ltr.datasets.list_tables import first_names, holds_lists, load_lists, schema_of, with_schema
+from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import hold_out, labels_vary
@@ -27,9 +27,9 @@ from ltr.datasets.table_files import (
     text_types,
 )
 from ltr.datasets.table_notices import notice, warn_caller
+from ltr.names import shown_names
 from ltr.shapes import check_choice
 
-_FEATURE = "a feature"
 _COLUMNS = 8  # that are written at a time
 _ROWS = 1 << 12  # of them
 
@@ -95,7 +95,7 @@ def read_table(
     optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
     frame, unused = load_columns(source, schema, optional)
     if unused and tell is not None:
-        tell(f"columns that the model does not use: {first_names(unused)}")
+        tell(f"columns that the model does not use: {shown_names(unused)}")
     with naming(source):
         check_types(frame, schema, optional)
         order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
@@ -148,11 +148,9 @@ class RowOrder:
 def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
     """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
     known = {*frame.column_names}
-    uses = {getattr(schema, use): what for use, (what, _, _) in _RULES.items()}
-    uses |= {name: _FEATURE for name, one in schema.steps.items() if isinstance(one, Number)}
-    for name, what in uses.items():
-        if name in known:
-            _check_text(frame, name, what)
+    for name, step in schema.steps.items():
+        if isinstance(step, Number) and name in known:
+            _refuse_text(frame, name, "a feature")
     schema.check(frame, optional)
 
 
@@ -166,8 +164,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         missing: see `read_table`.
     """
     rows = order.rows
-    sorted_already = bool((rows[1:] > rows[:-1]).all())
-    features = _features(frame, schema, None if sorted_already else rows, missing)
+    features = _features(frame, schema, rows, missing)
     codes = None
     if categories := schema.categories:
         codes = np.empty((len(rows), len(categories)), np.int64)
@@ -198,36 +195,23 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
     )
 
 
-def _features(frame: Frame, schema: Schema, rows: np.ndarray | None, missing: str) -> np.ndarray:
-    """Return the features, float32 (rows, d), in an order of the rows; None: as they are."""
+def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> np.ndarray:
+    """Return the features, float32 (rows, d), in an order of the rows."""
+    in_order = (rows[1:] > rows[:-1]).all()
     found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
-    # Writing one column of a matrix is as slow as writing 8, so some are written at a time.
-    block = np.empty((min(_COLUMNS, schema.num_features), frame.num_rows), dtype=np.float32)
-    start = filled = 0
-
-    def write() -> None:
-        for row in range(0, len(found), _ROWS):
-            part = block[:filled, row : row + _ROWS]
-            found[row : row + _ROWS, start : start + filled] = part.T
-
+    block: list[np.ndarray] = []
+    start = end = 0
     for name, width in schema.features.items():
         values = schema.steps[name].read(name, frame.column(name))
         _check_values(frame, name, values, missing)
-        if width > _COLUMNS or filled + width > len(block):
-            write()
-            start, filled = start + filled, 0
-        if width > _COLUMNS:
+        block.append(values if in_order else values.take(rows, axis=0))
+        end += width
+        # Writing one column of a matrix is as slow as writing 8, so some are written at a time.
+        if end - start >= _COLUMNS or end == found.shape[1]:
             for row in range(0, len(found), _ROWS):
-                part = (
-                    values[row : row + _ROWS] if rows is None else values[rows[row : row + _ROWS]]
-                )
-                found[row : row + _ROWS, start : start + width] = part
-            start += width
-            continue
-        for column in values.T:
-            block[filled] = column if rows is None else column[rows]
-            filled += 1
-    write()
+                some = slice(row, row + _ROWS)
+                np.concatenate([one[some] for one in block], axis=1, out=found[some, start:end])
+            start, block = end, []
     return found
 
 
@@ -275,7 +259,9 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
         RowError: see `read_table`.
     """
     what, rule, holds = _RULES[use]
-    _check_text(frame, name, what)
+    _refuse_text(frame, name, what)
+    if kind_of(dtype := frame.schema.field(name).type) not in ("number", "boolean", "missing"):
+        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
     values = Number().read(name, frame.column(name))[:, 0]
     for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
         problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
@@ -285,14 +271,11 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
     return values
 
 
-def _check_text(frame: Frame, name: str, what: str) -> None:
+def _refuse_text(frame: Frame, name: str, what: str) -> None:
     """Raise an error for text instead of numbers; it names the first row without a number."""
-    dtype = frame.schema.field(name).type
-    if kind_of(dtype) == "string":
+    if kind_of(frame.schema.field(name).type) == "string":
         row = max(0, first_text(frame.column(name).cast(pa.string())))
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
-    if what != _FEATURE and kind_of(dtype) not in ("number", "boolean", "missing"):
-        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
 
 
 def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:

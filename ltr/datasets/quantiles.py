@@ -90,23 +90,17 @@ class PiecewiseLinearBins(FeatureTransform):
         """The number of bins, or None before it is known."""
         return len(self.columns) or None
 
-    def fit(
-        self,
-        features: np.ndarray | Tensor,
-        categories: np.ndarray | Tensor | None = None,
-        labels: np.ndarray | Tensor | None = None,
-    ) -> "PiecewiseLinearBins":
-        """Take the edges of the bins of each feature; see `FeatureTransform.fit`.
+    def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
+        """Take the edges of the bins of each feature.
 
         Raises:
-            ValueError: as there; or `thresholds` is not 0 and labels are missing, of another length
-                than the features, or not finite.
+            ValueError: `thresholds` is not 0 and labels are missing, of another length than the
+                features, or not finite.
         """
-        super().fit(features, categories)
         steps = np.linspace(0, 1, self.bins + 1)
         kept = [np.quantile(values, steps) for values in _columns(features)]
         if self.thresholds:
-            narrow = self._narrow_bins(as_numbers("features", features), labels)
+            narrow = self._narrow_bins(features, labels)
             kept = [np.r_[wide, more] for wide, more in zip(kept, narrow, strict=True)]
         # The edges are compared in the type in which they are kept.
         edges = [torch.from_numpy(one).to(self.low).unique() for one in kept]
@@ -115,7 +109,6 @@ class PiecewiseLinearBins(FeatureTransform):
         self.columns = columns.to(self.columns)
         self.low = torch.cat(low)
         self.high = torch.cat([one[-len(start) :] for one, start in zip(edges, low, strict=True)])
-        return self
 
     def _narrow_bins(
         self, features: np.ndarray, labels: np.ndarray | Tensor | None
@@ -212,14 +205,8 @@ class Quantile(FeatureTransform):
         self.register_buffer("values", torch.zeros(0, 0))
         self.register_buffer("scores", torch.zeros(0, 0))
 
-    def fit(
-        self,
-        features: np.ndarray | Tensor,
-        categories: np.ndarray | Tensor | None = None,
-        labels: np.ndarray | Tensor | None = None,
-    ) -> "Quantile":
-        """Take the quantiles of each feature; see `FeatureTransform.fit`."""
-        super().fit(features, categories)
+    def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
+        """Take the quantiles of each feature."""
         found = [self._fit_column(values) for values in _columns(features)]
         longest = max(len(values) for values, _ in found)
         # The last point is repeated, since nothing lies beyond it.
@@ -228,7 +215,6 @@ class Quantile(FeatureTransform):
         ]
         self.values = torch.from_numpy(np.stack([values for values, _ in padded])).to(self.values)
         self.scores = torch.from_numpy(np.stack([scores for _, scores in padded])).to(self.scores)
-        return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the normal scores or fractions of the features."""
@@ -269,8 +255,7 @@ class Quantile(FeatureTransform):
         return kept, shares
 
     def _end_loading(self) -> None:
-        if len(self.values):
-            self.num_features = len(self.values)
+        self.num_features = len(self.values) or self.num_features
 
 
 def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
@@ -295,9 +280,8 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
     return np.r_[low, high]
 
 
-def _columns(features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
+def _columns(features: np.ndarray) -> Iterator[np.ndarray]:
     """Return the known, finite values of each feature in float64; a 0 if there is none."""
-    features = as_numbers("features", features)
     block = max(1, _VALUES // len(features))
     for start in range(0, features.shape[1], block):
         part = np.asarray(features[:, start : start + block])

@@ -87,10 +87,16 @@ class ListSampler(DistributedSampler[int]):
                 yield from mine[start : start + _BLOCK].tolist()
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield the order of the lists of all processes part by part; see `order`."""
+        """Yield the lists of all processes in turn, part by part; -1 for a filler.
+
+        Args:
+            draws: decides the order; None for the data's own.
+        """
         lists = len(cast(Sized, self.dataset))
         if lists <= EXACT:
-            yield self.order(draws)
+            order = np.full(self.total_size, -1)
+            order[:lists] = np.arange(lists) if draws is None else draws.permutation(lists)
+            yield order
             return
         blocks = -(-lists // _BLOCK)
         starts = (np.arange(blocks) if draws is None else draws.permutation(blocks)) * _BLOCK
@@ -101,17 +107,6 @@ class ListSampler(DistributedSampler[int]):
                 draws.shuffle(part)
             yield part
         yield np.full(self.total_size - lists, -1)
-
-    def order(self, draws: np.random.Generator | None) -> np.ndarray:
-        """Return the lists of all processes in turn; -1 for a filler.
-
-        Args:
-            draws: decides the order; None for the data's own.
-        """
-        lists = len(cast(Sized, self.dataset))
-        order = np.full(self.total_size, -1)
-        order[:lists] = np.arange(lists) if draws is None else draws.permutation(lists)
-        return order
 
 
 class BucketSampler(ListSampler):
@@ -164,11 +159,7 @@ class BucketSampler(ListSampler):
         self.num_samples = self.total_size // self.num_replicas
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield the whole order, however many lists there are."""
-        yield self.order(draws)
-
-    def order(self, draws: np.random.Generator | None) -> np.ndarray:
-        """Return the lists of all processes, batch by batch; see `ListSampler.order`."""
+        """Yield the lists of all processes, batch by batch, however many there are."""
         lists = self._by_length.copy()
         if draws is not None:
             for start, end in self._buckets:
@@ -176,7 +167,7 @@ class BucketSampler(ListSampler):
         batches = np.full((len(self._batches), self._together), -1)
         for batch, (start, end) in zip(batches, self._batches, strict=True):
             batch[: end - start] = lists[start:end]
-        return (batches if draws is None else draws.permutation(batches)).reshape(-1)
+        yield (batches if draws is None else draws.permutation(batches)).reshape(-1)
 
 
 def order_lists(lists: Any, batch_size: int, *, bucket: bool, **options: Any) -> ListSampler:

@@ -182,15 +182,12 @@ class Schema:
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
         return types | dict.fromkeys(names, pa.string())
 
-    def check(self, table: Any, optional: Collection[str] = ()) -> list[str]:
+    def check(self, table: Any, optional: Collection[str] = ()) -> None:
         """Compare a table with this schema, column by column.
 
         Args:
             table: a table of Arrow, or a `Frame`.
             optional: columns that may be missing.
-
-        Returns:
-            The columns of the table that are not in the schema.
 
         Raises:
             ValueError: a column is missing, or has another type.
@@ -198,8 +195,6 @@ class Schema:
         self.check_names(table.column_names, optional)
         for name, step in self.steps.items():
             step.check(name, table.schema.field(name).type)
-        known = {*self.columns}
-        return [name for name in table.column_names if name not in known]
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise a `ValueError` if a table lacks a column.
@@ -226,15 +221,12 @@ class Schema:
         """
         if self.qid != other.qid:
             return f"qid: column {self.qid!r}, and column {other.qid!r}"
-        for kind in ("features", "categories"):
-            one, two = getattr(self, kind), getattr(other, kind)
-            for name in dict.fromkeys([*one, *two]):
-                mine, theirs = self.steps.get(name), other.steps.get(name)
-                if mine != theirs:
-                    return f"column {name!r}: {mine or 'not used'}, and {theirs or 'not used'}"
-            if [*one] != [*two]:
-                return f"{kind}: the order {shown_names(one)}, and {shown_names(two)}"
-        return None
+        for name in dict.fromkeys([*self.steps, *other.steps]):
+            mine, theirs = self.steps.get(name), other.steps.get(name)
+            if mine != theirs:
+                return f"column {name!r}: {mine or 'not used'}, and {theirs or 'not used'}"
+        one, two = ([*schema.features, *schema.categories] for schema in (self, other))
+        return None if one == two else f"the order {shown_names(one)}, and {shown_names(two)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain data, which can be written as JSON."""

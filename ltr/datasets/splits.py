@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ltr.arrays import as_names, is_missing
+from ltr.arrays import as_names, as_qids
 from ltr.compressed import SUFFIXES
+from ltr.names import shown_names
 from ltr.shapes import check_at_least, check_whole
 
 _SPLITS = {
@@ -54,9 +55,8 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     sets = {int(match.group(1)) for path in root.iterdir() if (match := _SET.fullmatch(path.name))}
     if fold not in (folds or sets or (1,)):
         known = f"one of {sorted(folds or sets)}" if folds or sets else "1 if path has no folds"
-        raise ValueError(
-            f"fold must be {known}, got {fold} (path {root} holds {list_folder(root)})"
-        )
+        names = shown_names(sorted(path.name for path in root.iterdir()))
+        raise ValueError(f"fold must be {known}, got {fold} (path {root} holds {names})")
     return _splits_in(folds[fold]) if folds else _splits_in(root, fold if sets else None)
 
 
@@ -65,18 +65,6 @@ def check_one_split(path: Path) -> None:
     if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
         names = ", ".join(one.name for one in splits.values())
         raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
-
-
-def list_folder(folder: Path) -> str:
-    """Return the first 12 names in a folder, for error messages.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     list_folder(Path(folder))
-    'nothing'
-    """
-    names = sorted(path.name for path in folder.iterdir())
-    return ", ".join(names[:12] + ["..."] * (len(names) > 12)) or "nothing"
 
 
 def _splits_in(folder: Path, one_set: int | None = None) -> dict[str, Path]:
@@ -220,14 +208,11 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     if n_splits < 2:
         raise ValueError(f"n_splits must be >= 2, got {n_splits}")
     seed = check_at_least("seed", seed, 0)
-    names = as_names("qid", qid)
-    if names.ndim != 1:
-        raise ValueError(f"qid must have shape (rows,), got {names.shape}")
-    values = names.tolist()
-    for row, name in enumerate(values):
-        if is_missing(name):
-            raise ValueError(f"qid must name a query, got {name!r} at row {row}")
-    unique = list(dict.fromkeys(values))
+    given = as_names("qid", qid)
+    if given.ndim != 1:
+        raise ValueError(f"qid must have shape (rows,), got {given.shape}")
+    names = as_qids("qid", given, len(given)).dictionary_encode()
+    unique = names.dictionary.to_pylist()
     fold_of = np.floor(query_shares(unique, seed) * n_splits).astype(np.int64)
     for fold in range(n_splits):
         if not (fold_of == fold).any():
@@ -235,5 +220,4 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
                 f"n_splits must leave a query in each fold, got {n_splits} for {len(unique)} "
                 f"queries, with none in fold {fold}: take fewer folds or another seed"
             )
-    position = {name: i for i, name in enumerate(unique)}
-    return QueryFolds(fold_of[[position[name] for name in values]], n_splits)
+    return QueryFolds(fold_of[names.indices.to_numpy()], n_splits)

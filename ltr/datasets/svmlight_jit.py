@@ -27,7 +27,7 @@ _LEAST, _LARGEST = 2.0**-125, 3.4e38  # beyond these, subnormal or infinite: lef
 _LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
-_QID, _DOCID = (np.frombuffer(word, np.uint8) for word in (b"qid:", b"docid"))
+_QID = np.frombuffer(b"qid:", np.uint8)
 
 _jit = compiler()  # no liberty with numbers: -0 stays -0
 
@@ -35,11 +35,6 @@ _jit = compiler()  # no liberty with numbers: -0 stays -0
 @_jit
 def _is_blank(c: Any) -> Any:
     return c == _SPACE or (9 <= c <= 13 and c != _LF)
-
-
-@_jit
-def _is_space(c: Any) -> Any:
-    return c == _SPACE or 9 <= c <= 13
 
 
 @_jit
@@ -113,36 +108,6 @@ def _number(text: Any, i: Any) -> Any:
 
 
 @_jit
-def _comment(text: Any, i: Any) -> Any:
-    """Return the begin and the end of the document's id, and the position of the line's end.
-
-    text[i:] follows the #.
-    """
-    end = i
-    while text[end] != _LF:
-        end += 1
-    line_end = end
-    while i < end and _is_space(text[i]):
-        i += 1
-    while end > i and _is_space(text[end - 1]):
-        end -= 1
-    if _starts(text, i, _DOCID):
-        k = i + len(_DOCID)
-        while k < end and _is_space(text[k]):
-            k += 1
-        if k < end and text[k] == 61:  # =
-            k += 1
-            while k < end and _is_space(text[k]):
-                k += 1
-            if k < end:
-                i = k
-                while k < end and not _is_space(text[k]):
-                    k += 1
-                end = k
-    return i, end, line_end
-
-
-@_jit
 def _parse(
     text: Any,
     state: Any,
@@ -150,7 +115,7 @@ def _parse(
     keep_missing: Any,
     rows: Any,
     labels: Any,
-    ids: Any,
+    comments: Any,
     runs: Any,
     seen: Any,
 ) -> Any:
@@ -250,9 +215,12 @@ def _parse(
             for k in range(before, width):
                 rows[docs, k] = 0
         widest = max(widest, before)
-        ids[docs, 0] = ids[docs, 1] = pos
+        comments[docs, 0] = comments[docs, 1] = pos
         if text[pos] == _HASH:
-            ids[docs, 0], ids[docs, 1], pos = _comment(text, pos + 1)
+            comments[docs, 0] = pos + 1
+            while text[pos] != _LF:
+                pos += 1
+            comments[docs, 1] = pos
         pos += 1
         lines += 1
         labels[docs] = label
@@ -273,28 +241,12 @@ def _parse(
     return why
 
 
-@_jit
-def _join(text: Any, spans: Any, offsets: Any, out: Any) -> None:
-    position = 0
-    for i in range(len(spans)):
-        for k in range(spans[i, 0], spans[i, 1]):
-            out[position] = text[k]
-            position += 1
-        offsets[i + 1] = position
-
-
 parse = entry(_parse)
 """Parse documents of `text` (uint8, ending in a line feed) from `state` on, and say why it stopped.
 
 `state` holds the position in the text, the lines before it, how many documents and runs of one qid
 are in the other arrays, and the largest index. Of a document these get the features (a row of
-`rows`, 0 where a line leaves one out), the label, and where its id begins and ends; of a run, its
-first document and where its qid begins and ends. `seen` (as wide as `rows`) notes the indices of a
-line in which they do not ascend; such a line is read twice.
+`rows`, 0 where a line leaves one out), the label, and where its comment begins and ends; of a run,
+its first document and where its qid begins and ends. `seen` (as wide as `rows`) notes the indices
+of a line in which they do not ascend; such a line is read twice.
 """
-
-comment = entry(_comment)
-"""Return where the id in a comment begins and ends; the comment begins at a position of `text`."""
-
-join = entry(_join)
-"""Copy the chunks `spans` (n, 2) of `text` one after another, and write where each one ends."""

@@ -141,14 +141,10 @@ class TableDataModule(ListDataModule):
 
         Raises:
             ValueError: a table or a column is missing, the data are invalid, or all labels to
-                train on are equal. After a `fit`, loaders ask for a table that is missing.
+                train on are equal.
         """
         if stage in ("fit", None) and "train" not in self.splits:
             self._setup_fit()
-        split = {"validate": "val", "test": "test", "predict": "predict"}.get(stage or "")
-        # a Trainer calls this for the data of its last `fit` too, even if it gets another loader
-        if split is not None and not self.splits and self._source(split) is None:
-            raise self.missing_split(split)
 
     def dataset(self, split: str) -> ListDataset:
         """Return the lists of a split, read when they are first requested.
@@ -206,13 +202,6 @@ class TableDataModule(ListDataModule):
             found = dict.fromkeys(uses, path)
         return {**found, **{x: one for x, one in self.given.items() if x != "train"}}
 
-    def _source(self, split: str) -> Any:
-        """Return the table that a split is read from, or None."""
-        sources = self._sources()
-        if split == "val" and "val" not in sources:
-            return sources.get("train")  # they are held out
-        return sources.get(split)
-
     def _setup_fit(self) -> None:
         sources = self._sources()
         source = sources.get("train")
@@ -256,7 +245,8 @@ class TableDataModule(ListDataModule):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
 
     def _load(self, split: str) -> None:
-        source = self._source(split)
+        sources = self._sources()
+        source = sources.get(split, sources.get("train") if split == "val" else None)
         if source is None:
             raise self.missing_split(split)
         data = read_table(

@@ -3,38 +3,19 @@
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.column_steps import kind_of, without_codes
-from ltr.datasets.infer import FEW, ROWS, Inferred, Rows, index_columns
+from ltr.datasets.infer import FEW, Finder, Inferred, Rows, index_columns, scan
 from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 _MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
-_FIRST = 64  # rows, which tell most
-
-
-@dataclass(frozen=True)
-class Suspects:
-    """Columns that should probably not be features or categories.
-
-    Attributes:
-        rows: of the table; only up to the row after which no column was a suspect.
-        of_qid: those that equal the qid in all rows.
-        of_label: those that equal the label in all rows.
-        unique: features with a different whole number in each row.
-    """
-
-    rows: int
-    of_qid: Sequence[str]
-    of_label: Sequence[str]
-    unique: Sequence[str]
 
 
 def notice(
@@ -64,7 +45,8 @@ def notice(
         names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
             the advice is to change the table.
     """
-    columns, suspects = table.schema, find_suspects(table, schema)
+    columns = table.schema
+    copies, unique, rows = find_suspects(table, schema)
     chosen = None not in (roles.get("features"), roles.get("categories"))
     used, indexes = {*schema.columns}, index_columns(columns)
     told = []
@@ -101,71 +83,89 @@ def notice(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
                 "others count as missing (max_levels)"
             )
-    copies = dict.fromkeys(suspects.of_qid, "qid")
-    copies |= dict.fromkeys(suspects.of_label, "label")
     advice = "name the others in features or categories" if names_uses else "drop it from X"
-    for name, key in copies.items() if suspects.rows > FEW else ():
+    for name, key in copies.items() if rows > FEW else ():
         told.append(f"{name} equals the {key} ({advice})")
-    for name in suspects.unique if suspects.rows > _MANY else ():
+    for name in unique if rows > _MANY else ():
         if name not in copies:
             told.append(
-                f"{name} has a different whole number in each of the {suspects.rows} rows: leave "
-                "it out if it is an identifier"
+                f"{name} has a different whole number in each of the {rows} rows: leave it out if "
+                "it is an identifier"
             )
     return "columns of the table: " + "; ".join(told) if told else ""
 
 
-def find_suspects(table: Rows, schema: Schema) -> Suspects:
+def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str], int]:
     """Return the columns that should probably not be features or categories.
 
-    The whole table is read only for columns that the first rows do not clear.
+    Returns:
+        The columns that equal the qid or the label in all rows, with the word for it; the features
+        with a different whole number in each row; and how many rows were read.
 
     >>> from ltr.datasets.frames import Frame
     >>> table = pa.table({"q": ["07", "8"], "y": [2, 1], "x": [7.0, 8.0], "z": [2.0, 1.0]})
     >>> schema = Schema.infer(table, qid="q", label="y")
     >>> find_suspects(Frame.of(table), schema)
-    Suspects(rows=2, of_qid=['x'], of_label=['z'], unique=[])
+    ({'z': 'label', 'x': 'qid'}, [], 2)
     """
-    keys = [key for key in (schema.qid, schema.label) if key is not None]
-    copies = {key: [*schema.features, *schema.categories] for key in keys}
-    unique, rows = [*schema.features], 0
-    varying: set[str] = set()
-    for size in (_FIRST, ROWS):
-        first: dict[str, Any] = {}
-        seen = {name: SeenQids() for name in unique}
-        names = dict.fromkeys([*keys, *unique, *(x for found in copies.values() for x in found)])
-        rows = 0
-        for part in table.chunks([*names], size):
-            rows += part.num_rows
-            for key in [key for key in keys if copies[key]]:
-                column = without_codes(part.column(key))
-                known = first.setdefault(key, column[0])
-                if key not in varying and pc.any(pc.not_equal(column, known)).as_py():
-                    varying.add(key)
-                copies[key] = _equal_columns(part, key, copies[key])
-            unique = [name for name in unique if _is_new(part.column(name), seen[name])]
-            if size == _FIRST or not (unique or any(copies.values())):
-                break
-    found = [copies[key] if key in varying else [] for key in keys]
-    return Suspects(rows, found[0], found[1] if len(found) > 1 else [], unique)
+    others = [*schema.features, *schema.categories]
+    keys = {"label": schema.label, "qid": schema.qid}
+    copies = {use: Copies(key, others) for use, key in keys.items() if key is not None}
+    types = {field.name: field.type for field in table.schema}
+    unique = [Unique(name) for name in schema.features if pa.types.is_integer(types[name])]
+    rows = scan(table, [*copies.values(), *unique])
+    found = {name: use for use, one in copies.items() if one.varies for name in one.names[1:]}
+    return found, [one.name for one in unique if one.open], rows
 
 
-def _equal_columns(table: pa.Table, key: str, names: Sequence[str]) -> list[str]:
-    """Return which columns equal another one in all rows, as text or as numbers."""
-    texts = without_codes(table.column(key)).cast(pa.string())
-    numbers = _as_floats(table.column(key))
-    found = []
-    for name in names:
-        column = without_codes(table.column(name))
-        kind = kind_of(column.type)
-        same: object = False
-        if kind == "string":
-            same = pc.all(pc.equal(column.cast(pa.string()), texts), skip_nulls=False).as_py()
-        elif kind in ("number", "boolean") and numbers is not None:
-            same = pc.all(pc.equal(_as_floats(column), numbers), skip_nulls=False).as_py()
-        if same:
-            found.append(name)
-    return found
+class Copies(Finder):
+    """Finds which columns equal another one in all rows, as text or as numbers.
+
+    Args:
+        key: the other column.
+        same: the columns.
+
+    Attributes:
+        varies: whether the other column has two different values.
+    """
+
+    def __init__(self, key: str, same: Sequence[str]) -> None:
+        super().__init__(key, *same)
+        self.varies = False
+        self._first: Any = None
+
+    def add(self, part: pa.Table, row: int) -> None:
+        """Look at the next rows."""
+        key = without_codes(part.column(self.name))
+        self._first = key[0] if self._first is None else self._first
+        self.varies = self.varies or bool(pc.any(pc.not_equal(key, self._first)).as_py())
+        texts, numbers = key.cast(pa.string()), _as_floats(key)
+        same = [x for x in self.names[1:] if _equal(part.column(x), texts, numbers)]
+        self.names, self.open = (self.name, *same), bool(same)
+
+
+def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
+    """Return whether a column of text has these texts, or another one these numbers."""
+    is_text = kind_of(column.type) == "string"
+    one = without_codes(column).cast(pa.string()) if is_text else _as_floats(column)
+    other = texts if is_text else numbers
+    if one is None or other is None:
+        return False
+    return bool(pc.all(pc.equal(one, other), skip_nulls=False).as_py())
+
+
+class Unique(Finder):
+    """Finds whether whole numbers are different in each row: then it stays open."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._seen = SeenQids()
+
+    def add(self, part: pa.Table, row: int) -> None:
+        """Look at the next values."""
+        column = part.column(self.name)
+        numbers = column.drop_null().cast(pa.int64(), safe=False).to_numpy()
+        self.open = not column.null_count and not self._seen.add_numbers(numbers)
 
 
 def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:

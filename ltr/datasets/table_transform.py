@@ -1,7 +1,5 @@
 """The transform of tables: missing values and categories become plain numbers."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -109,17 +107,15 @@ class TableTransform(FeatureTransform):
         codes = None if categories is None else as_numbers("categories", categories)
         if features.ndim != 2 or not len(features):
             raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
-        if codes is not None and (codes.ndim != 2 or len(codes) != len(features)):
-            raise ValueError(f"categories must be ({len(features)}, c), got {codes.shape}")
-        if codes is not None and (codes.dtype.kind not in "iu" or codes.min(initial=0) < 0):
-            raise ValueError(
-                "categories must be whole numbers >= 0, got "
-                f"{codes.min(initial=0) if codes.dtype.kind in 'iu' else codes.dtype}"
-            )
+        if codes is not None:
+            if codes.ndim != 2 or len(codes) != len(features):
+                raise ValueError(f"categories must be ({len(features)}, c), got {codes.shape}")
+            whole = codes.dtype.kind in "iu"
+            if not whole or codes.min(initial=0) < 0:
+                got = codes.min(initial=0) if whole else codes.dtype
+                raise ValueError(f"categories must be whole numbers >= 0, got {got}")
         if not features.shape[1] and (codes is None or not codes.shape[1]):
-            raise ValueError(
-                "features must have at least one column if there are no categories, got none"
-            )
+            raise ValueError("features must have a column if there are no categories, got none")
         self._check_width(features.shape[1])
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
@@ -225,12 +221,6 @@ class TableTransform(FeatureTransform):
         counts = self.levels + 1
         self.starts = counts.cumsum(0) - counts
         self._codes = int(counts.sum())
-
-    def _begin_loading(self, saved: dict[str, Any]) -> None:
-        for name, buffer in self.named_buffers(recurse=False):  # whatever it was fitted on
-            value = saved.get(name)
-            if isinstance(value, Tensor) and value.shape != buffer.shape:
-                setattr(self, name, buffer.new_zeros(value.shape))
 
     def _end_loading(self) -> None:
         if len(self.median) or len(self.levels):  # else it was saved before it was fitted

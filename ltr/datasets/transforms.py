@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ class FeatureTransform(nn.Module):
 
     Features (..., n, d) and mask (..., n) become (..., n, out_features), 0 under the mask.
 
-    A subclass writes `transform`. If it learns from the data, it also writes `fit`, and keeps the
+    A subclass writes `transform`. If it learns from the data, it also writes `learn`, and keeps the
     result in buffers. A buffer may be empty until the transform is fitted: loading a state adopts
     its shape. A checkpoint has the state and the constructor's arguments, so each argument must be
     an attribute of the same name. `TableTransform` handles missing values and categories, and
@@ -70,7 +70,7 @@ class FeatureTransform(nn.Module):
         features: np.ndarray | Tensor,
         categories: np.ndarray | Tensor | None = None,
         labels: np.ndarray | Tensor | None = None,
-    ) -> "FeatureTransform":
+    ) -> Self:
         """Learn from the documents of the training lists.
 
         Args:
@@ -91,7 +91,11 @@ class FeatureTransform(nn.Module):
             raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
         self._check_width(features.shape[1])
         self.num_features = features.shape[1]
+        self.learn(features, labels)
         return self
+
+    def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
+        """Learn from the checked arguments of `fit`. By default there is nothing to learn."""
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the transformed features: features (..., n, d), 0 under mask (..., n)."""
@@ -179,13 +183,6 @@ class FeatureTransform(nn.Module):
             f"{type(self).__name__} must first be fitted, or loaded from a checkpoint"
         )
 
-    def _begin_loading(self, saved: dict[str, Any]) -> None:
-        # It is called before a state is loaded, with the entries of this module.
-        for name, buffer in self.named_buffers(recurse=False):
-            value = saved.get(name)
-            if isinstance(value, Tensor) and not buffer.numel() and value.shape != buffer.shape:
-                setattr(self, name, buffer.new_zeros(value.shape))
-
     def _end_loading(self) -> None:
         # It is called after the buffers were filled.
         pass
@@ -257,9 +254,10 @@ def fit_numbers(
 def _before_loading(
     transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any
 ) -> None:
-    start = len(prefix)
-    saved = {name[start:]: x for name, x in state_dict.items() if name.startswith(prefix)}
-    transform._begin_loading(saved)
+    for name, buffer in transform.named_buffers(recurse=False):
+        value = state_dict.get(prefix + name)
+        if isinstance(value, Tensor) and not buffer.numel():
+            setattr(transform, name, buffer.new_zeros(value.shape))
 
 
 def _after_loading(transform: FeatureTransform, _: Any) -> None:
@@ -311,22 +309,15 @@ class Standardize(FeatureTransform):
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__(num_features)
-        self.register_buffer("mean", torch.zeros(num_features or 0))
-        self.register_buffer("scale", torch.zeros(num_features or 0))
-        self._fitted = False
+        self.register_buffer("mean", torch.zeros(0))
+        self.register_buffer("scale", torch.zeros(0))
 
-    def fit(
-        self,
-        features: np.ndarray | Tensor,
-        categories: np.ndarray | Tensor | None = None,
-        labels: np.ndarray | Tensor | None = None,
-    ) -> "Standardize":
-        """Take mean and standard deviation of each feature; see `FeatureTransform.fit`.
+    def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
+        """Take mean and standard deviation of each feature.
 
         Raises:
             ValueError: a feature is infinite in float32.
         """
-        super().fit(features, categories)
         width = features.shape[1]
         low, high = np.full(width, np.inf), np.full(width, -np.inf)
         total, squares = np.zeros(width), np.zeros(width)
@@ -353,12 +344,10 @@ class Standardize(FeatureTransform):
         scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies).clip(max=_LARGEST)
         self.mean = torch.as_tensor(mean).to(self.mean)
         self.scale = torch.as_tensor(scale).to(self.scale)
-        self._fitted = True
-        return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the standardized features."""
-        if not self._fitted:
+        if not len(self.mean):
             raise self.not_fitted()
         return self._warp(features).sub(self.mean).mul_(self.scale)
 
@@ -377,8 +366,7 @@ class Standardize(FeatureTransform):
     def _unwarp(self, features: Tensor) -> Tensor:
         return features
 
-    def _chunks(self, features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
-        features = as_numbers("features", features)
+    def _chunks(self, features: np.ndarray) -> Iterator[np.ndarray]:
         rows = min(_rows(features), len(features))
         copy = np.empty((rows, features.shape[1]))  # of one chunk at a time
         for start in range(0, len(features), rows):
@@ -386,11 +374,8 @@ class Standardize(FeatureTransform):
             copy[: len(part)] = part
             yield self._warp(torch.from_numpy(copy[: len(part)])).numpy()
 
-    def _begin_loading(self, saved: dict[str, Any]) -> None:
-        super()._begin_loading(saved)
-        if len(self.mean):
-            self.num_features = len(self.mean)
-            self._fitted = "mean" in saved or self._fitted
+    def _end_loading(self) -> None:
+        self.num_features = len(self.mean) or self.num_features
 
 
 def _rows(features: np.ndarray) -> int:
@@ -472,17 +457,10 @@ class Join(FeatureTransform):
         widths = [one.out_features for one in self._parts()]
         return None if None in widths else sum(width or 0 for width in widths)
 
-    def fit(
-        self,
-        features: np.ndarray | Tensor,
-        categories: np.ndarray | Tensor | None = None,
-        labels: np.ndarray | Tensor | None = None,
-    ) -> "Join":
-        """Fit each transform; see `FeatureTransform.fit`."""
-        super().fit(features, categories)
+    def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
+        """Fit each transform."""
         for one in self._parts():
             fit_numbers(one, features, labels)
-        return self
 
     def forward(
         self,

@@ -106,7 +106,7 @@ def test_folds(tmp_path: Path):
     data = TableDataModule(tmp_path, fold=2)
     data.setup("fit")
     assert data.dataset("test").qids == ["22"]
-    with pytest.raises(ValueError, match=r"fold.*3 \(path .* holds Fo"):
+    with pytest.raises(ValueError, match=r"fold.*3 \(path .* holds 'Fo"):
         TableDataModule(tmp_path, fold=3).setup("fit")
     with pytest.raises(ValueError, match=r"fold.*2 .*vali\.txt"):
         TableDataModule(tmp_path / "Fold1", fold=2).setup("fit")
@@ -170,7 +170,7 @@ def test_what_is_missing_is_named(tmp_path: Path):
             rf"{stage}_path must be given if path has no test file, got None \(path {tmp_path}"
         )
         with pytest.raises(ValueError, match=message):
-            TableDataModule(tmp_path).setup(stage)
+            TableDataModule(tmp_path).dataset(stage)
     (tmp_path / "training.txt").write_text(TRAIN)
     with pytest.raises(ValueError, match=r"one train file, got train\.txt, training\.txt in"):
         TableDataModule(tmp_path).setup("fit")

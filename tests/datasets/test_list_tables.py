@@ -87,8 +87,14 @@ def test_columns_are_matched_by_name(stored: Path, tmp_path: Path):
     ]
     for schema, message in (
         (Schema("query", steps={"cost": Number()}), "must have the column 'cost', as in training"),
-        (Schema("query", steps={"shop": Number()}), "'shop' must be a feature of size 1"),
-        (Schema("query", steps={"stock": other.categories["shop"]}), "must be a string cat"),
+        (
+            Schema("query", steps={"shop": Number()}),
+            "'shop' must be 1 feature, .* got string category",
+        ),
+        (
+            Schema("query", steps={"stock": other.categories["shop"]}),
+            "must be string category .* got 1 feature",
+        ),
     ):
         data = TableDataModule(stored)
         data.use_schema(schema)

@@ -250,7 +250,7 @@ def test_folds_are_scikit_learns_cv():
 @pytest.mark.parametrize(
     ("qid", "n_splits", "message"),
     [
-        (["a", None], 2, "qid.*None at row 1"),
+        (["a", None], 2, "qid.*None in row 1"),
         (["a", "b"], 1, "n_splits must"),
         (["a", "b"], 3, "n_splits must"),
         ([["a"]], 2, r"qid must"),

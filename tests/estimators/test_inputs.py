@@ -132,8 +132,8 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"X": BEYOND}, r"row 2, column 'x1': .* 1e\+300"),
         ({"X": BEYOND.astype(np.longdouble)}, r"row 2, column 'x1': .* 1e\+300"),
         ({"X": [[1, 10**400]] * ROWS}, "X .*int too large"),
-        ({"X": table(c=[1] * 59 + [10**400])}, "row 59, column 'c': .* 1329 bits"),
-        ({"X": table(c=[None] * 59 + [10**400])}, "row 59, column 'c': .* 1329 bits"),
+        ({"X": table(c=[1] * 59 + [10**400])}, "row 59, column 'c': values of type int cannot"),
+        ({"X": table(c=[None] * 59 + [10**400])}, "row 59, column 'c': values of type int cannot"),
         ({"y": np.where(LABELS, 1e300, 0)}, r"column 'y': .* 1e\+300"),
         ({"y": [0, 10**400] * 30}, "y .*int too large"),
         ({"sample_weight": [10**400] * ROWS}, "sample_weight .*int too large"),
@@ -346,7 +346,7 @@ def test_a_prediction_refuses_what_training_refuses(blended: bool):
     for X, message in (
         (sparse.csr_array(table()), "X .*csr_array"),
         (table(b=1e300), r"row 0, column 'b': .* 1e\+300"),
-        (table(b=[10**400] * ROWS), "row 0, column 'b': .* 1329 bits"),
+        (table(b=[10**400] * ROWS), "row 0, column 'b': values of type int cannot"),
     ):
         with pytest.raises(ValueError, match=message):
             ranker.predict(X)

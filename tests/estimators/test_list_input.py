@@ -74,7 +74,9 @@ def test_validation_lists_are_matched_by_name(folder, tmp_path):
     assert found.history_ == expected.history_
     assert found.validation_queries_ == 20
     other = prepare(table, ROLES)
-    with pytest.raises(ValueError, match=r"eval_set must have the schema of the training, got fea"):
+    with pytest.raises(
+        ValueError, match=r"eval_set must have the schema of the training, got the order"
+    ):
         quick().fit(folder, eval_set=[other])
 
 
