@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ltr.datasets import ListDataset
 from ltr.datasets.lists import pad_documents, real_places
-from ltr.export.program import Target
+from ltr.export.program import ExportedModule, Target
 from ltr.metrics import functional as F
 from ltr.metrics.compare import Interval, mean_interval
 from ltr.models import RankingModel
@@ -103,7 +103,7 @@ class Difference:
 
 
 def model_card(
-    module: Any,
+    module: ExportedModule,
     file: str,
     to: Target,
     difference: Difference,
@@ -111,7 +111,7 @@ def model_card(
 ) -> str:
     """Return the text of a model card, in Markdown."""
     schema = module.schema
-    number = "float32" if getattr(module, "single", True) else "float64"
+    number = "float32" if module.single else "float64"
     one = "(N, {})" if module.per_document else "(lists, documents, {})"
     shapes = {
         "features": f"{number} {one.format(module.num_features)}; NaN is a missing value",
