@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from typing import Any, Protocol, Self
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from ltr.arrays import as_names, as_numbers, is_missing
+from ltr.arrays import as_numbers, as_qids
 from ltr.config import check_trust
 from ltr.config.folder import (
     CONFIG,
@@ -482,10 +483,7 @@ def _score_lists(
                 f"the lists must have the model's {model.num_features} features, got "
                 f"{lists.num_features}"
             )
-    rank, processes = share
-    for number, block in enumerate(lists.blocks(_BLOCK)):
-        if number % processes != rank:
-            continue
+    for block in islice(lists.blocks(_BLOCK), share[0], None, share[1]):
         table = keys_of(block, "qid")
         order = slice(None) if block.rows is None else np.argsort(block.rows)
         if block.has_labels:
@@ -510,31 +508,20 @@ def _names(model: Predictor, frame: Frame, qid: Any) -> pa.Array | None:
             known = shown_names(frame.column_names)
             raise ValueError(f"qid must be a column of the table, one of {known}, got {qid!r}")
         column = frame.column(qid)
-    elif isinstance(qid, pa.ChunkedArray | pa.Array):
+    elif isinstance(qid, pa.ChunkedArray | pa.Array) and len(qid) == frame.num_rows:
         column = qid
     else:
-        names = as_names("qid", qid)
-        values = (
-            names
-            if names.dtype.kind in "iu"
-            else [None if is_missing(name) else str(name) for name in names.tolist()]
-        )
-        column = pa.array(values)
-    if len(column) != frame.num_rows:
-        raise ValueError(
-            f"qid must have one value for each of the {frame.num_rows} rows, got {len(column)}"
-        )
+        column = as_qids("qid", qid, frame.num_rows)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return column if model.looks_at_list else None
 
 
-def _bounds(lists: ListDataset, whole: bool) -> list[tuple[int, int]]:
-    """Return the starts and ends of chunks of about `ROWS` documents, of whole lists if so."""
-    total = len(lists.features)
-    starts = [*range(0, total, ROWS)]
-    if whole:
-        starts = [0]
-        for start, end in zip(lists.offsets[:-1].tolist(), lists.offsets[1:].tolist(), strict=True):
-            if end - starts[-1] > ROWS and start > starts[-1]:
-                starts.append(start)
-    return [*zip(starts, [*starts[1:], total], strict=True)]
+def _bounds(lists: ListDataset, whole: bool) -> Iterator[tuple[int, int]]:
+    """Yield the starts and ends of chunks of at most `ROWS` documents, of whole lists if so."""
+    ends = lists.offsets if whole else np.arange(len(lists.features) + 1)
+    start = 0
+    while start < ends[-1]:
+        last, following = np.searchsorted(ends, [start + ROWS, start], side="right")
+        stop = int(max(ends[last - 1], ends[following]))  # a longer list is a chunk of its own
+        yield start, stop
+        start = stop
