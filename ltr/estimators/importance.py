@@ -1,6 +1,5 @@
 """How much a ranking depends on each column: the loss of a metric when the column is shuffled."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from scipy import stats
 
 from ltr.estimators import tables as tables
 from ltr.estimators.plots import new_figure
-from ltr.estimators.scoring import values_of_lists
+from ltr.estimators.scoring import scores_of, values_of_lists
 from ltr.names import nearest
 from ltr.shapes import check_at_least
 
@@ -264,14 +263,7 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     Raises:
         ValueError: it predicts something else.
     """
-    takes_qid = groups is not None and "qid" in inspect.signature(ranker.predict).parameters
-    found = ranker.predict(X, qid=groups) if takes_qid else ranker.predict(X)
-    scores = np.asarray(found, dtype=np.float64)
-    if scores.shape != (len(X),):
-        raise ValueError(
-            f"ranker must predict one number for each of the {len(X)} rows, got shape "
-            f"{scores.shape}"
-        )
+    scores = scores_of(ranker, X, groups)
     if (bad := np.flatnonzero(~np.isfinite(scores))).size:
         raise ValueError(f"ranker must predict finite numbers, got {scores[bad[0]]}")
     return scores
