@@ -325,30 +325,28 @@ class Blend(RankingEstimator):
         X = tables.with_rows(X)
         validate_data(self, X, given["y"], skip_check_array=True)
         tables.check_whole_numbers(X)
-        train = _Lists.read(X, given["y"], given["qid"], given["group"])
-        if train.labels.min() == train.labels.max():
+        rows = tables.row_count(X)
+        labels = tables.as_labels(given["y"], rows)
+        groups, queries = tables.list_groups(tables.query_names(rows, given["qid"], given["group"]))
+        if labels.min() == labels.max():
             raise ValueError(
-                f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
-                f"(n_samples={len(train.labels)}): there is nothing to learn"
+                f"y must not be the same everywhere, got {labels[0]:g} in all rows "
+                f"(n_samples={rows}): there is nothing to learn"
             )
         weights = None
         if given["sample_weight"] is not None:
-            by_row = np.empty_like(train.codes)
-            by_row[train.rows] = train.codes
-            weights = tables.row_weights(given["sample_weight"], by_row, train.queries)
-        side = {name: given[name] for name in ("position", "protected")}
-        side = tables.row_numbers(side, len(train.codes))
-        val, note = None, "equal weights, no query held out"
+            weights = tables.row_weights(given["sample_weight"], groups, queries)
+        side = tables.row_numbers({name: given[name] for name in ("position", "protected")}, rows)
+        held, val, note = None, None, "equal weights, no query held out"
         if evaluation is not None:
-            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
-            note = ""
+            val, note = _Lists.read(self._columns(evaluation[0]), *evaluation[1:]), ""
         elif self.validation:
-            varied = labels_vary(train.codes, train.labels)
-            held = hold_out(train.queries, self.validation, varied=varied)
-            if held is not None:
-                val = train.some(held)
-                train = train.some(~held)
-                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+            held = hold_out(queries, self.validation, varied=labels_vary(groups, labels))
+        order = RowOrder.of(groups, queries, held)
+        train = _Lists.of(X, labels, order, 0, order.train)
+        if held is not None:
+            val = _Lists.of(X, labels, order, order.train, len(queries))
+            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         self.levels_, self.schema_ = columns_of(train.X, {"qid": given["qid"], "label": given["y"]})
         candidates = [[one] for one in self._rankers()]
         if not candidates:
@@ -363,7 +361,7 @@ class Blend(RankingEstimator):
             scores = self._scaled(val.X, val.codes)
             self.weights_ = best_weights(len(scores), lambda x: val.ndcg(x @ scores))
             self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
-            self.validation_queries_ = len(val.queries)
+            self.validation_queries_ = len(val.sizes)
         if self.verbose:
             self._tell(note)
 
@@ -444,10 +442,11 @@ class Blend(RankingEstimator):
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:
         """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
-        some = train.some(np.arange(len(train.queries)) < _SCALE_LISTS)
-        scores = torch.from_numpy(self._scores(some.X, some.codes))
+        sizes = train.sizes[:_SCALE_LISTS]
+        some = np.arange(sizes.sum())
+        scores = torch.from_numpy(self._scores(_take(train.X, some), train.codes[some]))
         ensemble = Ensemble(members=len(self.rankers_))
-        ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
+        ensemble.fit_scales(scores, torch.from_numpy(sizes))
         return ensemble.scales.double().numpy()
 
     def _scaled(self, X: Any, qid: Any) -> np.ndarray:
@@ -519,38 +518,34 @@ class _Lists:
     Attributes:
         X: (rows, columns), a table or an array.
         labels: (rows,).
-        codes: (rows,), the number of each row's query, from 0 without gaps.
-        queries: the names of the queries.
         rows: (rows,), the original position of each row.
+        sizes: (lists,), the number of rows of each list.
     """
 
     X: Any
     labels: np.ndarray
-    codes: np.ndarray
-    queries: list[str]
     rows: np.ndarray
+    sizes: np.ndarray
 
     @classmethod
-    def read(cls, X: Any, y: Any, qid: Any, group: Any, suffix: str = "") -> "_Lists":
-        """Check and sort the arguments of `fit`."""
-        count = tables.row_count(X)
-        labels = tables.as_labels(y, count)
-        groups, queries = tables.list_groups(tables.query_names(count, qid, group, suffix))
-        order = RowOrder.of(groups, queries).rows
-        return cls(_take(X, order), labels[order], groups[order], queries, order)
+    def of(cls, X: Any, labels: np.ndarray, order: RowOrder, start: int, stop: int) -> "_Lists":
+        """Return neighboring lists of an order."""
+        offsets = order.offsets[start : stop + 1]
+        rows = order.rows[offsets[0] : offsets[-1]]
+        return cls(_take(X, rows), labels[rows], rows, np.diff(offsets))
+
+    @classmethod
+    def read(cls, X: Any, y: Any, qid: Any, group: Any) -> "_Lists":
+        """Check and sort the validation arguments of `fit`."""
+        rows = tables.row_count(X)
+        labels = tables.as_labels(y, rows)
+        order = RowOrder.of(*tables.list_groups(tables.query_names(rows, qid, group, "eval_")))
+        return cls.of(X, labels, order, 0, order.train)
 
     @property
-    def sizes(self) -> np.ndarray:
-        """The number of rows of each list."""
-        return np.bincount(self.codes)
-
-    def some(self, chosen: np.ndarray) -> "_Lists":
-        """Return some of the lists; `chosen` is (lists,) bool."""
-        kept = np.flatnonzero(chosen[self.codes])
-        number = np.cumsum(chosen) - 1
-        names = [name for name, taken in zip(self.queries, chosen, strict=True) if taken]
-        codes = number[self.codes[kept]]
-        return _Lists(_take(self.X, kept), self.labels[kept], codes, names, self.rows[kept])
+    def codes(self) -> np.ndarray:
+        """The number of each row's query, from 0 without gaps."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
         """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
