@@ -112,7 +112,9 @@ class RankingEstimator(BaseEstimator):
         X, y, qid = test
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
-        return evaluation_of(self.predict(X, qid), labels, groups)
+        order = np.argsort(groups, kind="stable")
+        scores, grades = (torch.from_numpy(x[order]) for x in (self.predict(X, qid), labels))
+        return evaluation_of(scores, grades, torch.from_numpy(np.bincount(groups)))
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+import torch
+from torch import Tensor
 
 from ltr.datasets import ListDataset
-from ltr.estimators.scoring import values_of_lists
 from ltr.export.program import ExportedModule, Target
 from ltr.metrics.compare import Interval, mean_interval
+from ltr.metrics.named import ranking_measure
 from ltr.models import RankingModel
 
 _METRICS = ("NDCG@1", "NDCG@5", "NDCG@10", "MRR")
@@ -76,7 +77,6 @@ def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
     >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
     >>> data = ListDataset.from_arrays(rows, labels, qid=[7, 7, 8, 8])
     >>> model = RankingModel(LinearScorer(1))
-    >>> import torch
     >>> _ = torch.nn.init.ones_(next(model.parameters()))
     >>> evaluate(model, data).metrics["NDCG@10"].mean
     1.0
@@ -94,24 +94,23 @@ def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
         raise ValueError(
             f"data must have the model's {categories} categories, got {data.num_categories}"
         )
-    return evaluation_of(
-        model.score(data), data.labels, np.repeat(np.arange(len(data)), data.lengths)
-    )
+    scores = torch.from_numpy(model.score(data))
+    return evaluation_of(scores, torch.from_numpy(data.labels), torch.from_numpy(data.lengths))
 
 
-def evaluation_of(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> Evaluation:
+def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation:
     """Return the metrics of scores.
 
     Args:
-        scores: (documents,).
+        scores: (documents,), list by list.
         labels: (documents,).
-        groups: (documents,), the number of each document's list, from 0 without gaps.
+        lengths: (lists,), the sizes of the lists.
     """
-    named = {
-        name: values_of_lists(scores, labels, groups, metric=name.lower()) for name in _METRICS
-    }
-    intervals = {name: mean_interval(values) for name, values in named.items()}
-    return Evaluation(int(groups.max()) + 1, len(scores), intervals)
+    given, largest = (scores, labels, lengths), float(labels.max())
+    measures = {name: ranking_measure(name.lower()) for name in _METRICS}
+    values = {name: one.per_list(*given, largest=largest) for name, one in measures.items()}
+    intervals = {name: mean_interval(one) for name, one in values.items()}
+    return Evaluation(len(lengths), len(scores), intervals)
 
 
 @dataclass(frozen=True)
