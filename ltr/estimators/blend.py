@@ -24,7 +24,7 @@ from ltr.estimators import tables as tables
 from ltr.estimators.categories import columns_of, form_of, from_codes, in_form
 from ltr.estimators.list_input import is_lists, read_lists
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import BlendModel, RankingEstimator, values_of_lists
+from ltr.estimators.scoring import BlendModel, RankingEstimator, scores_of, values_of_lists
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
 from ltr.shapes import check_number
@@ -155,21 +155,20 @@ class Blend(RankingEstimator):
                 rankers.
         """
         evaluation, schema = None, None
+        given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+        given |= {"position": position, "protected": protected, "eval_set": eval_set}
+        given |= {"eval_qid": eval_qid, "eval_group": eval_group}
         if is_lists(X):
-            given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
-            given |= {"position": position, "protected": protected, "eval_set": eval_set}
-            given |= {"eval_qid": eval_qid, "eval_group": eval_group}
             data = read_lists(X, given, None, None, 0)
             schema = data.schema
-            X, y, qid, own = _of_lists(data.train, schema)
-            sample_weight, position, protected = own.values()
+            X, given = _of_lists(data.train, schema)
             if data.val is not None:
-                evaluation = (*_of_lists(data.val, schema)[:3], None)
+                own, labeled = _of_lists(data.val, schema)
+                evaluation = own, labeled["y"], labeled["qid"], None
         else:
-            evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        side = {"position": position, "protected": protected}
+            evaluation = tables.one_evaluation(given)
         with self._fitting() as fitted:
-            fitted._fit(X, y, qid, group, sample_weight, side, evaluation)
+            fitted._fit(X, given, evaluation)
             if schema is not None:
                 fitted.schema_ = schema
         return self
@@ -319,41 +318,36 @@ class Blend(RankingEstimator):
     def _fit(
         self,
         X: Any,
-        y: Any,
-        qid: Any,
-        group: Any,
-        sample_weight: Any,
-        given: dict[str, Any],
+        given: Mapping[str, Any],
         evaluation: tuple[Any, Any, Any, Any] | None,
     ) -> None:
         self._check()
         X = tables.with_rows(X)
-        validate_data(self, X, y, skip_check_array=True)
+        validate_data(self, X, given["y"], skip_check_array=True)
         tables.check_whole_numbers(X)
-        train = _Lists.read(X, y, qid, group)
-        if train.labels.min() == train.labels.max():
+        rows = tables.row_count(X)
+        labels = tables.as_labels(given["y"], rows)
+        groups, queries = tables.list_groups(tables.query_names(rows, given["qid"], given["group"]))
+        if labels.min() == labels.max():
             raise ValueError(
-                f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
-                f"(n_samples={len(train.labels)}): there is nothing to learn"
+                f"y must not be the same everywhere, got {labels[0]:g} in all rows "
+                f"(n_samples={rows}): there is nothing to learn"
             )
         weights = None
-        if sample_weight is not None:
-            by_row = np.empty_like(train.codes)
-            by_row[train.rows] = train.codes
-            weights = tables.row_weights(sample_weight, by_row, train.queries)
-        side = tables.row_numbers(given, len(train.codes))
-        val, note = None, "equal weights, no query held out"
+        if given["sample_weight"] is not None:
+            weights = tables.row_weights(given["sample_weight"], groups, queries)
+        side = tables.row_numbers({name: given[name] for name in ("position", "protected")}, rows)
+        held, val, note = None, None, "equal weights, no query held out"
         if evaluation is not None:
-            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
-            note = ""
+            val, note = _Lists.read(self._columns(evaluation[0]), *evaluation[1:]), ""
         elif self.validation:
-            varied = labels_vary(train.codes, train.labels)
-            held = hold_out(train.queries, self.validation, varied=varied)
-            if held is not None:
-                val = train.some(held)
-                train = train.some(~held)
-                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_, self.schema_ = columns_of(train.X, {"qid": qid, "label": y})
+            held = hold_out(queries, self.validation, varied=labels_vary(groups, labels))
+        order = RowOrder.of(groups, queries, held)
+        train = _Lists.of(X, labels, order, 0, order.train)
+        if held is not None:
+            val = _Lists.of(X, labels, order, order.train, len(queries))
+            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        self.levels_, self.schema_ = columns_of(train.X, {"qid": given["qid"], "label": given["y"]})
         candidates = [[one] for one in self._rankers()]
         if not candidates:
             network = self.rankers or NeuralRanker(verbose=self.verbose)
@@ -367,7 +361,7 @@ class Blend(RankingEstimator):
             scores = self._scaled(val.X, val.codes)
             self.weights_ = best_weights(len(scores), lambda x: val.ndcg(x @ scores))
             self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
-            self.validation_queries_ = len(val.queries)
+            self.validation_queries_ = len(val.sizes)
         if self.verbose:
             self._tell(note)
 
@@ -440,12 +434,7 @@ class Blend(RankingEstimator):
     def _scores_of(self, ranker: Any, X: Any, qid: Any) -> np.ndarray:
         """Return the scores (rows,) of a fitted ranker, not scaled."""
         own = in_form(X, self.levels_, form_of(ranker), self.schema_)
-        takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
-        found = ranker.predict(own, qid=qid) if takes_qid else ranker.predict(own)
-        scores = np.asarray(found, dtype=np.float64)
-        if scores.shape != (tables.row_count(X),):
-            raise ValueError(f"rankers must predict one number for each row, got {ranker!r}")
-        return scores
+        return scores_of(ranker, own, qid)
 
     def _scores(self, X: Any, qid: Any) -> np.ndarray:
         """Return the scores (rankers, rows), not scaled."""
@@ -453,10 +442,11 @@ class Blend(RankingEstimator):
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:
         """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
-        some = train.some(np.arange(len(train.queries)) < _SCALE_LISTS)
-        scores = torch.from_numpy(self._scores(some.X, some.codes))
+        sizes = train.sizes[:_SCALE_LISTS]
+        some = np.arange(sizes.sum())
+        scores = torch.from_numpy(self._scores(_take(train.X, some), train.codes[some]))
         ensemble = Ensemble(members=len(self.rankers_))
-        ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
+        ensemble.fit_scales(scores, torch.from_numpy(sizes))
         return ensemble.scales.double().numpy()
 
     def _scaled(self, X: Any, qid: Any) -> np.ndarray:
@@ -503,10 +493,8 @@ def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
     return [trees(num_leaves=leaves, **given, **monotone) for leaves in _LEAVES]
 
 
-def _of_lists(
-    lists: ListDataset, schema: Schema
-) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, dict[str, Any]]:
-    """Return the table that lists were made of, its labels, its queries and its other numbers."""
+def _of_lists(lists: ListDataset, schema: Schema) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the table that lists were made of, and the other arguments of `fit`."""
     for name, width in schema.features.items():
         if width > 1 and name not in schema.dates:
             raise ValueError(f"column {name!r}: the rankers of a blend take no lists of numbers")
@@ -518,10 +506,9 @@ def _of_lists(
     codes = np.zeros((len(lists.features), 0), np.int64)
     codes = codes if lists.categories is None else lists.categories
     table = from_codes(schema, levels, lists.features, codes)
-    qid = np.repeat(np.arange(len(lists)), lists.lengths)
-    given = {"sample_weight": lists.weight}
-    given |= {"position": lists.position, "protected": lists.protected}
-    return table, lists.labels, qid, given
+    given = {"y": lists.labels, "qid": np.repeat(np.arange(len(lists)), lists.lengths)}
+    given |= {"group": None, "sample_weight": lists.weight}
+    return table, given | {"position": lists.position, "protected": lists.protected}
 
 
 @dataclass
@@ -531,38 +518,34 @@ class _Lists:
     Attributes:
         X: (rows, columns), a table or an array.
         labels: (rows,).
-        codes: (rows,), the number of each row's query, from 0 without gaps.
-        queries: the names of the queries.
         rows: (rows,), the original position of each row.
+        sizes: (lists,), the number of rows of each list.
     """
 
     X: Any
     labels: np.ndarray
-    codes: np.ndarray
-    queries: list[str]
     rows: np.ndarray
+    sizes: np.ndarray
 
     @classmethod
-    def read(cls, X: Any, y: Any, qid: Any, group: Any, suffix: str = "") -> "_Lists":
-        """Check and sort the arguments of `fit`."""
-        count = tables.row_count(X)
-        labels = tables.as_labels(y, count)
-        groups, queries = tables.list_groups(tables.query_names(count, qid, group, suffix))
-        order = RowOrder.of(groups, queries).rows
-        return cls(_take(X, order), labels[order], groups[order], queries, order)
+    def of(cls, X: Any, labels: np.ndarray, order: RowOrder, start: int, stop: int) -> "_Lists":
+        """Return neighboring lists of an order."""
+        offsets = order.offsets[start : stop + 1]
+        rows = order.rows[offsets[0] : offsets[-1]]
+        return cls(_take(X, rows), labels[rows], rows, np.diff(offsets))
+
+    @classmethod
+    def read(cls, X: Any, y: Any, qid: Any, group: Any) -> "_Lists":
+        """Check and sort the validation arguments of `fit`."""
+        rows = tables.row_count(X)
+        labels = tables.as_labels(y, rows)
+        order = RowOrder.of(*tables.list_groups(tables.query_names(rows, qid, group, "eval_")))
+        return cls.of(X, labels, order, 0, order.train)
 
     @property
-    def sizes(self) -> np.ndarray:
-        """The number of rows of each list."""
-        return np.bincount(self.codes)
-
-    def some(self, chosen: np.ndarray) -> "_Lists":
-        """Return some of the lists; `chosen` is (lists,) bool."""
-        kept = np.flatnonzero(chosen[self.codes])
-        number = np.cumsum(chosen) - 1
-        names = [name for name, taken in zip(self.queries, chosen, strict=True) if taken]
-        codes = number[self.codes[kept]]
-        return _Lists(_take(self.X, kept), self.labels[kept], codes, names, self.rows[kept])
+    def codes(self) -> np.ndarray:
+        """The number of each row's query, from 0 without gaps."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
         """Return NDCG@10 of each list, (lists,), for scores (rows,)."""

@@ -14,7 +14,7 @@ from ltr.estimators.importance import (
     take_by_column,
     trained_positions,
 )
-from ltr.estimators.plots import new_figure
+from ltr.estimators.plots import bar_axes
 from ltr.modules.steps import own_random_numbers
 from ltr.shapes import check_at_least
 
@@ -110,15 +110,9 @@ class Contributions:
         sizes = sizes[:most]
         if len(left):
             names, sizes = [*names, f"{len(left)} others"], np.r_[sizes, left.sum()]
-        if axes is None:
-            axes = new_figure("Contributions.plot", 6.4, 1.2 + 0.3 * len(names)).subplots()
+        axes = bar_axes(axes, names, label, "Contributions.plot", 1.2 + 0.3 * len(names))
         colors = ["tab:green" if size > 0 else "tab:red" for size in sizes]
         axes.barh(range(len(names)), sizes, color=colors)
-        axes.axvline(0, color="black", linewidth=1)
-        axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlabel(label)
-        axes.grid(axis="x", alpha=0.3)
         return axes
 
     def __repr__(self) -> str:

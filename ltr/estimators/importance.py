@@ -1,6 +1,5 @@
 """How much a ranking depends on each column: the loss of a metric when the column is shuffled."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,9 @@ import pandas as pd
 from scipy import stats
 
 from ltr.estimators import tables as tables
-from ltr.estimators.plots import new_figure
-from ltr.estimators.scoring import values_of_lists
+from ltr.estimators.plots import bar_axes
+from ltr.estimators.scoring import scores_of, values_of_lists
+from ltr.metrics.compare import text_table
 from ltr.names import nearest
 from ltr.shapes import check_at_least
 
@@ -58,17 +58,13 @@ class Importance:
 
     def __repr__(self) -> str:
         level = f"[{100 * self.confidence:g}%]"
-        rows = [["", f"among all {level}", f"within lists {level}"]]
+        rows = []
         for name, row in zip(self.table.index, self.table.to_numpy(), strict=True):
             among, within = (
                 f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, low, high in (row[:3], row[3:])
             )
             rows.append([str(name), among, within])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].rjust(widths[2])])
-            for row in rows
-        ]
+        lines = text_table(["", f"among all {level}", f"within lists {level}"], rows)
         caption = (
             f"{self.metric} is {self.score:.4f}; its loss if a column is shuffled, "
             f"mean of {len(self.among)} shuffles"
@@ -87,9 +83,9 @@ class Importance:
         """
         check_at_least("most", most, 1)
         table = self.table.head(most)
-        if axes is None:
-            figure = new_figure("Importance.plot", 6.4, 1.4 + 0.4 * len(table))
-            axes = figure.subplots()
+        label = f"loss of {self.metric}, {100 * self.confidence:g}% interval"
+        names, height = [*map(str, table.index)], 1.4 + 0.4 * len(table)
+        axes = bar_axes(axes, names, label, "Importance.plot", height)
         positions = np.arange(len(table))
         for name, label, shift in (
             ("among", "among all documents", -0.2),
@@ -97,11 +93,6 @@ class Importance:
         ):
             half = table[f"{name}_high"] - table[name]
             axes.barh(positions + shift, table[name], 0.38, xerr=half, label=label)
-        axes.axvline(0, color="black", linewidth=1)
-        axes.set_yticks(positions, [str(name) for name in table.index])
-        axes.set_ylim(len(table) - 0.4, -0.6)
-        axes.set_xlabel(f"loss of {self.metric}, {100 * self.confidence:g}% interval")
-        axes.grid(axis="x", alpha=0.3)
         axes.legend()
         return axes
 
@@ -264,14 +255,7 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     Raises:
         ValueError: it predicts something else.
     """
-    takes_qid = groups is not None and "qid" in inspect.signature(ranker.predict).parameters
-    found = ranker.predict(X, qid=groups) if takes_qid else ranker.predict(X)
-    scores = np.asarray(found, dtype=np.float64)
-    if scores.shape != (len(X),):
-        raise ValueError(
-            f"ranker must predict one number for each of the {len(X)} rows, got shape "
-            f"{scores.shape}"
-        )
+    scores = scores_of(ranker, X, groups)
     if (bad := np.flatnonzero(~np.isfinite(scores))).size:
         raise ValueError(f"ranker must predict finite numbers, got {scores[bad[0]]}")
     return scores

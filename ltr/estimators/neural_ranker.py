@@ -252,10 +252,10 @@ class NeuralRanker(RankingEstimator):
         """
         again = self.warm_start and hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
-        given |= {"position": position, "protected": protected}
-        evaluation = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
+        given |= {"position": position, "protected": protected, "eval_set": eval_set}
+        given |= {"eval_qid": eval_qid, "eval_group": eval_group}
         with self._fitting() as fitted:
-            fitted._train(X, given, evaluation, again, callbacks=callbacks)
+            fitted._train(X, given, again, callbacks=callbacks)
         return self
 
     def partial_fit(
@@ -277,9 +277,9 @@ class NeuralRanker(RankingEstimator):
         again = hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected}
-        evaluation: dict[str, Any] = {"eval_set": None, "eval_qid": None, "eval_group": None}
+        given |= dict.fromkeys(["eval_set", "eval_qid", "eval_group"])
         with self._fitting() as fitted:
-            fitted._train(X, given, evaluation, again, one_pass=True)
+            fitted._train(X, given, again, one_pass=True)
         return self
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
@@ -398,7 +398,6 @@ class NeuralRanker(RankingEstimator):
         self,
         X: Any,
         given: dict[str, Any],
-        evaluation: dict[str, Any],
         again: bool,
         one_pass: bool = False,
         callbacks: Sequence[Callback] = (),
@@ -406,7 +405,7 @@ class NeuralRanker(RankingEstimator):
         check_parameters(self)
         check_callbacks(callbacks)
         read = self._read_lists if is_lists(X) else self._read_rows
-        data, held, of_lists = read(X, given, evaluation, again, hold_out=not one_pass)
+        data, held, of_lists = read(X, given, again, hold_out=not one_pass)
         schema, lists = data.schema, data.train
         if self.monotone is not None:
             widths = schema.features
@@ -460,15 +459,10 @@ class NeuralRanker(RankingEstimator):
         self.validation_queries_ = 0 if validation is None else len(validation)
 
     def _read_rows(
-        self,
-        X: Any,
-        given: dict[str, Any],
-        evaluation: dict[str, Any],
-        again: bool,
-        hold_out: bool,
+        self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
     ) -> tuple[Prepared, bool, bool]:
         """Return the lists of a table, whether some are held out, and if weights are of lists."""
-        validation = tables.one_evaluation(**evaluation)
+        validation = tables.one_evaluation(given)
         frame = tables.as_table(self, X, given["y"], reset=not again)
         names = tables.query_names(frame.num_rows, given["qid"], given["group"])
         columns = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows)}
@@ -501,20 +495,15 @@ class NeuralRanker(RankingEstimator):
         return data, hold_out, of_lists
 
     def _read_lists(
-        self,
-        X: Any,
-        given: dict[str, Any],
-        evaluation: dict[str, Any],
-        again: bool,
-        hold_out: bool,
+        self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
     ) -> tuple[Prepared, bool, bool]:
         """Return for lists what `_read_rows` returns for a table. Their weights are of rows."""
         known = self.schema_ if again else None
         validation = self.validation if hold_out else 0
-        data = read_lists(X, given | evaluation, self.loss, known, validation)
+        data = read_lists(X, given, self.loss, known, validation)
         if not again:
             set_columns(self, data.schema)
-        held = evaluation["eval_set"] is None and getattr(X, "val", None) is None
+        held = given["eval_set"] is None and getattr(X, "val", None) is None
         return data, held, False
 
     def _directions(self, schema: Schema) -> tuple[int, ...]:

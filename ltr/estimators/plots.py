@@ -1,8 +1,10 @@
 """Figures, where matplotlib is installed."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -17,3 +19,25 @@ def new_figure(what: str, width: float, height: float) -> "Figure":
     except ImportError:
         raise ValueError(f"{what} needs matplotlib: pip install 'ltr-torch[plots]'") from None
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def bar_axes(
+    axes: "Axes | None", names: Sequence[str], label: str, what: str, height: float
+) -> "Axes":
+    """Return axes for horizontal bars, at 0, 1, 2 and so on from the top.
+
+    Args:
+        axes: given by the user, or None for those of a new figure.
+        names: of the bars.
+        label: of the horizontal axis.
+        what: see `new_figure`.
+        height: see `new_figure`.
+    """
+    if axes is None:
+        axes = new_figure(what, 6.4, height).subplots()
+    axes.axvline(0, color="black", linewidth=1)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    axes.grid(axis="x", alpha=0.3)
+    return axes

@@ -1,6 +1,7 @@
 """Score lists with a fitted transform and scorer; Lightning is not needed."""
 
 import copy
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -182,6 +183,28 @@ class BlendModel:
             codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
             X = from_codes(self.schema, self.blend.levels_, features, codes)
         return self.blend.predict(X, group=[len(features)] if self.looks_at_list else None)
+
+
+def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
+    """Return the scores (rows,) of a fitted ranker, float64.
+
+    Args:
+        ranker: an estimator with `predict`.
+        X: (rows, columns), as it takes them.
+        qid: (rows,), for a ranker whose `predict` takes it.
+
+    Raises:
+        ValueError: it does not predict one number for each row.
+    """
+    takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
+    found = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
+    scores = np.asarray(found, dtype=np.float64)
+    if scores.shape != (rows := tables.row_count(X),):
+        raise ValueError(
+            f"rankers must predict one number for each of the {rows} rows, got shape "
+            f"{scores.shape} from {ranker!r}"
+        )
+    return scores
 
 
 def values_of_lists(

@@ -291,32 +291,29 @@ def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[st
     return found
 
 
-def one_evaluation(
-    eval_set: Any, eval_qid: Any, eval_group: Any
-) -> tuple[Any, Any, Any, Any] | None:
-    """Return (X, y, qid, group) of the validation lists, or None.
+def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None:
+    """Return (X, y, qid, group) of the validation lists among the arguments of `fit`, or None.
 
     Raises:
         ValueError: they are not lists of one value each.
     """
-    given = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
-    if eval_set is None:
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(f"eval_set must be given if {name} is given")
+    found = {name: given[name] for name in ("eval_set", "eval_qid", "eval_group")}
+    present = {name: value for name, value in found.items() if value is not None}
+    if found["eval_set"] is None:
+        for name in present:
+            raise ValueError(f"eval_set must be given if {name} is given")
         return None
-    if isinstance(eval_set, tuple) and len(eval_set) == 2:  # LightGBM takes it without a list
-        eval_set = [eval_set]
-    for name, value in {**given, "eval_set": eval_set}.items():
-        if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
+    if isinstance(found["eval_set"], tuple) and len(found["eval_set"]) == 2:
+        present["eval_set"] = [found["eval_set"]]  # LightGBM takes it without a list
+    for name, value in present.items():
+        if not isinstance(value, list | tuple) or len(value) != 1:
             several = isinstance(value, list | tuple)
             size = f"{len(value)} entries" if several else f"a {type(value).__name__}"
             raise ValueError(f"{name} must be a list of one value, got {size}")
-    if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
-        raise ValueError(f"eval_set must hold one pair (X, y), got a {type(eval_set[0]).__name__}")
-    X, y = eval_set[0]
-    qid = None if eval_qid is None else eval_qid[0]
-    return X, y, qid, None if eval_group is None else eval_group[0]
+    [pair], [qid], [group] = (present.get(name, [None]) for name in found)
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise ValueError(f"eval_set must hold one pair (X, y), got a {type(pair).__name__}")
+    return *pair, qid, group
 
 
 def read_lists(

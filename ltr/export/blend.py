@@ -1,30 +1,32 @@
 """A blend of networks and boosted trees as one ONNX graph."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import torch
+from torch import Tensor, nn
 
 from ltr.config.folder import Saved
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
 from ltr.estimators.categories import category_of, from_codes
-from ltr.export.program import SHAPES, Examples, ExportedRanker
+from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
 from ltr.serving import FIRST_DAY, LAST_DAY
 
-_FEATURES, _CODES, _MASK = "features", "categories", "mask"
+_DOMAIN = "ai.onnx.ml"
+"""Of ONNX's operators for trees."""
 
 
-@dataclass
-class ExportedBlend:
+class ExportedBlend(ExportedModule):
     """Networks and trees over the same columns: the input is the raw columns, the output one score.
 
-    Attributes:
+    Args:
         members: the rankers.
         factors: of their scores, which are added.
         schema: the columns. Trees take a category, or a column of booleans, as the position of its
@@ -35,34 +37,66 @@ class ExportedBlend:
             (documents, c), as the schema orders them; what an export is compared with.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32; else float64, as the trees of LightGBM take them.
+
+    Attributes:
         saved: what the folder of an export gets, so that it can be loaded; None for nothing.
     """
 
-    members: list[ExportedRanker | Trees]
-    factors: list[float]
     schema: Schema
-    columns: list[str]
-    predict: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    per_document: bool = False
-    single: bool = False
-    saved: Saved | None = None
-    inputs: tuple[str, ...] = field(init=False)
+    levels: Tensor
 
-    def __post_init__(self) -> None:
-        dates = self.schema.dates
-        wide = [x for x, width in self.schema.features.items() if width > 1 and x not in dates]
+    def __init__(
+        self,
+        members: Sequence[ExportedRanker | Trees],
+        factors: Sequence[float],
+        schema: Schema,
+        columns: Sequence[str],
+        predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        per_document: bool = False,
+        single: bool = False,
+    ) -> None:
+        wide = [x for x, width in schema.features.items() if width > 1 and x not in schema.dates]
         if wide:
             raise ValueError(f"columns must be single numbers, got several in {wide[0]!r}")
-        networks = [one for one in self.members if isinstance(one, ExportedRanker)]
-        self.looks_at_list = any(one.looks_at_list for one in networks)
-        if self.per_document and self.looks_at_list:
-            raise ValueError(
-                "per_document must be False: the model's scores depend on the whole list"
-            )
-        self.num_features = self.schema.num_features
-        self.num_categories = len(self.schema.categories)
-        self.inputs = (_FEATURES,) + (_CODES,) * (self.num_categories > 0)
-        self.inputs += (_MASK,) * self.looks_at_list
+        categories = [len(one.levels) for one in schema.categories.values()]
+        networks = [one for one in members if isinstance(one, ExportedRanker)]
+        looks_at_list = any(one.looks_at_list for one in networks)
+        super().__init__(schema, schema.num_features, len(categories), looks_at_list, per_document)
+        self.members, self.columns = members, [*columns]
+        self.predict, self.single = predict, single
+        self.saved: Saved | None = None
+        self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
+        each = zip(members, factors, strict=True)
+        self.parts = nn.ModuleList(
+            _Network(one, factor, schema)
+            if isinstance(one, ExportedRanker)
+            else _Forest(one, factor, schema, columns, single)
+            for one, factor in each
+            if factor
+        )
+        self.eval()
+
+    def score(
+        self, features: Tensor, categories: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the scores (..., n) of the inputs; those of trees are computed in ONNX alone."""
+        codes = categories
+        if codes is not None:
+            codes = torch.where((codes < 0) | (codes > self.levels), 0, codes)
+        given = features, codes, mask
+        return torch.stack([part(*given, at) for at, part in enumerate(self.parts)]).sum(0)
+
+    def complete(self, graph: Any) -> None:
+        """Give the nodes of an ONNX graph that stand for trees their attributes."""
+        from onnx import helper
+
+        for node in graph.node:
+            if node.domain == _DOMAIN:
+                forest = self.parts[helper.get_node_attr_value(node, "part")]
+                assert isinstance(forest, _Forest)
+                node.ClearField("attribute")
+                attributes = forest.trees.attributes(forest.factor, forest.single)
+                node.attribute.extend(helper.make_attribute(*one) for one in attributes.items())
 
     @property
     def summary(self) -> str:
@@ -156,9 +190,9 @@ class ExportedBlend:
             ]
             if self.single:  # after the scores, so that the rounding shows
                 features = features.astype(np.float32)
-            given = {_FEATURES: features, _CODES: codes, _MASK: np.ones(rows, dtype=bool)}
+            given = {"features": features, "categories": codes, "mask": np.ones(rows, dtype=bool)}
             shape = (rows,) if self.per_document else (lists, length)
-            inputs = (given[name] for name in self.inputs)
+            inputs = (torch.from_numpy(given[name]) for name in self.inputs)
             inputs = tuple(x.reshape(*shape, *x.shape[1:]) for x in inputs)
             found.append((inputs, np.stack(scores).reshape(shape)))
         return found
@@ -181,180 +215,96 @@ class ExportedBlend:
                     return [low, *found, high]
         return found or [-1.0, 0.0, 1.0]
 
-    def graph(self, opset: int, network: Callable[[ExportedRanker, int], Any]) -> Any:
-        """Return the ONNX model.
 
-        Args:
-            opset: the version of the ONNX operator set.
-            network: writes the ONNX model of a network, of this opset.
-        """
-        from onnx import TensorProto, compose, helper
-
-        number = TensorProto.FLOAT if self.single else TensorProto.DOUBLE
-        lead = ["documents"] if self.per_document else ["lists", "documents"]
-        kinds = {
-            _FEATURES: (number, [*lead, self.num_features]),
-            _CODES: (TensorProto.INT64, [*lead, self.num_categories]),
-            _MASK: (TensorProto.BOOL, lead),
-        }
-        build = _Builder(number)
-        build.common(self.schema, [*lead])
-        scores = []
-        for position, (member, factor) in enumerate(zip(self.members, self.factors, strict=True)):
-            if not factor:
-                continue
-            if isinstance(member, Trees):
-                scores.append(build.trees(member, factor, self._order(), self.single))
-                continue
-            model = compose.add_prefix(network(member, opset), f"network{position}.")
-            given = self._network_inputs(build, member)
-            build.extend(model.graph, given)
-            scores.append(build.node("Mul", [model.graph.output[0].name, build.number(factor)]))
-        build.nodes.append(helper.make_node("Sum", scores, ["scores"]))
-        graph = helper.make_graph(
-            build.nodes,
-            "blend",
-            [helper.make_tensor_value_info(name, *kinds[name]) for name in self.inputs],
-            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, lead)],
-            build.constants,
-        )
-        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-    def _order(self) -> list[int]:
-        """Return the position of each column of the training among features and categories."""
-        positions = {
-            name: at
-            for at, name in enumerate([*self.schema.feature_names, *self.schema.categories])
-        }
-        return [positions[name] for name in self.columns]
-
-    def _network_inputs(self, build: "_Builder", member: ExportedRanker) -> list[str]:
-        """Return the names of a network's inputs."""
-        known = self.schema.feature_names
-        own = member.schema.feature_names if member.schema else known
-        categories = member.schema.categories if member.schema else {}
-        if missing := {*own} - {*known} | {*categories} - {*self.schema.categories}:
-            raise ValueError(f"column {min(missing)!r} must be a column of the blend, got {known}")
-        found = [build.columns("float32", [known.index(name) for name in own])]
-        if categories:
-            all_levels = {name: one.levels for name, one in self.schema.categories.items()}
-            positions = [[*all_levels].index(name) for name in categories]
-            tables = []
-            for name, one in categories.items():
-                codes = {level: code for code, level in enumerate(one.levels, start=1)}
-                tables.append([0, *(codes.get(level, 0) for level in all_levels[name])])
-            found.append(build.recoded(positions, tables))
-        return found + [_MASK] * member.looks_at_list
-
-
-class _Builder:
-    """Nodes and constants of an ONNX graph.
+class _Network(nn.Module):
+    """A network of a blend, which gets those of the blend's columns that it was trained on.
 
     Args:
-        number: the type of the features.
+        member: the network.
+        factor: of its scores.
+        schema: of the blend.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number_type = number
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+    positions: Tensor
+    categories: Tensor
+    starts: Tensor
+    codes: Tensor
 
-    def node(self, kind: str, inputs: list[str], **attributes: Any) -> str:
-        """Add a node; return the name of its output."""
-        from onnx import helper
+    def __init__(self, member: ExportedRanker, factor: float, schema: Schema) -> None:
+        super().__init__()
+        self.member, self.factor = member, factor
+        known, levels = schema.feature_names, schema.categories
+        own = member.schema.feature_names if member.schema else known
+        categories = member.schema.categories if member.schema else {}
+        if missing := {*own} - {*known} | {*categories} - {*levels}:
+            raise ValueError(f"column {min(missing)!r} must be a column of the blend, got {known}")
+        tables = [[0]]  # for each category, the code of the network for each code of the blend
+        for name, one in categories.items():
+            codes = {level: code for code, level in enumerate(one.levels, start=1)}
+            tables.append([0, *(codes.get(level, 0) for level in levels[name].levels)])
+        starts = np.cumsum([len(one) for one in tables])[:-1]
+        numbers = {
+            "positions": [known.index(name) for name in own],
+            "categories": [[*levels].index(name) for name in categories],
+            "starts": starts.tolist(),
+            "codes": [code for table in tables for code in table],
+        }
+        for name, values in numbers.items():
+            self.register_buffer(name, torch.tensor(values, dtype=torch.int64))
 
-        name = f"{kind}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
-        return name
+    def forward(
+        self, features: Tensor, codes: Tensor | None, mask: Tensor | None, part: int
+    ) -> Tensor:
+        given = {}
+        if codes is not None and len(self.categories):
+            own = codes.index_select(-1, self.categories) + self.starts
+            given["categories"] = self.codes[own]
+        if mask is not None and self.member.looks_at_list:
+            given["mask"] = mask
+        return self.member.score(features[..., self.positions].float(), **given) * self.factor
 
-    def constant(self, values: Any, dtype: Any) -> str:
-        """Add a constant; return its name."""
-        from onnx import numpy_helper
 
-        name = f"constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.array(values, dtype=dtype), name))
-        return name
+class _Forest(nn.Module):
+    """Trees of a blend: a node of ONNX, which gets all columns in the order of the training.
 
-    def number(self, value: float) -> str:
-        """Add a float32 number; return its name."""
-        return self.constant(value, np.float32)
+    Args:
+        trees: the trees.
+        factor: of their scores.
+        schema: of the blend.
+        columns: in the order of the training.
+        single: whether features are float32.
+    """
 
-    def common(self, schema: Schema, lead: list[str]) -> None:
-        """Add the nodes that all rankers share: codes within the levels, and columns as numbers."""
-        dtype = np.float32 if self.number_type == 1 else np.float64
-        self.flat = _FEATURES
-        if schema.categories:
-            tops = self.constant([len(one.levels) for one in schema.categories.values()], np.int64)
-            zero, one = self.constant(0, np.int64), self.constant(1, np.int64)
-            above = self.node("Greater", [_CODES, tops])
-            below = self.node("Less", [_CODES, zero])
-            self.codes = self.node("Where", [self.node("Or", [above, below]), zero, _CODES])
-            positions = self.node(
-                "Cast", [self.node("Sub", [self.codes, one])], to=self.number_type
-            )
-            missing = self.node("Equal", [self.codes, zero])
-            numbers = self.node("Where", [missing, self.constant(np.nan, dtype), positions])
-            self.flat = self.node("Concat", [_FEATURES, numbers], axis=-1)
-        width = schema.num_features + len(schema.categories)
-        self.flat = self.node("Reshape", [self.flat, self.constant([-1, width], np.int64)])
-        shape = self.node("Shape", [_FEATURES])
-        ends = [self.constant([at], np.int64) for at in (0, len(lead))]
-        self.lead = self.node("Slice", [shape, *ends])
+    order: Tensor
 
-    def trees(self, trees: Trees, factor: float, order: list[int], single: bool) -> str:
-        """Add an ensemble of trees; return the name of its scores."""
-        from onnx import TensorProto, helper
+    def __init__(
+        self, trees: Trees, factor: float, schema: Schema, columns: Sequence[str], single: bool
+    ) -> None:
+        super().__init__()
+        self.trees, self.factor, self.single = trees, factor, single or trees.single
+        known = [*schema.feature_names, *schema.categories]
+        self.register_buffer("order", torch.tensor([known.index(name) for name in columns]))
 
-        positions = self.constant(order, np.int64)
-        rows = self.node("Gather", [self.flat, positions], axis=1)
-        single = single or trees.single
-        dtype = np.float32 if single else np.float64
-        if single:
-            rows = self.node("Cast", [rows], to=TensorProto.FLOAT)
-        if trees.missing == trees.missing:
-            gone = self.node("Equal", [rows, self.constant(trees.missing, dtype)])
-            rows = self.node("Where", [gone, self.constant(np.nan, dtype), rows])
-        if trees.whole:  # -0.5 is 0, as in C
-            cut = self.node("Floor", [self.node("Abs", [rows])])
-            cut = self.node("Mul", [cut, self.node("Sign", [rows])])
-            which = self.constant([at in trees.whole for at in range(len(order))], bool)
-            rows = self.node("Where", [which, cut, rows])
-        name = f"trees{len(self.nodes)}"
-        self.nodes.append(
-            helper.make_node(
-                "TreeEnsembleRegressor",
-                [rows],
-                [name],
-                domain="ai.onnx.ml",
-                **trees.attributes(factor, single),
-            )
+    def forward(
+        self, features: Tensor, codes: Tensor | None, mask: Tensor | None, part: int
+    ) -> Tensor:
+        if codes is not None:
+            positions = torch.where(codes == 0, torch.nan, (codes - 1).to(features.dtype))
+            features = torch.cat([features, positions], dim=-1)
+        rows = features.flatten(0, -2).index_select(1, self.order)
+        rows = rows.float() if self.single else rows
+        if not math.isnan(self.trees.missing):
+            rows = torch.where(rows == self.trees.missing, torch.nan, rows)
+        if self.trees.whole:  # -0.5 is 0, as in C
+            whole = torch.tensor([at in self.trees.whole for at in range(rows.shape[1])])
+            rows = torch.where(whole, rows.trunc(), rows)
+        operator = f"{_DOMAIN}::TreeEnsembleRegressor"
+        # the part's number stands for the attributes, of which torch cannot write all
+        more: dict[str, Any] = {"shape": [rows.shape[0], 1], "version": 3}
+        scores = torch.onnx.ops.symbolic(
+            operator, [rows], {"part": part}, dtype=torch.float32, **more
         )
-        return self.node("Reshape", [name, self.lead])
-
-    def columns(self, kind: str, positions: list[int]) -> str:
-        """Add some of the features in float32; return their name."""
-        from onnx import TensorProto
-
-        rows = self.node("Gather", [_FEATURES, self.constant(positions, np.int64)], axis=-1)
-        return self.node("Cast", [rows], to=TensorProto.FLOAT)
-
-    def recoded(self, positions: list[int], tables: list[list[int]]) -> str:
-        """Add the codes of some categories, each mapped by a table; return their name."""
-        own = self.node("Gather", [self.codes, self.constant(positions, np.int64)], axis=-1)
-        starts = np.cumsum([0, *(len(one) for one in tables[:-1])])
-        at = self.node("Add", [own, self.constant(starts, np.int64)])
-        table = self.constant([code for one in tables for code in one], np.int64)
-        return self.node("Gather", [table, at])
-
-    def extend(self, graph: Any, inputs: list[str]) -> None:
-        """Add a graph, with its inputs in order."""
-        from onnx import helper
-
-        for one, given in zip(graph.input, inputs, strict=True):
-            self.nodes.append(helper.make_node("Identity", [given], [one.name]))
-        self.nodes.extend(graph.node)
-        self.constants.extend(graph.initializer)
+        return scores.reshape(features.shape[:-1])
 
 
 def _make_dates(features: np.ndarray, schema: Schema) -> None:

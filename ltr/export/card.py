@@ -2,19 +2,49 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltr.datasets import ListDataset
-from ltr.datasets.lists import pad_documents, real_places
-from ltr.export.program import Target
-from ltr.metrics import functional as F
+from ltr.export.program import ExportedModule, Target
 from ltr.metrics.compare import Interval, mean_interval
+from ltr.metrics.named import ranking_measure
 from ltr.models import RankingModel
 
-_METRICS = {"NDCG@1": (F.ndcg, 1), "NDCG@5": (F.ndcg, 5), "NDCG@10": (F.ndcg, 10)}
+_METRICS = ("NDCG@1", "NDCG@5", "NDCG@10", "MRR")
+
+_CARD = """\
+# A ranking model
+
+`{file}` scores documents; within a query, higher scores rank first. {depends}
+
+## Inputs and output
+
+{inputs}
+
+The output `scores` has one float32 for each document. {runs}; it does not need ltr. It was \
+compared with the model on {difference.rows:,} rows in lists of 1 to 130 documents, with extreme \
+and missing values, and numbers on the splits of trees. The largest difference is \
+{difference.largest:.1e} of the largest score, and {difference.differing} rows differ by more than \
+1e-4 of it.
+
+## Data
+
+{module.num_features} features and {module.num_categories} categories.
+{columns}
+## Model
+
+{module.summary}
+
+## Metrics
+
+{metrics}
+
+## License
+
+To be filled in.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,14 +106,10 @@ def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation
         labels: (documents,).
         lengths: (lists,), the sizes of the lists.
     """
-    mask = real_places(lengths)
-    padded, labels = pad_documents(scores, mask), pad_documents(labels, mask)
-    values: dict[str, Any] = {
-        name: metric(padded, labels, mask=mask, top_k=k, empty=0.0, reduction="none")
-        for name, (metric, k) in _METRICS.items()
-    }
-    values["MRR"] = F.mrr(padded, labels, mask=mask, empty=0.0, reduction="none")
-    intervals = {name: mean_interval(value) for name, value in values.items()}
+    given, largest = (scores, labels, lengths), float(labels.max())
+    measures = {name: ranking_measure(name.lower()) for name in _METRICS}
+    values = {name: one.per_list(*given, largest=largest) for name, one in measures.items()}
+    intervals = {name: mean_interval(one) for name, one in values.items()}
     return Evaluation(len(lengths), len(scores), intervals)
 
 
@@ -103,82 +129,50 @@ class Difference:
 
 
 def model_card(
-    module: Any,
+    module: ExportedModule,
     file: str,
     to: Target,
     difference: Difference,
     evaluation: Evaluation | None,
 ) -> str:
     """Return the text of a model card, in Markdown."""
-    schema = module.schema
-    number = "float32" if getattr(module, "single", True) else "float64"
-    one = "(N, {})" if module.per_document else "(lists, documents, {})"
+    schema, lists = module.schema, "(N, {})" if module.per_document else "(lists, documents, {})"
     shapes = {
-        "features": f"{number} {one.format(module.num_features)}; NaN is a missing value",
-        "categories": f"int64 {one.format(module.num_categories)}; codes of the levels, 0 for a "
+        "features": f"{'float32' if module.single else 'float64'} "
+        f"{lists.format(module.num_features)}; NaN is a missing value",
+        "categories": f"int64 {lists.format(module.num_categories)}; codes of the levels, 0 for a "
         "missing or unseen value",
         "mask": "bool (lists, documents); True for a real document",
     }
-    lines = [
-        "# A ranking model",
-        "",
-        f"`{file}` scores documents; within a query, higher scores rank first. "
-        + (
-            "A score depends on the whole list, so a list must come as a whole."
-            if module.looks_at_list
-            else "A score depends only on its document."
-        ),
-        "",
-        "## Inputs and output",
-        "",
-        *_table(["input", "what it is"], [(name, shapes[name]) for name in module.inputs]),
-        "",
-        "The output `scores` has one float32 for each document. "
-        + ("Run the file with onnxruntime" if to == "onnx" else "Load it with `torch.export.load`")
-        + "; it does not need ltr. "
-        f"It was compared with the model on {difference.rows:,} rows in lists of 1 to 130 "
-        "documents, with extreme and missing values, and numbers on the splits of trees. The "
-        f"largest difference is {difference.largest:.1e} of the largest score, and "
-        f"{difference.differing} rows differ by more than 1e-4 of it.",
-        "",
-        "## Data",
-        "",
-        f"{module.num_features} features and {module.num_categories} categories.",
-    ]
+    columns, metrics = "", "No test lists were passed to the export."
     if schema is not None:
-        rows = [
-            (f"`{name}`", _what(width, schema.dates.get(name)))
-            for name, width in schema.features.items()
-        ]
-        rows += [
-            (f"`{name}`", f"{c.kind} with {len(c.levels)} levels")
-            for name, c in schema.categories.items()
-        ]
-        lines += ["", *_table(["column", "what it is"], rows)]
-    lines += [
-        "",
-        "## Model",
-        "",
-        module.summary,
-        "",
-        "## Metrics",
-        "",
-    ]
-    if evaluation is None:
-        lines.append("No test lists were passed to the export.")
-    else:
-        rows = [
+        numbers = {name: _what(x, schema.dates.get(name)) for name, x in schema.features.items()}
+        categories = schema.categories.items()
+        levels = {name: f"{one.kind} with {len(one.levels)} levels" for name, one in categories}
+        rows = [(f"`{name}`", what) for name, what in {**numbers, **levels}.items()]
+        columns = f"\n{_table(['column', 'what it is'], rows)}\n"
+    if evaluation is not None:
+        means = [
             (name, f"{x.mean:.4f}", f"{x.low:.4f} to {x.high:.4f}")
             for name, x in evaluation.metrics.items()
         ]
-        lines += [
+        metrics = (
             f"On {evaluation.lists:,} test lists with {evaluation.documents:,} documents. A list "
-            "without a relevant document counts 0. Intervals are over lists.",
-            "",
-            *_table(["metric", "mean", "95 % interval"], rows),
-        ]
-    lines += ["", "## License", "", "To be filled in.", ""]
-    return "\n".join(lines)
+            "without a relevant document counts 0. Intervals are over lists.\n\n"
+        ) + _table(["metric", "mean", "95 % interval"], means)
+    whole = "A score depends on the whole list, so a list must come as a whole."
+    return _CARD.format(
+        file=file,
+        depends=whole if module.looks_at_list else "A score depends only on its document.",
+        inputs=_table(["input", "what it is"], [(name, shapes[name]) for name in module.inputs]),
+        runs="Run the file with onnxruntime"
+        if to == "onnx"
+        else "Load it with `torch.export.load`",
+        difference=difference,
+        module=module,
+        columns=columns,
+        metrics=metrics,
+    )
 
 
 def _what(width: int, zone: str | None) -> str:
@@ -189,9 +183,6 @@ def _what(width: int, zone: str | None) -> str:
     return f"date: days since 1970-01-01{hour} ({'UTC' if zone == 'utc' else 'no time zone'})"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(head)} |",
-        f"| {' | '.join('---' for _ in head)} |",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines).rstrip()

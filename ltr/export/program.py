@@ -1,4 +1,4 @@
-"""The exported part of a ranker: its transform and its scorer, as one module of tensors."""
+"""What is exported of a model: a module of tensors, from the raw columns to the scores."""
 
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import ltr
-from ltr.datasets import TableTransform
+from ltr.datasets import Schema, TableTransform
 from ltr.models import RankingModel
 
 Target = Literal["onnx", "torch"]
@@ -19,16 +19,75 @@ SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
 """Lists x documents, with which each export is compared."""
 
 
-class ExportedRanker(nn.Module):
-    """A `RankingModel` with its inputs in one order, as the exporters and their check need it.
+class ExportedModule(nn.Module):
+    """What the exporters and their check need of a model: its inputs in one order.
 
     Args:
-        model: the model.
+        schema: the columns; None if the model was not trained on a table.
+        num_features: how many features a document has.
+        num_categories: how many categories it has.
+        looks_at_list: whether a score depends on the other documents of the list.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
 
     Attributes:
         inputs: the names of the inputs, in order: "features", then "categories" if there are any,
             then "mask" if a score depends on the other documents of the list.
+        single: whether features are float32, not float64.
+
+    Raises:
+        ValueError: single documents are requested, and their scores depend on the list.
+    """
+
+    single = True
+
+    def __init__(
+        self,
+        schema: Schema | None,
+        num_features: int,
+        num_categories: int,
+        looks_at_list: bool,
+        per_document: bool,
+    ) -> None:
+        super().__init__()
+        if per_document and looks_at_list:
+            raise ValueError(
+                "per_document must be False: the model's scores depend on the whole list"
+            )
+        self.schema, self.per_document = schema, per_document
+        self.num_features, self.num_categories = num_features, num_categories
+        self.looks_at_list = looks_at_list
+        self.inputs = ("features",)
+        self.inputs += ("categories",) * (num_categories > 0)
+        self.inputs += ("mask",) * looks_at_list
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the scores (B, n), or (N,) with `per_document`.
+
+        Args:
+            inputs: those that `inputs` names: `features` (B, n, d), or (N, d), NaN where missing;
+                `categories` (B, n, c) or (N, c) int64, codes from the levels, 0 for a missing or
+                unseen value; `mask` (B, n) bool, True for a real document.
+        """
+        return self.score(**dict(zip(self.inputs, inputs, strict=True)))
+
+    def score(self, features: Tensor, *others: Any, **named: Any) -> Tensor:
+        """Return the scores of the inputs by their names; a subclass defines it."""
+        raise NotImplementedError
+
+    def examples(self) -> Examples:
+        """Return inputs of several shapes, with the model's scores; a subclass defines it."""
+        raise NotImplementedError
+
+    def complete(self, graph: Any) -> None:
+        """Add to an ONNX graph what torch cannot write; by default nothing."""
+
+
+class ExportedRanker(ExportedModule):
+    """A `RankingModel` as it is exported.
+
+    Args:
+        model: the model.
+        per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
 
     Raises:
         ValueError: the number of features is unknown; or single documents are requested, and their
@@ -41,38 +100,16 @@ class ExportedRanker(nn.Module):
     """
 
     def __init__(self, model: RankingModel, per_document: bool = False) -> None:
-        super().__init__()
         if not isinstance(width := model.num_features, int):
             raise ValueError(f"num_features must be known: train the model first, got {width}")
-        self.model = model
-        self.transform = model.transform
-        self.scorer = model.scorer
-        self.schema = model.schema
-        self.per_document = per_document
-        self.num_features = width
-        self.looks_at_list = model.looks_at_list
         levels = model.transform.levels if isinstance(model.transform, TableTransform) else ()
-        self.num_categories = len(levels)
-        if per_document and self.looks_at_list:
-            raise ValueError(
-                "per_document must be False: the model's scores depend on the whole list"
-            )
-        self.inputs = ("features",)
-        self.inputs += ("categories",) * (self.num_categories > 0)
-        self.inputs += ("mask",) * self.looks_at_list
+        super().__init__(model.schema, width, len(levels), model.looks_at_list, per_document)
+        self.model, self.transform, self.scorer = model, model.transform, model.scorer
         self.eval()
 
-    def forward(self, features: Tensor, *others: Tensor) -> Tensor:
-        """Return the scores (B, n), or (N,) with `per_document`.
-
-        Args:
-            features: (B, n, d) float32, or (N, d); NaN is a missing value.
-            others: `categories` (B, n, c) or (N, c) int64, codes from the levels, 0 for a missing
-                or unseen value; `mask` (B, n) bool, True for a real document; those that `inputs`
-                names.
-        """
-        given = dict(zip(self.inputs[1:], others, strict=True))
-        return self.model(features, **given)
+    def score(self, features: Tensor, **others: Tensor) -> Tensor:
+        """Return the scores of the inputs by their names."""
+        return self.model(features, **others)
 
     @property
     def summary(self) -> str:
@@ -123,11 +160,11 @@ class ExportedRanker(nn.Module):
             return [(given, self(*given).numpy()) for given in inputs]
 
 
-def describe(module: Any) -> dict[str, Any]:
+def describe(module: ExportedModule) -> dict[str, Any]:
     """Return the information for readers of the exported file, as plain values.
 
     Args:
-        module: an `ExportedRanker`, or an `ExportedBlend`.
+        module: what is exported.
 
     Returns:
         `ltr`: the version; `inputs`: their names; `num_features`; `per_document`; `looks_at_list`:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ltr.config.folder import Saved, write_folder
 from ltr.export.blend import ExportedBlend
 from ltr.export.card import Difference, Evaluation, model_card
-from ltr.export.program import Examples, ExportedRanker, Target, describe
+from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder
 from ltr.models import RankingModel
 
@@ -161,9 +161,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f"path must be writable, got {path}: {error}") from error
 
 
-def _checked(
-    module: ExportedRanker | ExportedBlend, to: Target, opset: int
-) -> tuple[bytes, Difference]:
+def _checked(module: ExportedModule, to: Target, opset: int) -> tuple[bytes, Difference]:
     """Return the file's content and its difference; a large difference is an error."""
     if to == "onnx":
         try:
@@ -174,11 +172,12 @@ def _checked(
                 "export needs onnx, onnxscript and onnxruntime: pip install 'ltr-torch[export]'"
             ) from error
     expected = _finite(module.examples())
-    if to == "torch" and isinstance(module, ExportedRanker):
-        content = _program(module)
+    example = expected[1][0]  # whose axes have different lengths
+    if to == "torch":
+        content = _program(module, example)
         run = _program_runner(content)
     else:
-        content = _onnx(module, opset)
+        content = _onnx(module, example, opset)
         run = _onnx_runner(content)
     found = _difference(run, expected)
     allowed = isinstance(module, ExportedBlend) and module.single
@@ -191,7 +190,7 @@ def _checked(
     return content, found
 
 
-def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
+def _shapes(module: ExportedModule) -> tuple[dict[int, Any], ...]:
     """Return which axes of the inputs are free."""
     if module.per_document:
         free: dict[int, Any] = {0: torch.export.Dim("documents", min=1)}
@@ -200,7 +199,7 @@ def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
     return tuple(free for _ in module.inputs)
 
 
-def _program(module: ExportedRanker) -> bytes:
+def _program(module: ExportedModule, example: tuple[Tensor, ...]) -> bytes:
     module = copy.deepcopy(module)
     for part in module.modules():
         for name, buffer in [*part.named_buffers(recurse=False)]:
@@ -208,38 +207,20 @@ def _program(module: ExportedRanker) -> bytes:
                 delattr(part, name)
                 setattr(part, name, buffer)  # a plain attribute, which no graph uses
     with _quiet():
-        program = torch.export.export(
-            _Positional(module), module.example(3, 4), dynamic_shapes=(_shapes(module),)
-        )
+        program = torch.export.export(module, example, dynamic_shapes=(_shapes(module),))
         content = io.BytesIO()
         torch.export.save(program, content, extra_files={"ltr.json": json.dumps(describe(module))})
     return content.getvalue()
 
 
-def _onnx(module: ExportedRanker | ExportedBlend, opset: int) -> bytes:
+def _onnx(module: ExportedModule, example: tuple[Tensor, ...], opset: int) -> bytes:
     import onnx
-
-    if isinstance(module, ExportedBlend):
-        model = module.graph(opset, _network)
-    else:
-        model = _network(module, opset)
-    onnx.checker.check_model(model)
-    onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
-    content = model.SerializeToString()
-    # The digest is a message of its own: protobuf joins messages that follow each other.
-    end = onnx.ModelProto()
-    onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
-    return content + end.SerializeToString()
-
-
-def _network(module: ExportedRanker, opset: int) -> Any:
-    """Return the ONNX model of a transform and a scorer."""
     import onnx.version_converter
 
     with _quiet():
         program = torch.onnx.export(
-            _Positional(module),
-            module.example(3, 4),
+            module,
+            example,
             dynamo=True,
             opset_version=max(opset, _OLDEST),
             dynamic_shapes=(_shapes(module),),
@@ -252,6 +233,7 @@ def _network(module: ExportedRanker, opset: int) -> Any:
     try:
         if opset < _OLDEST:
             model = onnx.version_converter.convert_version(model, opset)
+        module.complete(model.graph)
         onnx.checker.check_model(model)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
@@ -259,7 +241,12 @@ def _network(module: ExportedRanker, opset: int) -> Any:
         raise ValueError(
             f"opset must be one that torch and onnx can write, got {opset} (they wrote {found})"
         )
-    return model
+    onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
+    content = model.SerializeToString()
+    # The digest is a message of its own: protobuf joins messages that follow each other.
+    end = onnx.ModelProto()
+    onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
+    return content + end.SerializeToString()
 
 
 def _onnx_runner(content: bytes) -> Callable[..., np.ndarray]:
@@ -306,18 +293,6 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
         if not (share := float(shares.max(initial=0))) <= worst:  # also NaN, which `max` may hide
             worst = share
     return Difference(worst, rows, differing)
-
-
-class _Positional(nn.Module):
-    """The model with its inputs as one tuple of arguments, which the exporters need for shapes."""
-
-    def __init__(self, module: ExportedRanker) -> None:
-        super().__init__()
-        self.module = module
-        self.eval()
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.module(*inputs)
 
 
 @contextmanager

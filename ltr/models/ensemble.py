@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ltr.kernels.lists import check_lengths, list_ids
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import Scorer
+from ltr.shapes import check_whole
 
 
 class Ensemble(Scorer):
@@ -45,8 +46,7 @@ class Ensemble(Scorer):
 
     def __init__(self, scorer: Scorer | None = None, members: int = 5):
         super().__init__()
-        if isinstance(members, bool) or not isinstance(members, int) or members < 1:
-            raise ValueError(f"members must be a whole number >= 1, got {members!r}")
+        self.members = check_whole("members", members)
         scorer = MLPScorer() if scorer is None else scorer
         if not isinstance(scorer, Scorer):
             raise ValueError(f"scorer must be a Scorer, got {scorer!r}")
@@ -56,7 +56,6 @@ class Ensemble(Scorer):
                 f"{type(scorer).__name__} without num_features, or take members=1"
             )
         self.__dict__["scorer"] = scorer  # an argument, not a part: no weights of it are used
-        self.members = members
         self.item_dims = scorer.item_dims
         self.per_document = scorer.per_document
         self.takes_codes = type(self).takes_codes and scorer.takes_codes

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from typing import Any, Protocol, Self
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from ltr.arrays import as_names, as_numbers, is_missing
+from ltr.arrays import as_numbers, as_qids
 from ltr.config import check_trust
 from ltr.config.folder import (
     CONFIG,
@@ -27,7 +28,7 @@ from ltr.datasets.frames import Frame
 from ltr.datasets.infer import ROWS
 from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.prepare import read_table
+from ltr.datasets.prepare import RowOrder, check_types, group_rows, to_lists
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import TableFiles, column_names, naming, of_file, rows_at_once
 from ltr.datasets.transforms import FeatureTransform
@@ -327,26 +328,18 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
     if isinstance(table, str | PathLike):
         return np.concatenate([scores for _, scores in score_file(model, table, qid, **options)])
     frame, schema = _read(model, table)
-    names = _names(model, frame, qid)
-    size = rows_at_once(schema)
-    if names is None:  # the rows of one list, whatever it is
-        names = pa.nulls(frame.num_rows, pa.string()).fill_null("0")
-    else:
-        size = max(1, frame.num_rows)
-    own = "qid"
-    while own in schema.steps:
-        own += "_"
-    schema = Schema(own, steps=schema.steps)
-    schema.check_names(frame.column_names, {own})
+    order = _order(model, frame, qid)
+    schema = Schema("", steps=schema.steps)  # the queries need not be a column of the table
+    check_types(frame, schema, {""})
+    size = rows_at_once(schema) if order is None else max(1, frame.num_rows)
     found, start = [np.empty(0, np.float32)], 0
     for part in frame.chunks([*schema.steps], size):
-        part = Frame.of(part).joined({own: names.slice(start, size)})
+        one_list = RowOrder.of(np.zeros(part.num_rows, np.int64), ["0"])
         with counted_from(start):
-            lists = read_table(part, schema, needs_label=False)
+            lists = to_lists(Frame.of(part), schema, order or one_list, "keep")
         scores = model.score(lists, **options)
-        if lists.rows is not None:
-            scores[lists.rows] = scores.copy()
-        found.append(scores)
+        found.append(np.empty_like(scores))
+        found[-1][lists.rows] = scores
         start += size
     return np.concatenate(found)
 
@@ -482,10 +475,7 @@ def _score_lists(
                 f"the lists must have the model's {model.num_features} features, got "
                 f"{lists.num_features}"
             )
-    rank, processes = share
-    for number, block in enumerate(lists.blocks(_BLOCK)):
-        if number % processes != rank:
-            continue
+    for block in islice(lists.blocks(_BLOCK), share[0], None, share[1]):
         table = keys_of(block, "qid")
         order = slice(None) if block.rows is None else np.argsort(block.rows)
         if block.has_labels:
@@ -494,8 +484,8 @@ def _score_lists(
         yield table.select(known), model.score(block, **options)[order]
 
 
-def _names(model: Predictor, frame: Frame, qid: Any) -> pa.Array | None:
-    """Return the query of each row; None if scores do not depend on it."""
+def _order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
+    """Return the rows in the order of their queries; None if scores do not depend on these."""
     if qid is None:
         if not model.looks_at_list:
             return None
@@ -510,31 +500,19 @@ def _names(model: Predictor, frame: Frame, qid: Any) -> pa.Array | None:
             known = shown_names(frame.column_names)
             raise ValueError(f"qid must be a column of the table, one of {known}, got {qid!r}")
         column = frame.column(qid)
-    elif isinstance(qid, pa.ChunkedArray | pa.Array):
-        column = qid
+    elif isinstance(qid, pa.ChunkedArray | pa.Array) and len(qid) == frame.num_rows:
+        column = pa.table([qid], ["qid"]).column(0)
     else:
-        names = as_names("qid", qid)
-        values = (
-            names
-            if names.dtype.kind in "iu"
-            else [None if is_missing(name) else str(name) for name in names.tolist()]
-        )
-        column = pa.array(values)
-    if len(column) != frame.num_rows:
-        raise ValueError(
-            f"qid must have one value for each of the {frame.num_rows} rows, got {len(column)}"
-        )
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return column if model.looks_at_list else None
+        column = pa.chunked_array([as_qids("qid", qid, frame.num_rows)])
+    return RowOrder.of(*group_rows(column, "qid")) if model.looks_at_list else None
 
 
-def _bounds(lists: ListDataset, whole: bool) -> list[tuple[int, int]]:
-    """Return the starts and ends of chunks of about `ROWS` documents, of whole lists if so."""
-    total = len(lists.features)
-    starts = [*range(0, total, ROWS)]
-    if whole:
-        starts = [0]
-        for start, end in zip(lists.offsets[:-1].tolist(), lists.offsets[1:].tolist(), strict=True):
-            if end - starts[-1] > ROWS and start > starts[-1]:
-                starts.append(start)
-    return [*zip(starts, [*starts[1:], total], strict=True)]
+def _bounds(lists: ListDataset, whole: bool) -> Iterator[tuple[int, int]]:
+    """Yield the starts and ends of chunks of at most `ROWS` documents, of whole lists if so."""
+    ends = lists.offsets if whole else np.arange(len(lists.features) + 1)
+    start = 0
+    while start < ends[-1]:
+        last, following = np.searchsorted(ends, [start + ROWS, start], side="right")
+        stop = int(max(ends[last - 1], ends[following]))  # a longer list is a chunk of its own
+        yield start, stop
+        start = stop

@@ -86,13 +86,6 @@ class TrainableModule(LightningModule):
         self._resumed: list[str] | None = None  # the optimizers of a checkpoint
         self.train_loss = ListMean()
 
-    def nothing_to_train(self) -> str:
-        """Return the message for a module without parameters."""
-        return (
-            f"{type(self).__name__} must have parameters to train, got none: without a data "
-            "module that knows the shape of its data, give the shape to the network"
-        )
-
     def configure_optimizers(self) -> Any:
         """Return the optimizer with its scheduler.
 
@@ -101,7 +94,10 @@ class TrainableModule(LightningModule):
         """
         parameters = [p for p in self.parameters() if p.requires_grad]
         if not parameters:
-            raise ValueError(self.nothing_to_train())
+            raise ValueError(
+                f"{type(self).__name__} must have parameters to train, got none: a scorer or other "
+                "network takes its shape from the data module; without one, give it num_features"
+            )
         optimizer = self._optimizer(parameters)
         if self._scheduler is None:
             return optimizer
@@ -217,7 +213,12 @@ class ScoringModule(TrainableModule):
     ):
         super().__init__(optimizer, scheduler)
         check_part("loss", loss)
-        _check_metrics(metrics)
+        for name in metrics if isinstance(metrics, Mapping) else ():
+            if re.fullmatch(r"\w+", name) is None or name == "loss":
+                raise ValueError(
+                    "metrics must have names of letters, digits and _, other than loss, got "
+                    f"{name!r}"
+                )
         self.loss = loss
         self.val_metrics = RankingMetrics(deepcopy(metrics))
         self.test_metrics = RankingMetrics(deepcopy(metrics))
@@ -311,15 +312,3 @@ def _lacks(loss: RankingLoss, name: str) -> ValueError:
     if name in _COLUMNS:
         how = f"name its column ({name}= of TableDataModule, --data.{name}), or {how}"
     return ValueError(f"{type(loss).__name__} needs the side input {name!r}, got none: {how}")
-
-
-def _check_metrics(metrics: Any) -> None:
-    if not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics must be a dict of metrics by name, got {metrics!r}")
-    for name, metric in metrics.items():
-        if not isinstance(metric, RankingMetric):
-            raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
-        if re.fullmatch(r"\w+", name) is None or name == "loss":
-            raise ValueError(
-                f"metrics must have names of letters, digits and _, other than loss, got {name!r}"
-            )

@@ -167,13 +167,6 @@ class Ranker(ScoringModule):
         check_scores(scores, batch)
         return {**known, "scores": scores}
 
-    def nothing_to_train(self) -> str:
-        """Return the message for a scorer without parameters."""
-        return (
-            "scorer must have parameters to train: without a data module that has "
-            f"num_features, give it num_features; got {self.scorer}"
-        )
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the number of features and the schema, as plain values."""
         super().on_save_checkpoint(checkpoint)

@@ -193,7 +193,8 @@ class BatchInMemory(Callback):
             if not is_out_of_memory(error):
                 raise
             told = self._describe(getattr(data, "batch_size", None))
-            raise ValueError(f"out of memory{told} ({_first_sentence(error)})") from error
+            said = one_line(error).partition(". ")[0] or type(error).__name__
+            raise ValueError(f"out of memory{told} ({said})") from error
 
     def _describe(self, batch_size: int | None) -> str:
         batch = self.batch if isinstance(self.batch, dict) else {}
@@ -220,7 +221,3 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     said = str(error).lower()
     return "can't allocate memory" in said or "out of memory" in said
-
-
-def _first_sentence(error: BaseException) -> str:
-    return one_line(error).partition(". ")[0] or type(error).__name__

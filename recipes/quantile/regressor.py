@@ -145,13 +145,6 @@ class QuantileRegressor(TrainableModule):
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])
         return {**known, "scores": scores, "values": values, "estimate": estimate}
 
-    def nothing_to_train(self) -> str:
-        """Return the message for networks that do not know the shape of the data."""
-        return (
-            "scorer and values must have parameters to train: without a data module that has "
-            f"num_features, give them the shape of the data; got {self.scorer}, {self.values}"
-        )
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the shape of the data."""
         super().on_save_checkpoint(checkpoint)
