@@ -34,6 +34,7 @@ import argparse
 import json
 import time
 import warnings
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -167,9 +168,12 @@ def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> di
 
 
 def comparisons(
-    out: Path, trials: list[dict[str, Any]], against: str = TREES
+    out: Path,
+    trials: list[dict[str, Any]],
+    against: str = TREES,
+    earlier: Sequence[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the differences from LightGBM or another ranker, if both have scores."""
+    """Return the differences from LightGBM or another ranker, if both have scores, or had some."""
     key = "trees" if against == TREES else "against"
     rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(one["data"] for one in trials):
@@ -207,14 +211,66 @@ def comparisons(
                     "draws": [round(x, 4) for x in draws],
                 }
             )
-            if len(draws) > 1 and data not in SETS:
-                wide = stats.t.interval(0.95, len(draws) - 1, np.mean(draws), stats.sem(draws))
-                rows[-1]["over_draws"] = [round(float(x), 4) for x in wide]
+            _add_interval(rows[-1])
+    rows = _with_earlier(rows, earlier)
     for confirming in (False, True):
         side = [row for row in rows if (row["seeds"][0] < 100) == confirming]
         for row, p in zip(side, holm([row["p"] for row in side]) if side else (), strict=True):
             row["p_holm"] = rounded(p)
     return rows
+
+
+def _side(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what two comparisons must share to be of the same."""
+    return row["data"], row["ranker"], row["seeds"][0] < 100
+
+
+def _with_earlier(
+    rows: list[dict[str, Any]], earlier: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return comparisons together with earlier ones, whose scores may be gone."""
+    found = {_side(row): row for row in earlier}
+    for row in rows:
+        before = found.get(_side(row))
+        if before is not None and {*row["seeds"]} <= {*before["seeds"]}:
+            continue
+        apart = before is not None and not {*row["seeds"]} & {*before["seeds"]}
+        pool = before is not None and apart and row["data"] not in SETS
+        found[_side(row)] = pooled(before, row) if pool else row
+    return [*found.values()]
+
+
+def pooled(before: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Return the comparison over the lists of two, of different draws of one table."""
+    pair = before, row
+    first, second = (one["difference"][0] for one in pair)
+    lists = before["lists"] + row["lists"]
+    shares = [one["lists"] / lists for one in pair]
+    squares = sum(one["standard_error"] ** 2 * one["lists"] * (one["lists"] - 1) for one in pair)
+    squares += shares[0] * shares[1] * lists * (first - second) ** 2
+    error = (squares / lists / (lists - 1)) ** 0.5
+    mean = shares[0] * first + shares[1] * second
+    means = [key for key in ("trees", "against", "ndcg_10") if key in row]
+    found = {
+        **row,
+        "seeds": [*before["seeds"], *row["seeds"]],
+        "lists": lists,
+        **{key: rounded(shares[0] * before[key] + shares[1] * row[key]) for key in means},
+        "difference": [rounded(x) for x in (mean, mean - 1.96 * error, mean + 1.96 * error)],
+        "standard_error": rounded(error),
+        "p": float(2 * stats.norm.sf(abs(mean) / error)),
+        "draws": [*before["draws"], *row["draws"]],
+    }
+    _add_interval(found)
+    return found
+
+
+def _add_interval(row: dict[str, Any]) -> None:
+    """Add Student's interval over the draws of a generated table."""
+    draws = row["draws"]
+    if len(draws) > 1 and row["data"] not in SETS:
+        wide = stats.t.interval(0.95, len(draws) - 1, np.mean(draws), stats.sem(draws))
+        row["over_draws"] = [round(float(x), 4) for x in wide]
 
 
 def main() -> None:
@@ -260,7 +316,9 @@ def main() -> None:
         ),
         "screening": screening,
         "trials": kept["trials"],
-        "comparisons": comparisons(arguments.out, kept["trials"], arguments.against),
+        "comparisons": comparisons(
+            arguments.out, kept["trials"], arguments.against, kept.get("comparisons", [])
+        ),
     }
     write(arguments.output, result)
 

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 
@@ -526,6 +527,32 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert other["ranker"] == module.TREES
     assert other["difference"][0] == -first["difference"][0]
     assert other["standard_error"] == first["standard_error"] > 0
+
+
+def test_comparisons_of_other_draws_are_pooled(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "large_tables.py")
+    draws, trials = np.random.default_rng(0), []
+    for seed, ranker in product(range(4), (module.TREES, module.OURS)):
+        path = module.folder_of(tmp_path, "noise, 100", ranker, seed)
+        lists = draws.normal(0.01 * seed * (ranker == module.OURS), 1, 50 + seed)
+        np.savez(path, ndcg=lists)
+        trials.append({"data": "noise, 100", "ranker": ranker, "seed": seed})
+    (whole,) = module.comparisons(tmp_path, trials)
+    (early,) = module.comparisons(tmp_path, trials[:4])
+    (late,) = module.comparisons(tmp_path, trials[4:])
+    found = module.pooled(early, late)
+    exact = ("seeds", "lists", "draws", "over_draws")
+    assert [found[key] for key in exact] == [whole[key] for key in exact]
+    for key in ("ndcg_10", "trees", "standard_error"):
+        assert found[key] == pytest.approx(whole[key], rel=1e-3, abs=1e-4)
+    assert found["difference"] == pytest.approx(whole["difference"], rel=0.1)
+    assert found["p"] == pytest.approx(whole["p"], rel=0.05)
+    # whose scores are gone is pooled with what has scores, once
+    (again,) = module.comparisons(tmp_path, trials[4:], earlier=[early])
+    assert again["seeds"] == [0, 1, 2, 3]
+    assert module.comparisons(tmp_path, trials[4:], earlier=[again]) == [again]
+    assert module.comparisons(tmp_path, [], earlier=[again]) == [again]
 
 
 @slow
