@@ -488,7 +488,7 @@ def test_generated_lists_have_the_grades_of_their_targets(monkeypatch):
         assert [(labels >= grade).sum() for grade in (1, 2, 3)] == [10, 5, 2]
 
 
-@pytest.mark.parametrize("name", ["noise", "levels", "pairs", "steps"])
+@pytest.mark.parametrize("name", ["noise", "levels", "tails", "pairs", "steps"])
 def test_large_generated_tables(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "generated_tables.py")
@@ -527,6 +527,61 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert other["ranker"] == module.TREES
     assert other["difference"][0] == -first["difference"][0]
     assert other["standard_error"] == first["standard_error"] > 0
+
+
+def test_tails_have_rare_levels(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "generated_tables.py")
+    monkeypatch.setattr(module, "TEST_QUERIES", 40)
+    train = module.generated_table("tails", 10_000, 0).train
+    counts = train.X["brand"].value_counts()
+    assert counts.max() > 50 > 3 > counts[counts > 0].median()
+
+
+def test_tries_of_other_trainings(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "large_tables.py")
+    tries = importlib.import_module("tries")
+    fold = module.generated_table("levels", 1000, 0)
+    given = "members=2, max_epochs=2, columns='all', max_levels=500"
+    scores = {
+        name: module.network(fold, f"{name}({given})", 0).predict(fold.test.X)
+        for name in ("NeuralRanker", "OneProduct", "OneLayer", "Bfloat16", "level_dropout(0.5)")
+    }
+    plain = scores.pop("NeuralRanker")
+    np.testing.assert_allclose(scores.pop("OneProduct"), plain, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(scores.pop("Bfloat16"), plain, atol=0.1)  # exact without AMX
+    assert not any(np.allclose(plain, other, rtol=1e-3) for other in scores.values())
+    assert tries.training.Training is tries.Training
+    rare = module.network(fold, f"rare(NeuralRanker({given}), 3)", 0)
+    counts = fold.train.X["brand"].value_counts()
+    assert {*rare.schema_.categories["brand"].levels} == {*counts.index[counts >= 3]}
+    assert rare.predict(fold.test.X).shape == (len(fold.test.y),)
+
+
+def test_a_regression_table_as_lists(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setenv("LTR_DATA", "nowhere")
+    module = load(ROOT / "benchmarks" / "quality_sets.py")
+    folds = module.load("diabetes")
+    assert sum(len(fold.test.lengths) for fold in folds) == 40
+    for fold in folds:
+        assert {*fold.train.lengths} == {11}
+        ages = [x.X[:, 0].reshape(-1, 11) for x in (fold.train, fold.test)]
+        assert all((age.max(1) - age.min(1) < 10).all() for age in ages)
+
+
+def test_senses_as_a_table(data_root, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setenv("LTR_DATA", str(data_root))
+    module = load(ROOT / "benchmarks" / "quality_sets.py")
+    (fold,) = module.load("senses, 2,000")
+    assert len(fold.train.lengths) == 2077
+    for side in (fold.train, fold.val, fold.test):
+        assert (np.bincount(side.qid, side.y) == 1).all()
+        assert side.X["last"].cat.categories.equals(fold.train.X["last"].cat.categories)
+    assert not fold.train.X.isna().any(axis=None)
+    assert 0.1 < fold.test.X["last"].isna().mean() < 0.3  # new words
 
 
 def test_comparisons_of_other_draws_are_pooled(tmp_path, monkeypatch):
