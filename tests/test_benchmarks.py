@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -557,6 +558,22 @@ def test_tries_of_other_trainings(monkeypatch):
     counts = fold.train.X["brand"].value_counts()
     assert {*rare.schema_.categories["brand"].levels} == {*counts.index[counts >= 3]}
     assert rare.predict(fold.test.X).shape == (len(fold.test.y),)
+
+
+def test_parts_of_a_fit(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "fit_parts.py")
+    layer, step = module.CodedLinear.forward, torch.optim.AdamW.step
+    start = time.process_time()
+    found = module.parts("noise", 1000, 0)
+    assert sum(found.values()) <= time.process_time() - start
+    assert min(found[part] for part in ("first layer, forward", "optimizer", "validation")) > 0
+    assert found["other layers and loss, backward"] > found["optimizer"]
+    assert (module.CodedLinear.forward, torch.optim.AdamW.step) == (layer, step)
+    monkeypatch.setattr(module, "STEPS", ("OneProduct",))
+    assert all(milliseconds > 0 for milliseconds in module.steps(3).values())
+    kept = committed("fit_parts.json")
+    assert {*kept["fits"][0]["seconds"]} >= {*found} - {"choice of columns: shuffling"}
 
 
 def test_a_regression_table_as_lists(monkeypatch):
