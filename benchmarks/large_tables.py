@@ -27,7 +27,8 @@ and number of rows the difference of each ranker from LightGBM over the test lis
 with its standard error, the 95 % interval, p, and p after Holm's correction. `draws` has the mean
 difference of each seed, and `over_draws` Student's interval over them: draws of one table differ
 more than lists. On a set of `quality.py` a list counts once, with its mean over the seeds.
-`--against` is another ranker to compare with.
+`--against` is another ranker to compare with. A default is chosen on real tables first (`--data`),
+where each set counts once. Generated tables check it: all draws of one table count as one set.
 """
 
 import argparse

@@ -32,6 +32,7 @@ TRIES = {
     "Bfloat16()": "products in bfloat16",
     f"NeuralRanker({NO_DROPOUT})": "no dropout",
     "NeuralRanker(members=3)": "3 members",
+    "Bfloat16(members=3)": "3 members, bfloat16",
     f"Bfloat16(members=3, {NO_DROPOUT})": "3 members, no dropout, bfloat16",
     "NeuralRanker(max_epochs=8)": "8 epochs in place of 15",
     "NeuralRanker(scorer=MLPScorer(hidden=(64, 32)))": "half the hidden units",
@@ -208,10 +209,13 @@ def levels(found: Result) -> str:
 
 
 def parts(found: Result) -> str:
-    """Return the CPU seconds of each part of a fit."""
+    """Return the CPU seconds of each part of a fit; those of less than two seconds are one."""
     fits = found["fits"]
-    names = [*dict.fromkeys(part for one in fits for part in one["seconds"])]
-    rows = [[x, *(f"{one['seconds'].get(x, 0):.1f}" for one in fits)] for x in names]
+    names = dict.fromkeys(part for one in fits for part in one["seconds"])
+    long = [x for x in names if max(one["seconds"].get(x, 0) for one in fits) >= 2]
+    rows = [[x, *(f"{one['seconds'].get(x, 0):.1f}" for one in fits)] for x in long]
+    small = [sum(x for part, x in one["seconds"].items() if part not in long) for one in fits]
+    rows.append(["smaller parts", *(f"{x:.1f}" for x in small)])
     rows.append(["all", *(f"{sum(one['seconds'].values()):.0f}" for one in fits)])
     titles = [f"{one['table']}, {one['rows']:,}" for one in fits]
     return table(["CPU seconds", *titles], rows)
