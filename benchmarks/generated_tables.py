@@ -7,12 +7,15 @@ Each table has lists of 25 rows, graded 0 to 3 by the rank of a target within th
   a threshold; a category of 30 levels says nothing;
 - "levels": of 20 normal columns a sum of 10, and effects of the levels of two categories, of 500
   and 30 levels, of which the second one changes the slope of a column too;
+- "tails": as "levels", but the categories have 5,000 and 300 levels, whose frequencies are in
+  proportion to 1 / (rank + 10);
 - "pairs": eight products of two of 60 normal columns, which say nothing alone;
 - "steps": 30 thresholds of 60 normal columns, 10 of them with missing values; half of the
   thresholds hold only where another column is above one of its own.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -46,6 +49,14 @@ def _category(codes: np.ndarray) -> pd.Categorical:
     return pd.Categorical([f"v{code}" for code in codes])
 
 
+def _codes(draw: np.random.Generator, rows: int, levels: int, tail: bool) -> np.ndarray:
+    """Return the levels of rows, all as frequent, or with a long tail of rare ones."""
+    if not tail:
+        return draw.integers(0, levels, rows)
+    frequency = 1 / (np.arange(levels) + 10)
+    return draw.choice(levels, rows, p=frequency / frequency.sum())
+
+
 def _noise(draw: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarray]:
     w = np.where(np.arange(100) < 30, draw.normal(size=100), 0)
     X = _normal(draw, rows, 100)
@@ -57,12 +68,14 @@ def _noise(draw: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarr
     return X, target
 
 
-def _levels(draw: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarray]:
+def _levels(
+    draw: np.random.Generator, rows: int, sizes: tuple[int, int] = (500, 30), tail: bool = False
+) -> tuple[pd.DataFrame, np.ndarray]:
     w = np.where(np.arange(20) < 10, draw.normal(size=20), 0)
-    many, few, slopes = draw.normal(size=500), draw.normal(size=30), draw.normal(size=30)
+    many, few, slopes = (draw.normal(size=size) for size in (*sizes, sizes[1]))
     X = _normal(draw, rows, 20)
     x = X.to_numpy()
-    brand, shop = draw.integers(0, 500, rows), draw.integers(0, 30, rows)
+    brand, shop = (_codes(draw, rows, size, tail) for size in sizes)
     target = x @ w * 0.4 + many[brand] + few[shop] + slopes[shop] * x[:, 0]
     X["brand"], X["shop"] = _category(brand), _category(shop)
     return X, target + draw.normal(0, 1.5, rows)
@@ -88,6 +101,7 @@ def _steps(draw: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarr
 TABLES: dict[str, Callable[[np.random.Generator, int], tuple[pd.DataFrame, np.ndarray]]] = {
     "noise": _noise,
     "levels": _levels,
+    "tails": partial(_levels, sizes=(5000, 300), tail=True),
     "pairs": _pairs,
     "steps": _steps,
 }

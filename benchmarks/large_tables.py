@@ -27,13 +27,15 @@ and number of rows the difference of each ranker from LightGBM over the test lis
 with its standard error, the 95 % interval, p, and p after Holm's correction. `draws` has the mean
 difference of each seed, and `over_draws` Student's interval over them: draws of one table differ
 more than lists. On a set of `quality.py` a list counts once, with its mean over the seeds.
-`--against` is another ranker to compare with.
+`--against` is another ranker to compare with. A default is chosen on real tables first (`--data`),
+where each set counts once. Generated tables check it: all draws of one table count as one set.
 """
 
 import argparse
 import json
 import time
 import warnings
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,9 +45,12 @@ import numpy as np
 import torch
 from generated_tables import TABLES, generated_table
 from measure import RESULTS, environment, rounded, write
-from quality_sets import SETS, Fold, Lists, load
+from quality_sets import SETS as LETOR
+from quality_sets import TABLES as REAL
+from quality_sets import Fold, Lists, load
 from quality_summary import spread, values
 from scipy import stats
+from tries import TRIES
 
 import ltr.datasets
 import ltr.losses
@@ -60,7 +65,8 @@ BLEND = "blend"
 NETWORKS = "NeuralRanker()"
 OURS = "Blend()"
 LEAVES = (15, 31)
-KNOWN = {**vars(ltr.datasets), **vars(ltr.losses), **vars(ltr.models)}
+SETS = {**LETOR, **REAL}
+KNOWN = {**vars(ltr.datasets), **vars(ltr.losses), **vars(ltr.models), **TRIES}
 
 
 def made(ranker: str, seed: int) -> NeuralRanker | Blend:
@@ -167,9 +173,12 @@ def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> di
 
 
 def comparisons(
-    out: Path, trials: list[dict[str, Any]], against: str = TREES
+    out: Path,
+    trials: list[dict[str, Any]],
+    against: str = TREES,
+    earlier: Sequence[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the differences from LightGBM or another ranker, if both have scores."""
+    """Return the differences from LightGBM or another ranker, if both have scores, or had some."""
     key = "trees" if against == TREES else "against"
     rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(one["data"] for one in trials):
@@ -207,9 +216,8 @@ def comparisons(
                     "draws": [round(x, 4) for x in draws],
                 }
             )
-            if len(draws) > 1 and data not in SETS:
-                wide = stats.t.interval(0.95, len(draws) - 1, np.mean(draws), stats.sem(draws))
-                rows[-1]["over_draws"] = [round(float(x), 4) for x in wide]
+            _add_interval(rows[-1])
+    rows = _with_earlier(rows, earlier)
     for confirming in (False, True):
         side = [row for row in rows if (row["seeds"][0] < 100) == confirming]
         for row, p in zip(side, holm([row["p"] for row in side]) if side else (), strict=True):
@@ -217,11 +225,66 @@ def comparisons(
     return rows
 
 
+def _side(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what two comparisons must share to be of the same."""
+    return row["data"], row["ranker"], row["seeds"][0] < 100
+
+
+def _with_earlier(
+    rows: list[dict[str, Any]], earlier: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return comparisons together with earlier ones, whose scores may be gone."""
+    found = {_side(row): row for row in earlier}
+    for row in rows:
+        before = found.get(_side(row))
+        if before is not None and {*row["seeds"]} <= {*before["seeds"]}:
+            continue
+        apart = before is not None and not {*row["seeds"]} & {*before["seeds"]}
+        pool = before is not None and apart and row["data"] not in SETS
+        found[_side(row)] = pooled(before, row) if pool else row
+    return [*found.values()]
+
+
+def pooled(before: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Return the comparison over the lists of two, of different draws of one table."""
+    pair = before, row
+    first, second = (one["difference"][0] for one in pair)
+    lists = before["lists"] + row["lists"]
+    shares = [one["lists"] / lists for one in pair]
+    squares = sum(one["standard_error"] ** 2 * one["lists"] * (one["lists"] - 1) for one in pair)
+    squares += shares[0] * shares[1] * lists * (first - second) ** 2
+    error = (squares / lists / (lists - 1)) ** 0.5
+    mean = shares[0] * first + shares[1] * second
+    means = [key for key in ("trees", "against", "ndcg_10") if key in row]
+    found = {
+        **row,
+        "seeds": [*before["seeds"], *row["seeds"]],
+        "lists": lists,
+        **{key: rounded(shares[0] * before[key] + shares[1] * row[key]) for key in means},
+        "difference": [rounded(x) for x in (mean, mean - 1.96 * error, mean + 1.96 * error)],
+        "standard_error": rounded(error),
+        "p": float(2 * stats.norm.sf(abs(mean) / error)),
+        "draws": [*before["draws"], *row["draws"]],
+    }
+    _add_interval(found)
+    return found
+
+
+def _add_interval(row: dict[str, Any]) -> None:
+    """Add Student's interval over the draws of a generated table."""
+    draws = row["draws"]
+    if len(draws) > 1 and row["data"] not in SETS:
+        wide = stats.t.interval(0.95, len(draws) - 1, np.mean(draws), stats.sem(draws))
+        row["over_draws"] = [round(float(x), 4) for x in wide]
+
+
 def main() -> None:
     """Run the trials that are missing, and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("rankers", nargs="*", default=[TREES, NETWORKS, BLEND])
-    parser.add_argument("--tables", nargs="*", default=[*TABLES], choices=TABLES)
+    parser.add_argument(
+        "--tables", nargs="*", default=[x for x in TABLES if x != "tails"], choices=TABLES
+    )
     parser.add_argument("--rows", nargs="+", type=int, default=[100_000])
     parser.add_argument("--data", nargs="*", default=[], choices=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -260,7 +323,9 @@ def main() -> None:
         ),
         "screening": screening,
         "trials": kept["trials"],
-        "comparisons": comparisons(arguments.out, kept["trials"], arguments.against),
+        "comparisons": comparisons(
+            arguments.out, kept["trials"], arguments.against, kept.get("comparisons", [])
+        ),
     }
     write(arguments.output, result)
 

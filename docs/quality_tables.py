@@ -25,6 +25,27 @@ LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
 """From which seed on generated tables were for choosing; see `large_tables.py`."""
 
+NO_DROPOUT = "scorer=MLPScorer(hidden=(128, 64), dropout=0.0)"
+TRIES = {
+    "LightGBM": "LightGBM",
+    "NeuralRanker()": "`NeuralRanker()`",
+    "Bfloat16()": "products in bfloat16",
+    f"NeuralRanker({NO_DROPOUT})": "no dropout",
+    "NeuralRanker(members=3)": "3 members",
+    "Bfloat16(members=3)": "3 members, bfloat16",
+    f"Bfloat16(members=3, {NO_DROPOUT})": "3 members, no dropout, bfloat16",
+    "NeuralRanker(max_epochs=8)": "8 epochs in place of 15",
+    "NeuralRanker(scorer=MLPScorer(hidden=(64, 32)))": "half the hidden units",
+    "NeuralRanker(batch_size=128)": "128 lists a step",
+    "choosing(400, 2, 150)()": "columns chosen in half the steps",
+    "OneProduct()": "one product of all members",
+    "OneProductBfloat16()": "one product of all members, in bfloat16",
+    "OneLayer()": "members share the first layer",
+    "Autocast()": "autocast to bfloat16",
+    "Compiled()": "`torch.compile`",
+}
+"""The tries of `large_tables.py` in words."""
+
 Result = Mapping[str, Any]
 
 
@@ -169,6 +190,87 @@ def blends(found: Result) -> str:
     return table([*header, "CPU seconds"], rows)
 
 
+def tries(found: Result) -> str:
+    """Return what each try of a cheaper fit gains, and its CPU seconds."""
+    return _by_ranker(found, TRIES, "NeuralRanker()", seconds=True)
+
+
+def levels(found: Result) -> str:
+    """Return what each rule for the levels of categories gains."""
+    plain = "NeuralRanker(members=2, columns='all')"
+    every = "NeuralRanker(members=2, columns='all', max_levels=5000)"
+    names = {plain: "the `max_levels` most frequent", every: "all"}
+    for fewest in (2, 3, 5, 10, 20, 50):
+        for inner in (plain, every):
+            names[f"rare({inner}, {fewest})"] = f"those of {fewest} rows and more"
+    names["level_decay(1.0)(members=2, columns='all')"] = "the default, with weight decay"
+    names["level_dropout(0.1)(members=2, columns='all')"] = "the default, a tenth dropped"
+    return _by_ranker(found, names, plain)
+
+
+def parts(found: Result) -> str:
+    """Return the CPU seconds of each part of a fit; those of less than two seconds are one."""
+    fits = found["fits"]
+    names = dict.fromkeys(part for one in fits for part in one["seconds"])
+    long = [x for x in names if max(one["seconds"].get(x, 0) for one in fits) >= 2]
+    rows = [[x, *(f"{one['seconds'].get(x, 0):.1f}" for one in fits)] for x in long]
+    small = [sum(x for part, x in one["seconds"].items() if part not in long) for one in fits]
+    rows.append(["smaller parts", *(f"{x:.1f}" for x in small)])
+    rows.append(["all", *(f"{sum(one['seconds'].values()):.0f}" for one in fits)])
+    titles = [f"{one['table']}, {one['rows']:,}" for one in fits]
+    return table(["CPU seconds", *titles], rows)
+
+
+def steps(found: Result) -> str:
+    """Return the milliseconds of a training step, by each try."""
+    each = found["steps"]
+    rows = [
+        [TRIES[f"{name}()"], *(f"{one['milliseconds'][name]:.0f}" for one in each)]
+        for name in each[0]["milliseconds"]
+    ]
+    return table(["CPU milliseconds", *(f"{one['columns']} columns" for one in each)], rows)
+
+
+def _by_ranker(
+    found: Result, names: Mapping[str, str], against: str, *, seconds: bool = False
+) -> str:
+    """Return differences of rankers from one, a row for each label and a column for each set.
+
+    Draws that confirm a choice have a column of their own.
+    """
+    compared = {(x["data"], x["seeds"][0] < CHOOSING, x["ranker"]): x for x in found["comparisons"]}
+    sets = sorted({key[:2] for key in compared}, key=lambda one: (one[1], one[0]))
+    rows: dict[str, list[str]] = {}
+    for name, label in names.items():
+        cells = rows.setdefault(label, [""] * len(sets))
+        for position, (data, confirming) in enumerate(sets):
+            one = compared.get((data, confirming, name))
+            if name == against:
+                one = next(x for key, x in compared.items() if key[:2] == (data, confirming))
+                text = f"{one['against']:.4f}"
+            elif one is None:
+                continue
+            else:
+                text = _marked(one)
+            if seconds:
+                text += f" ({_seconds(found, one, name):.0f})"
+            cells[position] = text
+    titles = [data + ", other draws" * confirming for data, confirming in sets]
+    return table(["", *titles], [[label, *cells] for label, cells in rows.items() if any(cells)])
+
+
+def _marked(one: Result) -> str:
+    """Return a difference: bold if it is better, italic if worse, a dagger if it may differ.
+
+    >>> _marked({"difference": [0.01, 0.0, 0.0], "p": 0.01, "p_holm": 0.02})
+    '**+0.0100**'
+    """
+    text = f"{one['difference'][0]:+.4f}"
+    if one["p_holm"] < LEVEL:
+        return f"**{text}**" if one["difference"][0] > 0 else f"*{text}*"
+    return text + "†" * (one["p"] < LEVEL)
+
+
 def _compared(found: Result) -> dict[str, dict[str, Result]]:
     """Return the comparisons by set and ranker, of seeds that took no part in a choice."""
     kept: dict[str, dict[str, Result]] = {}
@@ -241,6 +343,10 @@ def tables() -> dict[str, str]:
     by_default = json.loads(RESULT.read_text())
     named |= {"defaults": defaults(by_default), "efforts": efforts(by_default)}
     ours = json.loads((RESULTS / "large_tables_blend.json").read_text())
+    for name, rows in (("tries", tries), ("levels", levels)):
+        named[name] = rows(json.loads((RESULTS / f"large_tables_{name}.json").read_text()))
+    fits = json.loads((RESULTS / "fit_parts.json").read_text())
+    named |= {"parts": parts(fits), "steps": steps(fits)}
     return named | {"first": first(by_default), "blends": blends(ours)}
 
 

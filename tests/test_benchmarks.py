@@ -7,11 +7,13 @@ import math
 import os
 import subprocess
 import sys
+import time
 from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 
@@ -487,7 +489,7 @@ def test_generated_lists_have_the_grades_of_their_targets(monkeypatch):
         assert [(labels >= grade).sum() for grade in (1, 2, 3)] == [10, 5, 2]
 
 
-@pytest.mark.parametrize("name", ["noise", "levels", "pairs", "steps"])
+@pytest.mark.parametrize("name", ["noise", "levels", "tails", "pairs", "steps"])
 def test_large_generated_tables(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "generated_tables.py")
@@ -526,6 +528,103 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert other["ranker"] == module.TREES
     assert other["difference"][0] == -first["difference"][0]
     assert other["standard_error"] == first["standard_error"] > 0
+
+
+def test_tails_have_rare_levels(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "generated_tables.py")
+    monkeypatch.setattr(module, "TEST_QUERIES", 40)
+    train = module.generated_table("tails", 10_000, 0).train
+    counts = train.X["brand"].value_counts()
+    assert counts.max() > 50 > 3 > counts[counts > 0].median()
+
+
+def test_tries_of_other_trainings(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "large_tables.py")
+    tries = importlib.import_module("tries")
+    fold = module.generated_table("levels", 1000, 0)
+    given = "members=2, max_epochs=2, columns='all', max_levels=500"
+    scores = {
+        name: module.network(fold, f"{name}({given})", 0).predict(fold.test.X)
+        for name in ("NeuralRanker", "OneProduct", "OneLayer", "Bfloat16", "level_dropout(0.5)")
+    }
+    plain = scores.pop("NeuralRanker")
+    np.testing.assert_allclose(scores.pop("OneProduct"), plain, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(scores.pop("Bfloat16"), plain, atol=0.1)  # exact without AMX
+    assert not any(np.allclose(plain, other, rtol=1e-3) for other in scores.values())
+    assert tries.training.Training is tries.Training
+    rare = module.network(fold, f"rare(NeuralRanker({given}), 3)", 0)
+    counts = fold.train.X["brand"].value_counts()
+    assert {*rare.schema_.categories["brand"].levels} == {*counts.index[counts >= 3]}
+    assert rare.predict(fold.test.X).shape == (len(fold.test.y),)
+
+
+def test_parts_of_a_fit(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "fit_parts.py")
+    layer, step = module.CodedLinear.forward, torch.optim.AdamW.step
+    start = time.process_time()
+    found = module.parts("noise", 1000, 0)
+    assert sum(found.values()) <= time.process_time() - start
+    assert min(found[part] for part in ("first layer, forward", "optimizer", "validation")) > 0
+    assert found["other layers and loss, backward"] > found["optimizer"]
+    assert (module.CodedLinear.forward, torch.optim.AdamW.step) == (layer, step)
+    monkeypatch.setattr(module, "STEPS", ("OneProduct",))
+    assert all(milliseconds > 0 for milliseconds in module.steps(3).values())
+    kept = committed("fit_parts.json")
+    assert {*kept["fits"][0]["seconds"]} >= {*found} - {"choice of columns: shuffling"}
+
+
+def test_a_regression_table_as_lists(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setenv("LTR_DATA", "nowhere")
+    module = load(ROOT / "benchmarks" / "quality_sets.py")
+    folds = module.load("diabetes")
+    assert sum(len(fold.test.lengths) for fold in folds) == 40
+    for fold in folds:
+        assert {*fold.train.lengths} == {11}
+        ages = [x.X[:, 0].reshape(-1, 11) for x in (fold.train, fold.test)]
+        assert all((age.max(1) - age.min(1) < 10).all() for age in ages)
+
+
+def test_senses_as_a_table(data_root, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setenv("LTR_DATA", str(data_root))
+    module = load(ROOT / "benchmarks" / "quality_sets.py")
+    (fold,) = module.load("senses, 2,000")
+    assert len(fold.train.lengths) == 2077
+    for side in (fold.train, fold.val, fold.test):
+        assert (np.bincount(side.qid, side.y) == 1).all()
+        assert side.X["last"].cat.categories.equals(fold.train.X["last"].cat.categories)
+    assert not fold.train.X.isna().any(axis=None)
+    assert 0.1 < fold.test.X["last"].isna().mean() < 0.3  # new words
+
+
+def test_comparisons_of_other_draws_are_pooled(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "large_tables.py")
+    draws, trials = np.random.default_rng(0), []
+    for seed, ranker in product(range(4), (module.TREES, module.OURS)):
+        path = module.folder_of(tmp_path, "noise, 100", ranker, seed)
+        lists = draws.normal(0.01 * seed * (ranker == module.OURS), 1, 50 + seed)
+        np.savez(path, ndcg=lists)
+        trials.append({"data": "noise, 100", "ranker": ranker, "seed": seed})
+    (whole,) = module.comparisons(tmp_path, trials)
+    (early,) = module.comparisons(tmp_path, trials[:4])
+    (late,) = module.comparisons(tmp_path, trials[4:])
+    found = module.pooled(early, late)
+    exact = ("seeds", "lists", "draws", "over_draws")
+    assert [found[key] for key in exact] == [whole[key] for key in exact]
+    for key in ("ndcg_10", "trees", "standard_error"):
+        assert found[key] == pytest.approx(whole[key], rel=1e-3, abs=1e-4)
+    assert found["difference"] == pytest.approx(whole["difference"], rel=0.1)
+    assert found["p"] == pytest.approx(whole["p"], rel=0.05)
+    # whose scores are gone is pooled with what has scores, once
+    (again,) = module.comparisons(tmp_path, trials[4:], earlier=[early])
+    assert again["seeds"] == [0, 1, 2, 3]
+    assert module.comparisons(tmp_path, trials[4:], earlier=[again]) == [again]
+    assert module.comparisons(tmp_path, [], earlier=[again]) == [again]
 
 
 @slow

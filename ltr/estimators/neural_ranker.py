@@ -113,8 +113,8 @@ class NeuralRanker(RankingEstimator):
         selected_: for each column, by its name, whether it was kept, what it costs to shuffle it
             and the standard error of that, and the reason in words. Columns of an array are called
             x0, x1 and so on.
-        settings_: the values of `members`, `learning_rate`, `schedule`, `max_epochs`, `patience`
-            and `columns` in the training.
+        settings_: the name of the loss, and the values of `members`, `learning_rate`, `schedule`,
+            `max_epochs`, `patience` and `columns` in the training.
         transform_: its transform, fitted on the training lists.
         scorer_: its scorer, an `Ensemble`.
         n_iter_: the epochs of the last training.

@@ -80,9 +80,9 @@ class Settings:
     directions: tuple[int, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
-        """Return the values that an effort sets, as plain data."""
+        """Return the loss's name and the values that an effort sets, as plain data."""
         names = ("members", "learning_rate", "schedule", "max_epochs", "patience", "columns")
-        return {name: getattr(self, name) for name in names}
+        return {"loss": type(self.loss).__name__, **{name: getattr(self, name) for name in names}}
 
 
 _FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice", "directions"}

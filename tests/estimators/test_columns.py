@@ -15,6 +15,7 @@ from ltr.estimators import Blend, NeuralRanker
 from ltr.estimators.columns import choose_columns
 from ltr.estimators.parameters import LARGE, max_levels, settings
 from ltr.estimators.tables import read_lists
+from ltr.losses import SoftmaxLoss
 from ltr.models import CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 
 DOCUMENTS = 20
@@ -240,6 +241,7 @@ def test_names_of_parameters_are_checked(parameters: dict[str, Any], match: str)
 def test_an_effort_sets_by_size_what_is_not_given():
     small, large = (1000, 50), (LARGE, 1500)
     assert settings(NeuralRanker(), *small).resolved() == {
+        "loss": "XENDCG",
         "members": 5,
         "learning_rate": 3e-3,
         "schedule": "constant",
@@ -248,6 +250,7 @@ def test_an_effort_sets_by_size_what_is_not_given():
         "columns": "all",
     }
     assert settings(NeuralRanker(), *large).resolved() == {
+        "loss": "XENDCG",
         "members": 5,
         "learning_rate": 3e-3,
         "schedule": "cycle",
@@ -308,7 +311,7 @@ def test_every_argument_wins_over_the_effort():
     for effort in ("fast", "default", "best"):
         ranker = NeuralRanker(effort=effort, scorer=scorer, transform=transform, **given)
         found = settings(ranker, 1_000_000, 40_000)
-        assert found.resolved() == given
+        assert found.resolved() == {"loss": "XENDCG", **given}
         assert found.scorer is scorer
         assert found.transform is transform
 
@@ -332,6 +335,7 @@ def test_fit_shows_what_it_was_set_to():
     X, y, qid = draw(20)
     ranker = NeuralRanker(effort="fast", max_epochs=2, random_state=0, verbose=0)
     assert ranker.fit(X, y, qid=qid).settings_ == {
+        "loss": "XENDCG",
         "members": 1,
         "learning_rate": 3e-3,
         "schedule": "constant",
@@ -341,6 +345,8 @@ def test_fit_shows_what_it_was_set_to():
     }
     assert ranker.get_params()["members"] is None
     assert len(ranker.scorer_.copies) == 1
+    ranker.set_params(loss=SoftmaxLoss()).fit(X, y, qid=qid)
+    assert ranker.settings_["loss"] == "SoftmaxLoss"
 
 
 def test_a_cycle_rises_and_descends(monkeypatch: pytest.MonkeyPatch):
