@@ -194,17 +194,24 @@ def _embeddings(result: Mapping[str, Any]) -> str:
 
 
 def _rerankers(result: Mapping[str, Any]) -> str:
-    """Return the losses of the largest number of training lists, the best one first."""
-    summary = result["summary"][max(result["summary"], key=int)]
+    """Return the losses, the best one first, for the number of lists that most were trained on.
+
+    The last columns are MRR for other numbers of lists.
+    """
+    base, *others = sorted(result["summary"], key=lambda x: (-len(result["summary"][x]), -int(x)))
+    mrr = {
+        one: {row["loss"]: f"{row['mrr']:.3f}" for row in result["summary"][one]} for one in others
+    }
     rows = []
-    for row in sorted(summary, key=lambda row: -row["mrr"]):
+    for row in sorted(result["summary"][base], key=lambda row: -row["mrr"]):
         library, _, loss = row["loss"].partition(" ")
         name = f"{library} `{loss}`" if loss else "before training"
         cells = [f"{row[metric]:.3f}" for metric in ("mrr", "ndcg_10", "p_1")]
         step = number(row["step_seconds"]) if loss else ""
-        rows.append([name, *cells, _compared(row), step])
+        more = [mrr[one].get(row["loss"], "") for one in others]
+        rows.append([name, *cells, _compared(row), step, *more])
     header = ["", "MRR", "NDCG@10", "P@1", "MRR, difference from `SoftmaxLoss()`", "step, s"]
-    return table(header, rows)
+    return table([*header, *(f"MRR, {int(one):,} lists" for one in others)], rows)
 
 
 def _reranker_memory(result: Mapping[str, Any]) -> str:
