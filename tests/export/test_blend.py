@@ -120,9 +120,24 @@ def test_scores_of_the_served_file(blend, exported, data):
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("categories", [False, True])
+def alone(cls: type, categories: bool, *, slow: bool = False) -> Any:
+    """A case of `test_trees_alone`; each class and each kind of columns of a library is fast."""
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(cls, categories, id=f"{cls.__name__}-{categories}", marks=marks)
+
+
 @pytest.mark.parametrize(
-    "cls", [LGBMRanker, LGBMRegressor, xgboost.XGBRanker, xgboost.XGBRegressor]
+    ("cls", "categories"),
+    [
+        alone(LGBMRanker, True),
+        alone(LGBMRegressor, False),
+        alone(xgboost.XGBRanker, True),
+        alone(xgboost.XGBRegressor, False),
+        alone(LGBMRanker, False, slow=True),
+        alone(LGBMRegressor, True, slow=True),
+        alone(xgboost.XGBRanker, False, slow=True),
+        alone(xgboost.XGBRegressor, True, slow=True),
+    ],
 )
 def test_trees_alone(cls, categories, tmp_path):
     X, y, qid = lists()

@@ -341,7 +341,7 @@ def test_wrong_arguments(options: dict[str, Any], message: str):
 
 def test_networks_without_a_shape(tmp_path: Path):
     loader = batches(draw(2, 3), 2)
-    with pytest.raises(ValueError, match="give them the shape of the data"):
+    with pytest.raises(ValueError, match="QuantileRegressor must have parameters to train"):
         trainer(tmp_path).fit(QuantileRegressor(), loader, loader)
 
 
