@@ -253,7 +253,7 @@ def _by_shap(
         from shap.maskers import Independent
     except ImportError:
         raise ValueError(
-            "contributions need shap, but for LightGBM's models without a background: "
+            "contributions need shap (only those of LightGBM without a background do not): "
             "pip install 'ltr-torch[explain]'"
         ) from None
 

@@ -166,7 +166,7 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     (tensor([1, 0, 2]), tensor([1, 2]))
     """
     if not isinstance(qid, Tensor):
-        raise ValueError(f"qid must be a tensor of integers ({n},), got {qid!r}")
+        raise ValueError(f"qid must be a tensor of integers ({n},), got a {type(qid).__name__}")
     refuse_nested(qid=qid)
     kind = qid.dtype
     fractions = kind.is_floating_point or kind.is_complex or kind == torch.bool
