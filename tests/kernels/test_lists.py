@@ -178,7 +178,7 @@ def test_large_and_few_qids():
 @pytest.mark.parametrize(
     ("qid", "got"),
     [
-        ([1, 2], r"\[1, 2\]"),
+        ([1, 2], "got a list"),
         (torch.ones(2), "float32"),
         (torch.ones(2).bool(), "bool"),
         (torch.ones(2, dtype=torch.complex64), "complex64"),
