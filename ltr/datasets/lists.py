@@ -54,7 +54,8 @@ class ListSummary:
             relevant = f"{self.without_relevant} have no relevant document"
         columns = f"{self.features} features"
         if self.categories:
-            columns += f" and {self.categories} categor{'y' if self.categories == 1 else 'ies'}"
+            named = "category" if self.categories == 1 else "categories"
+            columns += f" and {self.categories} {named}"
         return (
             f"{self.lists} lists, {self.documents} documents, {columns}; "
             f"the longest list has {self.longest} documents, {relevant}, "
