@@ -8,7 +8,7 @@ shift
 pythons=("$@")
 if [ ${#pythons[@]} = 0 ]; then
   for version in 3.11 3.12 3.13 3.14; do
-    command -v "python$version" > /dev/null && pythons+=("python$version")
+    "python$version" -c "" 2> /dev/null && pythons+=("python$version") # a name alone may be a shim
   done
 fi
 for python in "${pythons[@]}"; do
