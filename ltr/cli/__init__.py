@@ -136,7 +136,7 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as of a program that SIGPIPE ends
+        return 141  # the status of a program that SIGPIPE ends
     except KeyboardInterrupt:
         return _stopped(signal.SIGINT, again)
     except SystemExit as stop:
@@ -179,7 +179,7 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
-    # imported here, since the help of `ltr` needs neither
+    # These imports stand here, since the help of `ltr` needs neither.
     from pkgutil import resolve_name
     from textwrap import dedent
 

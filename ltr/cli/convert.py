@@ -32,7 +32,7 @@ def convert(parser: LineParser, args: list[str]) -> None:
     from rich import progress
     from rich.console import Console
 
-    from ltr import datasets  # imports torch, which takes a while
+    from ltr import datasets  # this imports torch, which takes a while
 
     begin, console = time.monotonic(), Console(stderr=True)
     name = Path(given.input).name

@@ -121,7 +121,7 @@ class RankingCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments; a mistake becomes one line."""
-        given = given_options(args)  # which names the line of a mistake in a file
+        given = given_options(args)  # this names the line of a mistake in a file
         try:
             self.config = parser.parse_args(args)
         except _ParseError as error:
@@ -219,7 +219,7 @@ class RankingCLI(LightningCLI):
                     self.model,
                     datamodule=self.datamodule,
                     ckpt_path=self.ckpt_path,
-                    weights_only=True,  # whatever the environment says
+                    weights_only=True,  # the environment cannot allow pickles
                 )
             except RuntimeError as error:
                 if self.ckpt_path is None or "loading state_dict" not in str(error):

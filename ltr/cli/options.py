@@ -101,7 +101,7 @@ def parse_value(text: str) -> Any:
     """
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # such as a number of 5,000 digits, or a 13th month
+    except (yaml.YAMLError, ValueError):  # a number of 5,000 digits, or a 13th month
         return text
 
 

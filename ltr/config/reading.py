@@ -147,7 +147,7 @@ class _Reader:
             return cls(**arguments)
         except ValueError:
             raise
-        except Exception as error:  # whatever a constructor raises for a value that it cannot use
+        except Exception as error:  # a constructor may raise anything for a value
             raise ValueError(f"{_at(where)}{config['class_path']}: {error}") from error
 
     def read_arguments(

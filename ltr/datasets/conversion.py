@@ -188,7 +188,7 @@ def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | No
     if not rows.gathers:  # the reader refuses it
         write_files(folder, rows.chunks(watch), rows.schema)
         return
-    with suppress(NotGroupedError):  # left before the next try: an error holds what it saw
+    with suppress(NotGroupedError):  # the error ends here: it holds what it saw
         write_files(folder, check_grouped(rows.chunks(watch)), rows.schema)
         return
     if watch is not None:
@@ -261,7 +261,7 @@ def group_chunks(
     Raises:
         OSError: a file cannot be written.
     """
-    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(temporary, ignore_errors=True)  # a killed process may have left it
     temporary.mkdir(parents=True)
     try:
         with name_full_disk(temporary):
@@ -269,7 +269,7 @@ def group_chunks(
                 width, documents = _add_keys(database, keys)
                 chunks = iter(chunks)
                 first = next(chunks)
-                size = _to_batch(first).nbytes // len(first.features)  # of a document
+                size = _to_batch(first).nbytes // len(first.features)  # bytes of a document
                 size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
                 found = database.sql(_FILES.format(documents=max(1, room // size)))

@@ -52,7 +52,7 @@ _ENOUGH = 256
 _UNIQUE = 0.8  # text with more different values than this fraction of the rows is names
 _FIRST = 64  # rows, which tell most
 
-_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # pandas' index, in Parquet and CSV
 
 
 class Rows(Protocol):

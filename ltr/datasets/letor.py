@@ -172,8 +172,8 @@ class LetorReader:
         self._groups = 0  # lists of group sizes before this file
         self._file = Path()
         self._group_file: Path | None = None
-        self._ends: np.ndarray | None = None  # of its groups, read when they are needed
-        self._documents = 0  # of the file so far
+        self._ends: np.ndarray | None = None  # the ends of its groups, read when needed
+        self._documents = 0  # those of the file so far
 
     def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
         """Yield the documents.
@@ -216,7 +216,7 @@ class LetorReader:
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read documents until the text ends or the arrays are full."""
         while True:
-            has_qid = self._has_qid is not False  # or the first line is left to the strict parser
+            has_qid = self._has_qid is not False  # the strict parser is slower
             options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
             arrays = (chunk.rows, chunk.labels, chunk.comments, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
@@ -310,7 +310,7 @@ class LetorReader:
 
     def _group_ends(self) -> np.ndarray:
         if self._ends is None:
-            if self._group_file is None:  # as a file before this one had
+            if self._group_file is None:  # a file before this one had its groups
                 raise ValueError(f"{self._file}: {self._qid_is_missing()}")
             sizes = read_sizes(self._group_file)
             self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)

@@ -47,7 +47,7 @@ ARRAYS: dict[str, tuple[str, float, float]] = {
 _WIDE = ("features", "categories")
 _TEXTS = ("qids", "doc_id")
 _CHECKED = 1 << 20  # offsets that are compared at a time
-_QIDS = 1 << 14  # that are read at a time
+_QIDS = 1 << 14  # qids that are read at a time
 
 
 class ListFiles(Mapping[str, Any]):
@@ -328,7 +328,7 @@ def _read_head(folder: Path) -> dict[str, Any]:
     return found
 
 
-_ROWS = 1 << 14  # that are widened at a time
+_ROWS = 1 << 14  # rows that are widened at a time
 
 
 def write_lists(
@@ -452,7 +452,7 @@ class _Writer:
         self._offsets = _Rows(folder / "offsets.npy", "<i8", (), files)
         self._qids = _Texts(folder / "qids.arrow", files)
         self._doc_id: _Texts | None = None
-        self._parts: dict[str, list[_Rows]] = {}  # each one with wider rows than the one before
+        self._parts: dict[str, list[_Rows]] = {}  # each has wider rows than the one before
         self.documents = 0
 
     def add(self, data: ListDataset) -> None:
@@ -538,7 +538,7 @@ class _Rows:
 
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], files: ExitStack) -> None:
         self.path = path
-        self.shape = shape  # of a row
+        self.shape = shape  # that of a row
         self.rows = 0
         self._dtype = np.dtype(dtype)
         self._file: BinaryIO = files.enter_context(path.open("wb"))

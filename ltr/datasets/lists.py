@@ -154,7 +154,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
         # These say how lists on disk are read. All are None for lists in memory.
-        self._starts: np.ndarray | None = None  # of each list in the arrays, if not all are chosen
+        self._starts: np.ndarray | None = None  # each list's row, if not all are chosen
         self._columns: np.ndarray | None = None  # the features to read; -1 adds one of zeros
         # This holds each category's position in the files, and a new code for each of its codes.
         self._codes: list[tuple[int, np.ndarray]] | None = None
@@ -205,7 +205,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         for argument, array in (("labels", grades), ("qid", names), ("doc_id", ids)):
             if array is not None and array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
-        rows = np.arange(documents)  # as the caller counts them
+        rows = np.arange(documents)  # the caller's row numbers
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
                 raise ValueError(f"padding must be the label of padding, got {padding!r}")

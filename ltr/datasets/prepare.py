@@ -30,8 +30,8 @@ from ltr.datasets.table_notices import notice, warn_caller
 from ltr.names import shown_names
 from ltr.shapes import check_choice
 
-_COLUMNS = 8  # that are written at a time
-_ROWS = 1 << 12  # of them
+_COLUMNS = 8  # columns that are written at a time
+_ROWS = 1 << 12  # rows that are written at a time
 
 _RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "label": ("a label", "a finite number >= 0", lambda x: x >= 0),

@@ -11,7 +11,7 @@ from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice, check_whole
 
-_VALUES = 1 << 24  # values at a time, so that fitting copies little of a mapped file
+_VALUES = 1 << 24  # values of one part: a mapped file is copied in parts
 _LARGEST = float(np.finfo(np.float32).max)
 _SAMPLE = 50_000  # documents that thresholds are looked for in, at most
 _NARROW = 400  # a threshold's bin has one of so many documents on either side
@@ -262,7 +262,7 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
     """Return the edges of narrow bins around the values where the labels jump, two for each."""
     if len(values) < 2 * _FEWEST or labels.var() == 0:
         return np.zeros(0)
-    from sklearn.tree import DecisionTreeRegressor  # takes a while to import
+    from sklearn.tree import DecisionTreeRegressor  # the import takes a while
 
     fewest = max(_FEWEST, len(values) // _SHARE)
     tree = DecisionTreeRegressor(max_leaf_nodes=most + 1, min_samples_leaf=fewest, random_state=0)

@@ -79,7 +79,7 @@ class ListSampler(DistributedSampler[int]):
     def __iter__(self) -> Iterator[int]:
         # It is a generator, so that the epoch is read when the first index is requested.
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        position = self.rank  # of this process's next list, in its part
+        position = self.rank  # that of this process's next list, in its part
         for part in self.parts(draws):
             mine = part[position :: self.num_replicas]
             position += len(mine) * self.num_replicas - len(part)

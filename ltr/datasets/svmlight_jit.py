@@ -21,15 +21,15 @@ DONE, FULL, ODD = 0, 1, 2
 
 _POWERS = np.array([float(f"1e{i}") for i in range(291)])
 _EXACT = 22  # 10^22 is the largest power of ten that a float64 holds exactly
-_MIDDLE = 1 << 28  # of the 29 bits that float32 lacks
+_MIDDLE = 1 << 28  # the middle of the 29 bits that float32 lacks
 _NEAR = 64  # more units in the last place than the product can be off
-_LEAST, _LARGEST = 2.0**-125, 3.4e38  # beyond these, subnormal or infinite: left to `float`
+_LEAST, _LARGEST = 2.0**-125, 3.4e38  # `float` reads what may be subnormal or infinite
 _LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
 _QID = np.frombuffer(b"qid:", np.uint8)
 
-_jit = compiler()  # no liberty with numbers: -0 stays -0
+_jit = compiler()  # numbers stay exact: -0 is -0
 
 
 @_jit

@@ -9,7 +9,7 @@ from ltr.datasets.coded import Coded
 from ltr.datasets.transforms import FeatureTransform, Standardize, fit_numbers
 from ltr.shapes import check_at_least
 
-_COLUMNS = 8  # of features that are read at a time
+_COLUMNS = 8  # features that are read at a time
 
 
 class TableTransform(FeatureTransform):
@@ -223,7 +223,7 @@ class TableTransform(FeatureTransform):
         self._codes = int(counts.sum())
 
     def _end_loading(self) -> None:
-        if len(self.median) or len(self.levels):  # else it was saved before it was fitted
+        if len(self.median) or len(self.levels):  # otherwise it was saved before it was fitted
             self.num_features = len(self.median)
             self._fitted = True
         self._lay_out()

@@ -13,7 +13,7 @@ from ltr.kernels.lists import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)
-_VALUES = 1 << 19  # features at a time: a copy of them in float64 fits into a cache
+_VALUES = 1 << 19  # values of one part: its copy in float64 fits into a cache
 
 
 class FeatureTransform(nn.Module):
@@ -368,7 +368,7 @@ class Standardize(FeatureTransform):
 
     def _chunks(self, features: np.ndarray) -> Iterator[np.ndarray]:
         rows = min(_rows(features), len(features))
-        copy = np.empty((rows, features.shape[1]))  # of one chunk at a time
+        copy = np.empty((rows, features.shape[1]))  # it holds one chunk at a time
         for start in range(0, len(features), rows):
             part = features[start : start + rows]
             copy[: len(part)] = part
@@ -622,7 +622,7 @@ class RankPerList(ListTransform):
         values, order = features.detach().t().contiguous().sort(stable=True)
         owners, again = lists[order].sort(stable=True)
         values, order = values.gather(1, again), order.gather(1, again)
-        owner = owners[0]  # of a position, the same for each feature
+        owner = owners[0]  # a position's list is the same for each feature
         positions = torch.arange(lists.shape[0], device=lists.device)
         before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
         # These are the first and the last position of each run of ties.

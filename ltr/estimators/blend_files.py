@@ -88,7 +88,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    given = isinstance(blend.rankers, list | tuple)  # else the default ones
+    given = isinstance(blend.rankers, list | tuple)  # otherwise these are the default ones
     originals = blend.rankers if given else blend.rankers_
     each = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(each):

@@ -218,7 +218,7 @@ def column_names(X: np.ndarray | pd.DataFrame) -> list[Any]:
 def trained_positions(ranker: Any, X: np.ndarray | pd.DataFrame) -> list[int]:
     """Return the indices of the columns that a ranker was trained on; all if it does not tell."""
     names = column_names(X)
-    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # of a `RankingModel`
+    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # a `RankingModel` has them
     trained = [*getattr(ranker, "feature_names_in_", steps)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
 

@@ -236,7 +236,7 @@ class Training:
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
-        options |= {"num_replicas": 1, "rank": 0}  # even if this process is one of several
+        options |= {"num_replicas": 1, "rank": 0}  # a process of several reads all lists too
         bucket = not self.scorer.per_document
         return order_lists(lists, self.settings.batch_size, bucket=bucket, **options)
 
@@ -291,7 +291,7 @@ class Training:
         labels, lengths = batch["labels"].repeat(times), named["lengths"]
         weights = batch["weight"].repeat(times) if "weight" in batch else None
         if weights is not None and self.of_lists:
-            each = self.loss(scores.flatten(), labels, **named)  # with reduction="none"
+            each = self.loss(scores.flatten(), labels, **named)  # its reduction is "none"
             starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
             loss = (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
         else:

@@ -188,7 +188,7 @@ class ExportedBlend(ExportedModule):
                 self.predict(features[start : start + length], codes[start : start + length])
                 for start in range(0, rows, length)
             ]
-            if self.single:  # after the scores, so that the rounding shows
+            if self.single:  # this follows the scores, so that the rounding shows
                 features = features.astype(np.float32)
             given = {"features": features, "categories": codes, "mask": np.ones(rows, dtype=bool)}
             shape = (rows,) if self.per_document else (lists, length)

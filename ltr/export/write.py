@@ -290,7 +290,7 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
         largest = float(np.abs(scores).max(initial=0)) or 1.0
         shares = np.abs(found - scores) / largest
         rows, differing = rows + shares.size, differing + int((~(shares <= DIFFERS)).sum())
-        if not (share := float(shares.max(initial=0))) <= worst:  # also NaN, which `max` may hide
+        if not (share := float(shares.max(initial=0))) <= worst:  # NaN counts, which `max` may hide
             worst = share
     return Difference(worst, rows, differing)
 

@@ -279,7 +279,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
         if low >= least and math.isfinite(low) and math.isfinite(high):
             return None
         value = first_value(x, wrong())
-    except RuntimeError:  # raised by `vmap`
+    except RuntimeError:  # `vmap` raises this
         return wrong()
     if value is None:
         return None

@@ -78,7 +78,7 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
         return labels
     n = scores.shape[-1]
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-        with suppress(RuntimeError):  # raised by `vmap`
+        with suppress(RuntimeError):  # `vmap` raises this
             wrong = first_value(labels, (labels < 0) | (labels >= n))
             if wrong is not None:
                 raise ValueError(f"labels must be class indices from 0 to {n - 1}, got {wrong}")

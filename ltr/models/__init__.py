@@ -39,7 +39,7 @@ __all__ = [
 if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name == "RankingModel":  # which reads tables, and imports what that needs
+        if name == "RankingModel":  # it imports what reading tables needs
             value = globals()[name] = import_module("ltr.models.ranking_model").RankingModel
             return value
         raise no_attribute(__name__, name, __all__)

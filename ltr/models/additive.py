@@ -74,7 +74,7 @@ class _Sum(nn.Module):
         sizes = [*pairwise([1, *hidden, 1])]
         self.bias = nn.Parameter(torch.zeros(1))
         self.weights = nn.ParameterList()
-        self.biases = nn.ParameterList()  # none for the last layer: one bias is enough
+        self.biases = nn.ParameterList()  # the last layer has none: one bias is enough
         for i, (width, out) in enumerate(sizes):
             last = i == len(sizes) - 1
             # nn.Linear draws them in this way; the last layer is one linear layer of all networks.

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-_VALUES = 1 << 16  # of 16 random bits
+_VALUES = 1 << 16  # the values of 16 random bits
 
 
 class Dropout(nn.Dropout):

@@ -125,7 +125,7 @@ class FailedStep:
         try:
             with torch.compiler.set_stance("force_eager"), torch.enable_grad():
                 run()
-        except Exception as error:  # keep the report even if a detail is missing
+        except Exception as error:  # the report stays, without the details
             said = f"the batch could not be run again ({type(error).__name__}: {error})"
             self.cause = "; ".join(filter(None, [said, self.cause]))
         finally:

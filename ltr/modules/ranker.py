@@ -139,7 +139,7 @@ class Ranker(ScoringModule):
             num_features = getattr(data, "num_features", None)
         if num_features is not None:
             self.scorer.build(num_features)
-        if self._compile:  # in place, so that the names in a checkpoint stay
+        if self._compile:  # this is in place: the names in a checkpoint stay
             self.scorer.compile()
             self.loss.compile()
             self._compile = False
