@@ -19,9 +19,9 @@ PLOT = HERE / "img" / "rerankers.svg"
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draw MRR of each loss with its 95 % interval over the test lists, the best one on top.
 
-    It is of the number of training lists that most losses have.
+    It shows the number of training lists that has the most trials.
     """
-    rows = max(result["summary"].values(), key=len)
+    rows = max(result["summary"].values(), key=lambda rows: sum(len(row["seeds"]) for row in rows))
     rows = sorted(rows, key=lambda row: row["mrr"])
     figure, axes = plt.subplots(figsize=(8, 0.6 + 0.32 * len(rows)), layout="constrained")
     for height, row in enumerate(rows):

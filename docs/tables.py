@@ -194,22 +194,29 @@ def _embeddings(result: Mapping[str, Any]) -> str:
 
 
 def _rerankers(result: Mapping[str, Any]) -> str:
-    """Return the losses, the best one first, for the number of lists that most were trained on.
+    """Return the losses, the best one first, for the number of lists that has the most trials.
 
-    The last columns are MRR for other numbers of lists.
+    The last columns are MRR for other numbers of lists; some losses have no other.
     """
-    base, *others = sorted(result["summary"], key=lambda x: (-len(result["summary"][x]), -int(x)))
-    mrr = {
-        one: {row["loss"]: f"{row['mrr']:.3f}" for row in result["summary"][one]} for one in others
+    trials = {
+        lists: sum(len(row["seeds"]) for row in rows) for lists, rows in result["summary"].items()
     }
+    base, *others = sorted(trials, key=lambda lists: -trials[lists])
+    found = {lists: {row["loss"]: row for row in rows} for lists, rows in result["summary"].items()}
     rows = []
-    for row in sorted(result["summary"][base], key=lambda row: -row["mrr"]):
-        library, _, loss = row["loss"].partition(" ")
-        name = f"{library} `{loss}`" if loss else "before training"
-        cells = [f"{row[metric]:.3f}" for metric in ("mrr", "ndcg_10", "p_1")]
-        step = number(row["step_seconds"]) if loss else ""
-        more = [mrr[one].get(row["loss"], "") for one in others]
-        rows.append([name, *cells, _compared(row), step, *more])
+    best_first = [
+        row["loss"]
+        for lists in (base, *others)
+        for row in sorted(result["summary"][lists], key=lambda row: -row["mrr"])
+    ]
+    for name in dict.fromkeys(best_first):
+        row = found[base].get(name)
+        library, _, loss = name.partition(" ")
+        cells = [f"{row[metric]:.3f}" if row else "" for metric in ("mrr", "ndcg_10", "p_1")]
+        step = number(row["step_seconds"]) if row and loss else ""
+        more = [f"{found[one][name]['mrr']:.3f}" if name in found[one] else "" for one in others]
+        label = f"{library} `{loss}`" if loss else "before training"
+        rows.append([label, *cells, _compared(row or {}), step, *more])
     header = ["", "MRR", "NDCG@10", "P@1", "MRR, difference from `SoftmaxLoss()`", "step, s"]
     return table([*header, *(f"MRR, {int(one):,} lists" for one in others)], rows)
 

@@ -501,6 +501,20 @@ def test_the_api_in_one_page_of_text():
     assert content["PAGE"].read_text() == content["page"]()  # else: python docs/llms.py
 
 
+def test_no_empty_line_divides_a_table():
+    wrong = []
+    pages = (ROOT / folder for folder in ("docs", "ltr", "recipes"))
+    for page in [*ROOT.glob("*.md"), *(page for folder in pages for page in folder.rglob("*.md"))]:
+        lines = [*page.read_text(encoding="utf-8").split("\n"), ""]
+        fence = False
+        for i, line in enumerate(lines[:-1]):
+            fence ^= line.lstrip().startswith("```")
+            begins = line.startswith("|") and not lines[i - 1].startswith("|") and not fence
+            if begins and set(lines[i + 1]) - set("|:- "):
+                wrong.append(f"{page.relative_to(ROOT)}:{i + 1}: {line}")
+    assert not wrong
+
+
 def test_one_file_names_the_address_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     address = project["urls"]["Repository"]
