@@ -1,7 +1,7 @@
 """Learning to rank for PyTorch and Lightning.
 
-Importing `ltr` loads nothing else; each subpackage, such as `ltr.losses` or `ltr.metrics`, is
-imported by its own name.
+`import ltr` loads no subpackage. Import each subpackage by its own name, such as `ltr.losses` or
+`ltr.metrics`.
 """
 
 __version__ = "0.2.0"

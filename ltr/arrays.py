@@ -1,4 +1,4 @@
-"""Arrays as users have them: numpy, torch, pandas or plain lists."""
+"""Read what users pass as arrays: numpy arrays, tensors, pandas series or plain lists."""
 
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ import pyarrow.compute
 import torch
 
 pc: Any = pyarrow.compute
-"""Arrow's functions, which it makes when it is imported: type checkers do not see them."""
+"""Arrow's functions. Arrow makes them during its import, so type checkers do not see them."""
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -51,21 +51,21 @@ def _check_each(values: Iterable[Any]) -> None:
 
 
 def as_names(argument: str, values: Any) -> np.ndarray:
-    """Return names as an array of their types, or raise an error that names the argument."""
+    """Return names as an array that keeps their types; an error names the argument."""
     if hasattr(values, "__array__"):
         return as_array(values)
     if not isinstance(values, Iterable):
         raise ValueError(f"{argument} must be an array, got {values!r}")
-    # The values stay as they are: numpy would make the text "nan" of a NaN among strings.
+    # dtype=object keeps the values: otherwise, numpy turns a NaN among strings into the text "nan".
     return np.asarray(list(values), dtype=object)
 
 
 def check_columns(named: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the use and the name of each column, or raise an error that names a wrong use.
+    """Return the use and the name of each column; if a name is invalid, raise an error.
 
     Args:
-        named: by its use the name of a column, or for features and categories several; None for
-            none.
+        named: the name of a column for each use; several names for "features" and "categories";
+            None for a use without a column.
 
     >>> check_columns({"qid": "q", "label": None, "features": ["a", "b"]})
     [('qid', 'q'), ('features', 'a'), ('features', 'b')]
@@ -94,25 +94,25 @@ def is_missing(name: Any) -> bool:
 
 
 def is_absent(name: Any) -> bool:
-    """Return whether a name is absent: None, NaN or pandas' NA."""
-    # NaN differs from itself. pandas has two more values for a missing name.
+    """Return whether a name is absent: None, NaN, or pandas' NA or NaT."""
+    # NaN differs from itself. pandas has two more values, NA and NaT, for a missing name.
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
 
 def as_qids(
     argument: str, qid: Any, rows: int, of: str = "rows", what: str = "a query"
 ) -> pa.Array:
-    """Return the name of the query of each row, (rows,): whole numbers, or any names as text.
+    """Return the name of the query of each row, (rows,): whole numbers, or other names as text.
 
     Args:
-        argument: its name, for errors.
+        argument: the name of the argument, for errors.
         qid: (rows,), the query of each row, in any order.
-        rows: how many there are.
-        of: what they are called in errors.
-        what: what is named, for errors.
+        rows: the number of rows.
+        of: what errors call the rows.
+        what: what `qid` names, for errors.
 
     Raises:
-        ValueError: there is not one name for each row, or one is missing.
+        ValueError: there is not one name for each row, or a name is missing.
 
     >>> as_qids("qid", ["b", "a", "b"], 3).to_pylist()
     ['b', 'a', 'b']
@@ -132,13 +132,13 @@ def as_qids(
 
 
 def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a query") -> np.ndarray:
-    """Return the number of each row's list, (rows,) int64, from 0 in the order of first rows.
+    """Return the index of each row's list, int64 (rows,), in the order of the lists' first rows.
 
     Args:
         qid: (rows,), as in `as_qids`; None means that all rows are one list.
-        rows: how many there are.
-        argument: its name, for errors.
-        what: what it names, for errors.
+        rows: the number of rows.
+        argument: the name of the argument, for errors.
+        what: see `as_qids`.
 
     >>> list_numbers(["b", "a", "b"], 3).tolist()
     [0, 1, 0]
@@ -150,7 +150,7 @@ def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a quer
 
 
 def rows_by_list(lists: np.ndarray) -> list[np.ndarray]:
-    """Return the rows of each list, in their order, for the numbers of `list_numbers`.
+    """Return the indices of each list's rows, in order, from the result of `list_numbers`.
 
     >>> rows_by_list(np.array([0, 1, 0]))
     [array([0, 2]), array([1])]
@@ -161,7 +161,7 @@ def rows_by_list(lists: np.ndarray) -> list[np.ndarray]:
 
 
 def as_scores(scores: Any, argument: str = "scores") -> np.ndarray:
-    """Return scores (rows,) as an array of numbers, or raise an error.
+    """Return scores (rows,) as an array of numbers, or raise an error if one is NaN.
 
     >>> as_scores([1, float("nan")])
     Traceback (most recent call last):
@@ -178,9 +178,9 @@ def as_scores(scores: Any, argument: str = "scores") -> np.ndarray:
 def rank(scores: Any, qid: Any = None) -> np.ndarray:
     """Return the position of each row within its list, from 1, int32 (rows,).
 
-    Position 1 has the highest score. Equal scores are in the order of the rows. This is the order
-    of `NeuralRanker.rank`, of `Blend.rank`, of the column `rank` that `ltr predict` writes, and of
-    the metrics with `ties="stable"`.
+    Position 1 has the highest score. Rows with equal scores keep their order. `NeuralRanker.rank`,
+    `Blend.rank`, the column `rank` of `ltr predict`, and the metrics with `ties="stable"` use the
+    same order.
 
     Args:
         scores: (rows,), finite or infinite. No rows give no positions.

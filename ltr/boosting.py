@@ -1,7 +1,7 @@
-"""Losses as objectives of LightGBM and XGBoost, and metrics as their evaluation.
+"""Losses as objectives of LightGBM and XGBoost, and metrics as their evaluation functions.
 
-`objective` and `metric` return callables for `lightgbm.LGBMRanker`. Their method `xgboost` has the
-form that `xgboost.train` expects. This module imports neither library.
+`objective` and `metric` return callables for `lightgbm.LGBMRanker`. The method `xgboost` of these
+callables has the form that `xgboost.train` expects. This module imports neither library.
 """
 
 import copy
@@ -32,7 +32,7 @@ FLOOR = 1e-3
 """The smallest Hessian of a row, relative to the mean over all rows."""
 
 TILE_ROWS = 1 << 16
-"""This many rows, of lists of similar lengths, are passed to a loss at a time."""
+"""At most this many rows are passed to a loss at a time, unless a single list is longer."""
 
 
 def objective(
@@ -47,51 +47,57 @@ def objective(
 
     The objective is the sum over the lists of w_l times the loss of list l. The loss's own
     `reduction` is not used. w_l is the mean of the weights in the list. The weights divided by w_l
-    are the item weights of the loss. So one weight for a whole list makes the list count that many
-    times, as in LightGBM and XGBoost.
+    are the item weights of the loss. So if all rows of a list have the same weight, the list counts
+    that many times, as in LightGBM and XGBoost.
 
-    Each call computes the gradient and a Hessian above 0 for each row, in float64:
+    Each call computes in float64, for each row, the gradient g_i and a value h_i > 0 in place of
+    the Hessian, as follows:
 
-    - The diagonal of the second derivatives, exactly, for `SoftmaxLoss`, `ListNet` and `XENDCG`,
-      where it is q (1 - q) with q the softmax of the scores, and for every pairwise loss with a
-      logistic cost: `RankNet`, `LambdaRank`, `LambdaLoss`. The weights of pairs count as fixed.
-    - For any other loss an estimate of a bound: the root of the sum over j of H_ij^2, which is at
-      least |H_ii|. The diagonal itself is negative for some rows if a loss is not convex. The
-      sum is the expected square of H times random signs. It is estimated by the mean over `probes`
-      vectors of signs, and exact for lists of at most `probes` items, if that is a power of 2.
-    - For all of them h_i is at least |g_i| / max_step, so no leaf is larger than `max_step` before
-      the learning rate. With the exact Hessian alone, a relevant row among n would move by n.
-    - No row has less than 1/1000 of the mean over the rows. Rows of lists that define no loss have
-      that.
+    - For `SoftmaxLoss`, `ListNet` and `XENDCG`, h_i is exactly the second derivative H_ii, which is
+      q_i (1 - q_i) with q the softmax of the scores. With `normalize=False`, it is multiplied by
+      the weighted sum of the relevance.
+    - For every pairwise loss with a logistic cost (`RankNet`, `LambdaRank`, `LambdaLoss`), h_i is
+      exactly H_ii too. The weights of pairs count as constants.
+    - For any other loss, h_i is an estimate of an upper bound of |H_ii|: the root of the sum over j
+      of H_ij^2. (H_ii itself is negative for some rows if a loss is not convex.) The sum is the
+      expected square of element i of H z, where z is a vector of random signs. It is estimated by
+      the mean over `probes` such vectors. If `probes` is a power of 2, the mean is exact for lists
+      of at most `probes` items.
+    - For every loss, h_i is at least |g_i| / max_step. So no leaf has a value larger than
+      `max_step` in size before the learning rate. With the exact Hessian alone, the only relevant
+      row of a list of n would move by n at equal scores.
+    - h_i is at least 1/1000 of the mean over the rows. It has this value in lists that define no
+      loss.
 
-    Gradient and Hessian are then multiplied by one number, so that the mean Hessian is 1. This does
-    not change the tree. But each row then weighs about as in squared error. So defaults such as
-    LightGBM's `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` count rows.
-    The same scores give the same result: the random numbers of the probes and of the loss depend
-    only on the seed and the scores.
+    Then g and h are divided by the mean of h. This does not change the tree, but gives each row
+    about the same weight as in squared error. So defaults such as LightGBM's
+    `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` count rows. The same
+    scores give the same result: the random numbers of the probes and of the loss depend only on the
+    seed and the scores.
 
-    At the first tree all scores are equal. Some operators, such as `SoftSort`, have no gradient
-    there. This raises an error: use `SoftNDCG(SigmoidRank(1.0))`, or give `init_score`.
+    Before the first tree, all scores are equal. Some operators, such as `SoftSort`, have no
+    gradient for equal scores, which raises an error: use `SoftNDCG(SigmoidRank(1.0))`, or give
+    `init_score`.
 
-    CatBoost raises an error too. It calls an objective with some of the rows, and without the
-    lists.
+    Training with CatBoost raises an error too: CatBoost calls an objective with only some of the
+    rows, and without their lists.
 
     Args:
         loss: any loss that needs only scores, labels and weights.
-        max_step: > 0, in units of the scores. Larger values take larger steps where a loss is flat;
-            1e9 leaves the Hessian unchanged. Default: 1, chosen on the validation lists of OHSUMED.
-        probes: >= 1. Each costs a second backward pass.
-        seed: of the probes and of the random numbers of the loss.
+        max_step: the bound of a leaf's value, > 0, in units of the scores. A larger bound allows
+            larger steps where a loss is flat. 1e9 leaves the Hessian unchanged. Default: 1, chosen
+            on the validation lists of OHSUMED.
+        probes: the number of vectors of random signs, >= 1. Each costs one more backward pass.
+        seed: the seed of these vectors and of the random numbers of the loss.
 
-    Cost: that of the loss, forward and backward. The exact Hessian of pairs takes O(n^2) time for a
-    list
-    of n. Lists of similar lengths are computed together, some 65,000 rows at a time. So memory does
-    not depend on the longest list.
+    Cost: that of the loss, forward and backward. The exact Hessian of a pairwise loss takes O(n^2)
+    time for a list of n. Lists of similar lengths are computed together, some 65,000 rows at a
+    time. So the memory for other lists does not depend on the longest list.
 
     Raises:
         ValueError: an argument is invalid. In training: a score, a label or a weight is not finite,
-            the lists are missing or do not fit the rows, or the loss has no gradient, at the first
-            tree or at all.
+            the lists are missing or do not fit the rows, or the loss has no gradient, either before
+            the first tree or at all.
 
     Reference: Dauphin, de Vries and Bengio, "Equilibrated adaptive learning rates for non-convex
     optimization", NeurIPS 2015, for the bound, which they found better than the diagonal.
@@ -108,21 +114,25 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
     """Return a metric of `ltr.metrics` in the form that LightGBM and XGBoost use during training.
 
     `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates each
-    `eval_set` by it, and early stopping uses it. Without `metric="None"` LightGBM adds its own
-    NDCG. For XGBoost use `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`. There
-    early stopping recognizes by their names that NDCG and MAP should be high. For other metrics
-    give `maximize=True`.
+    `eval_set` by this metric, and early stopping uses it. Without `metric="None"`, LightGBM adds
+    its own NDCG. For XGBoost, use
+    `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`. XGBoost's early stopping
+    knows by the names of NDCG and MAP that higher is better. For other metrics, pass
+    `maximize=True` to it.
 
     The result is the mean over the lists that have a value, weighted by the mean weight of each
     list. If weights differ within a list, the metric must have item weights. A list without a
-    relevant row counts as 0 in NDCG; in LightGBM it counts as 1.
+    relevant row counts as 0 in NDCG; in LightGBM's own NDCG, it counts as 1.
 
     Args:
-        metric: a metric of `ltr.metrics`. Its options for several updates are not used.
-        name: how the library calls it. Default: its class in lower case, and the cutoff: `ndcg@10`.
+        metric: a metric of `ltr.metrics`. Its options that concern several updates, such as
+            `deduplicate`, are not used.
+        name: the name of the metric in the library. Default: the name of its class in lower case,
+            with the cutoff, such as `ndcg@10`.
 
     Raises:
-        ValueError: an argument is invalid. In training: the errors of `objective`.
+        ValueError: an argument is invalid. In training: the errors of `objective` for invalid data,
+            or weights differ within a list and the metric has no item weights.
 
     >>> from ltr.metrics import NDCG
     >>> metric(NDCG(top_k=10))([1, 0, 0, 1], [2.0, 1.0, 2.0, 1.0], None, [2, 2])
@@ -132,7 +142,7 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
 
 
 class Objective:
-    """A loss as an objective, made by `objective`."""
+    """The objective of a loss, made by `objective`."""
 
     def __init__(
         self, loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
@@ -155,12 +165,12 @@ class Objective:
 
     # LightGBM counts the parameters: with four, the objective gets the lists.
     def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
-        """Return gradient and Hessian (rows,) float64 for `LGBMRanker(objective=...)`.
+        """Return the gradient and the Hessian, float64 (rows,), for `LGBMRanker(objective=...)`.
 
         Args:
             y_true: (rows,), the labels.
             y_pred: (rows,), the scores.
-            weight: (rows,) or None.
+            weight: (rows,), the weights, or None.
             group: (lists,), the length of each list, in the order of the rows.
         """
         scores = flat("y_pred", y_pred)
@@ -186,7 +196,7 @@ class Objective:
         return (gradient / mean).numpy(), (hessian / mean).clamp(min=FLOOR).numpy()
 
     def xgboost(self, predt: Any, dtrain: Any) -> Arrays:
-        """Return gradient and Hessian (rows,) for `xgboost.train(obj=...)`.
+        """Return the gradient and the Hessian, float64 (rows,), for `xgboost.train(obj=...)`.
 
         Args:
             predt: (rows,), the scores.
@@ -195,7 +205,7 @@ class Objective:
         return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> Any:
-        """Raise `ValueError`: CatBoost calls this method, without lists."""
+        """Raise `ValueError`: CatBoost calls this method, and passes no lists."""
         raise ValueError(
             "objective must be used with LightGBM or XGBoost, got a call from CatBoost: it "
             "passes rows without their lists"
@@ -216,7 +226,7 @@ class Objective:
     def _derivatives(
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return gradient and Hessian (N,) of ragged lists, before a lower bound is applied."""
+        """Return the gradient and the Hessian (N,) of ragged lists, before `FLOOR` is applied."""
         scores = scores.requires_grad_()
         total = self.loss(scores, labels, lengths=lengths, weights=weights).sum()
         if not total.requires_grad:
@@ -239,7 +249,7 @@ class Objective:
 
 
 class Metric:
-    """A metric as an evaluation, made by `metric`."""
+    """The evaluation function of a metric, made by `metric`."""
 
     def __init__(self, metric: "RankingMetric", name: str | None = None) -> None:
         from ltr.metrics.base import RankingMetric
@@ -247,7 +257,7 @@ class Metric:
         if not isinstance(metric, RankingMetric):
             raise ValueError(f"metric must be a metric of ltr.metrics, got {metric!r}")
         self.metric = copy.deepcopy(metric)
-        self.metric.deduplicate = False  # each call has all lists, once
+        self.metric.deduplicate = False  # each call gets every list once
         cutoff = getattr(metric, "top_k", None)
         plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
         self.name = plain if name is None else name
@@ -258,7 +268,7 @@ class Metric:
     def __call__(
         self, y_true: Any, y_pred: Any, weight: Any, group: Any
     ) -> tuple[str, float, bool]:
-        """Return name, value and whether higher is better, for LightGBM's `eval_metric`.
+        """Return the name, the value and whether higher is better, for LightGBM's `eval_metric`.
 
         The arguments are those of `Objective.__call__`.
         """
@@ -279,7 +289,7 @@ class Metric:
         return self.name, value.item(), bool(self.metric.higher_is_better)
 
     def xgboost(self, predt: Any, dtrain: Any) -> tuple[str, float]:
-        """Return name and value, for `xgboost.train(custom_metric=...)`."""
+        """Return the name and the value, for `xgboost.train(custom_metric=...)`."""
         return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))[:2]
 
 
@@ -295,7 +305,7 @@ def one_line(loss: RankingLoss) -> str:
 
 
 def flat(name: str, values: Any) -> Tensor:
-    """Return finite numbers (N,) in float64, as a copy.
+    """Return a float64 copy of values (N,), or raise an error if one is not finite.
 
     >>> flat("y_pred", [1, float("nan")])
     Traceback (most recent call last):
@@ -313,7 +323,7 @@ def flat(name: str, values: Any) -> Tensor:
 def checked_lists(
     scores: Tensor, y_true: Any, weight: Any, group: Any
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return labels (N,), weights (N,) or None, and the lengths of the lists that have rows."""
+    """Return the labels (N,), the weights (N,) or None, and the lengths of all lists with rows."""
     labels = flat("y_true", y_true)
     weights = None if weight is None else flat("weight", weight)
     for name, values in (("y_true", labels), ("weight", weights)):
@@ -333,9 +343,9 @@ def checked_lists(
 
 
 def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the mean weight of each list (R,), and the weights divided by it (N,).
+    """Return the mean weight of each list (R,), and the weights divided by these means (N,).
 
-    The second result is None if it is 1 everywhere. In a list whose weights are all 0 it is 1.
+    The second result is None if it would be 1 everywhere. It is 1 in a list of weights 0.
 
     >>> list_factors(torch.tensor([1.0, 3.0, 0.0]), torch.tensor([2, 1]))
     (tensor([2., 0.]), tensor([0.5000, 1.5000, 1.0000]))
@@ -353,7 +363,7 @@ def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tenso
 
 
 def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return the weights (rows,) or None, and the lengths of the lists, of a `DMatrix`."""
+    """Return the weights (rows,) of a `DMatrix`, or None, and the lengths of its lists."""
     bounds = np.asarray(data.get_uint_info("group_ptr"), dtype=np.int64)
     if len(bounds) < 2:
         raise ValueError("dtrain must have lists, got none: give qid or group to the DMatrix")
@@ -365,7 +375,10 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
 
 
 def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield lists of similar lengths, and their rows: no list is longer than 1.5 times another.
+    """Yield tiles of lists of similar lengths: the indices of the lists, and those of their rows.
+
+    In a tile, no list is longer than 1.5 times another. A tile has at most `TILE_ROWS` rows, or a
+    single list.
 
     >>> [(lists.tolist(), rows.tolist()) for lists, rows in tiles(torch.tensor([5, 1, 1]))]
     [([1, 2], [5, 6]), ([0], [0, 1, 2, 3, 4])]
@@ -387,10 +400,11 @@ def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
-    """Yield vectors (N,) of random signs, for lists of these lengths.
+    """Yield `probes` vectors (N,) of random signs, for lists of the given lengths.
 
     The signs of an item in two probes differ by a Walsh function of its position. So 2^k probes
-    are orthogonal in lists of up to 2^k items, where their mean squares are exact.
+    are orthogonal in lists of up to 2^k items. For these lists, the mean of the squares of H times
+    a probe is exact.
 
     >>> torch.stack([*probe_signs(torch.tensor([2, 2]), 2)]).prod(0)
     tensor([ 1., -1.,  1., -1.], dtype=torch.float64)
@@ -407,7 +421,7 @@ def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
 def exact_hessian(
     loss: RankingLoss, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
 ) -> Tensor | None:
-    """Return the diagonal of the second derivatives (N,) of ragged lists, or None if unknown."""
+    """Return the diagonal of the Hessian (N,) of ragged lists, or None if no formula is known."""
     mask = real_places(lengths)
     scores, labels = pad_documents(scores, mask), pad_documents(labels, mask)
     weights = None if weights is None else pad_documents(weights, mask)

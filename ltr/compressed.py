@@ -1,4 +1,4 @@
-"""Read text files, plain or compressed; their first bytes tell which."""
+"""Read text files, plain or compressed; the first bytes of a file tell its format."""
 
 import gzip
 import io
@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 SUFFIXES = (".gz", ".zst")
 
 MAX_LINE = 1 << 26
-"""The bytes that a line of text may have."""
+"""The largest number of bytes in a line of text."""
 
 _FORMATS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _NOT_TEXT = {
@@ -33,14 +33,14 @@ class TextFile(io.BufferedReader):
     on_disk: IO[bytes]
 
     def position(self) -> int:
-        """The number of bytes read so far of the file on disk, before decompression."""
+        """Return the number of bytes that were read from the file on disk, before decompression."""
         return self.on_disk.tell()
 
     def lines(self, max_line: int = MAX_LINE) -> Iterator[bytes]:
         """Yield the lines with their line feeds.
 
         Raises:
-            ValueError: a line has more than `max_line` bytes.
+            ValueError: a line has more than `max_line` bytes before its line feed.
         """
         for number in itertools.count(1):
             line = self.readline(max_line + 1)
@@ -59,12 +59,12 @@ def open_text(path: Path) -> Iterator[TextFile]:
     """Open a text file for reading bytes: plain, gzip or zstd.
 
     Args:
-        path: the file; its name does not matter.
+        path: the path of the file; its suffix does not matter.
 
     Raises:
-        ValueError: the file is an archive or in another format, which the message names, or it
-            turns out to be damaged while it is read.
-        OSError: if the file cannot be read.
+        ValueError: the file is an archive or has another format, which the message names; or the
+            file is damaged, which may be found only later in reading.
+        OSError: the file cannot be read.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ def open_text(path: Path) -> Iterator[TextFile]:
                     raise ValueError(f"{path}: the file must be {_READABLE}, got a tar archive")
                 yield file
         except (EOFError, zlib.error, OSError) as error:
-            if form is None or getattr(error, "errno", None) is not None:  # the disk's own error
+            if form is None or getattr(error, "errno", None) is not None:  # an error of the disk
                 raise
             raise ValueError(f"{path}: the {form} file is damaged, got {error}") from None
 

@@ -15,7 +15,7 @@ _SUFFIX = ".ltr-partial"
 
 
 def check_path(name: str, value: str | PathLike[str]) -> Path:
-    """Return a path, with the home folder for "~", or raise a ValueError that names the argument.
+    """Return a path with "~" replaced by the home folder; if it is no path, raise a ValueError.
 
     >>> check_path("path", 3)
     Traceback (most recent call last):
@@ -27,9 +27,9 @@ def check_path(name: str, value: str | PathLike[str]) -> Path:
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """Raise a ValueError for a zip archive that is larger than its file, or damaged.
+    """Raise a ValueError if a zip archive is compressed, larger than its file, or damaged.
 
-    torch compresses nothing, so a small file must not need more memory than its size.
+    torch writes archives without compression, so a valid file needs no more memory than its size.
     """
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
@@ -45,18 +45,18 @@ def check_archive(file: IO[bytes]) -> None:
 def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     """Write a file completely or not at all: a reader sees the old file or the new one.
 
-    It yields the path of an empty temporary file in the folder of `path`, so that both are on one
-    file system. Without an error, the temporary file is flushed to the disk and replaces `path`.
-    After an error it is removed, and `path` is unchanged. A process that is killed leaves it: a
-    hidden file whose name ends in `.ltr-partial`. If `path` is a symbolic link, its target is
-    replaced.
+    The context is the path of an empty temporary file in the folder of `path`, so that both files
+    are on the same file system. At the end, the temporary file is flushed to the disk and replaces
+    `path`. After an error, the temporary file is removed, and `path` is unchanged. If the process
+    is killed, the temporary file stays: it is hidden, and its name ends in `.ltr-partial`. If
+    `path` is a symbolic link, its target is replaced.
 
     Args:
         path: the file. Its folder is made if it is missing, and removed again after an error.
 
     Raises:
-        OSError: the file cannot be written. The error names `path` if it would not name a file, as
-            for a full disk.
+        OSError: the file cannot be written. If the error has no file name, as for a full disk, it
+            gets the name `path`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
-    """Yield an empty temporary file in the folder of `path`, and remove it at the end.
+    """Yield an empty temporary file in the folder of `path`; at the end, remove the file.
 
     Args:
         path: a file; its folder must exist.
@@ -109,7 +109,7 @@ def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
-    """Make a folder and its parents; after an error, remove those made, if they are empty.
+    """Make a folder and its parents; after an error, remove those of them that are new and empty.
 
     >>> from tempfile import mkdtemp
     >>> top = Path(mkdtemp())
@@ -125,14 +125,14 @@ def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
         yield folder
     except BaseException:
         for one in missing:
-            with suppress(OSError):  # files of others stay
+            with suppress(OSError):  # a folder with other files stays
                 one.rmdir()
         raise
 
 
 @contextmanager
 def name_full_disk(path: str | PathLike[str]) -> Iterator[None]:
-    """Add `path` to the error of a full disk, which does not say what was written.
+    """Add `path` to the error of a full disk, which does not name the file.
 
     >>> with name_full_disk("/runs/1"):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
@@ -148,7 +148,7 @@ def name_full_disk(path: str | PathLike[str]) -> Iterator[None]:
 
 
 def _partial_name(name: str) -> str:
-    # A file system allows 255 bytes for a name.
+    # Most file systems allow 255 bytes for a name.
     short = name.encode(errors="surrogateescape")[:120].decode(errors="ignore").lstrip(".")
     return f".{short or 'file'}.{secrets.token_hex(8)}{_SUFFIX}"
 

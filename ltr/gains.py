@@ -1,6 +1,6 @@
 """Gains, discounts, cutoffs and the ideal DCG, for the losses and the metrics.
 
-They define the metric with hard ranks and the loss with soft ranks; the ideal DCG is always exact.
+On hard ranks these functions define a metric, on soft ranks a loss. The ideal DCG is always exact.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def log2_discount(ranks: Tensor) -> Tensor:
 
 
 def inverse_log2(ranks: Tensor) -> Tensor:
-    """Return log2(1 + rank), one over `log2_discount`: what its harmonic mean averages.
+    """Return log2(1 + rank), the reciprocal of `log2_discount`, for the discount's harmonic mean.
 
     >>> inverse_log2(torch.tensor([1.0, 3.0]))
     tensor([1., 2.])
@@ -40,7 +40,7 @@ def inverse_log2(ranks: Tensor) -> Tensor:
 
 
 def letor4_discount(ranks: Tensor) -> Tensor:
-    """Return 1 at ranks 1 and 2, then 1 / log2(rank): the discount of LETOR 4's script.
+    """Return the discount of LETOR 4's script: 1 at ranks 1 and 2, then 1 / log2(rank).
 
     >>> letor4_discount(torch.tensor([1.0, 2.0, 4.0]))
     tensor([1.0000, 1.0000, 0.5000])
@@ -49,7 +49,7 @@ def letor4_discount(ranks: Tensor) -> Tensor:
 
 
 def exp2_gain(labels: Tensor) -> Tensor:
-    """Return 2^label - 1: each grade is worth twice the grade below plus one.
+    """Return 2^label - 1: the gain of a grade is twice the gain of the grade below, plus one.
 
     >>> exp2_gain(torch.tensor([0.0, 1.0, 4.0]))
     tensor([ 0.,  1., 15.])
@@ -67,7 +67,7 @@ def linear_gain(labels: Tensor) -> Tensor:
 
 
 def gain_function(gain: Gain) -> Callable[[Tensor], Tensor]:
-    """Return the function labels -> gains of this name, or the function itself.
+    """Return the function labels -> gains with the name `gain`, or `gain` if it is a function.
 
     >>> gain_function("exp2")(torch.tensor([2.0]))
     tensor([3.])
@@ -82,7 +82,7 @@ def gain_function(gain: Gain) -> Callable[[Tensor], Tensor]:
 
 
 def discount_function(discount: Discount) -> Callable[[Tensor], Tensor]:
-    """Return the function ranks -> discounts of this name, or the function itself.
+    """Return the function ranks -> discounts with this name, or `discount` if it is a function.
 
     >>> discount_function("log2")(torch.tensor([1.0]))
     tensor([1.])
@@ -111,10 +111,10 @@ def item_gains(
 def ndcg_gains(
     labels: Tensor, mask: Tensor | None, weights: Tensor | None, gain: Gain = "exp2"
 ) -> Tensor:
-    """Return gains times weights, (..., n), up to a factor of each list that NDCG cancels.
+    """Return gains times weights, (..., n), up to a factor for each list that cancels in NDCG.
 
-    For "exp2" the gain is 2^(y - max y) - 2^(-max y), so labels of 128 and more do not overflow
-    in float32. The factor cancels exactly for whole labels.
+    For "exp2" the gain is 2^(y - max y) - 2^(-max y), so labels of 128 and more do not overflow in
+    float32. For whole labels, the factor cancels without a rounding error.
 
     >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None)
     tensor([0.0000, 0.5000, 1.0000])
@@ -136,11 +136,11 @@ def stop_probabilities(
     max_label: float | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the probability that a reader stops at an item: (2^label - 1) / 2^max_label, (..., n).
+    """Return the probability that a reader stops at each item: R = (2^label - 1) / 2^max_label.
 
-    By default `max_label` is the largest label of each list; larger labels count as `max_label`. No
-    power overflows. The value under the mask is 0. With a weight w the reader looks at the item w
-    times, and stops with probability 1 - (1 - R)^w.
+    By default `max_label` is the largest label of each list. Labels above `max_label` count as
+    `max_label`. No power overflows. The result is (..., n), and 0 under the mask. With a weight w
+    the reader looks at the item w times, and stops with probability 1 - (1 - R)^w.
 
     >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None)
     tensor([0.0000, 0.2500, 0.7500])
@@ -159,7 +159,7 @@ def stop_probabilities(
 
 
 def log_left(stops: Tensor) -> Tensor:
-    """Return log(1 - R) of stop probabilities R, finite for those that round to 1.
+    """Return log(1 - R) of stop probabilities R. It is finite even if R is rounded to 1.
 
     >>> log_left(torch.tensor([0.75, 0.5]))
     tensor([-1.3863, -0.6931])
@@ -174,12 +174,12 @@ def truncated(
 
     Args:
         discount: maps ranks (..., n) to discounts (..., n).
-        k: A whole number >= 1.
-        exact: whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
-            by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
-            That tail decreases like one over the distance. So items far after k, such as all items
-            of a long list before training, still have a gradient; an exponential tail would
-            leave them none.
+        k: a whole number >= 1.
+        exact: if True, for whole ranks, the discount is 0 for ranks above k. If False, for soft
+            ranks, the discount is multiplied by 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi.
+            This is a Cauchy distribution function, whose tail decreases like 1 / (rank - k). So
+            items far after k, such as most items of a long list before training, still have a
+            gradient. With an exponential tail they would have none.
 
     Raises:
         ValueError: k is not a whole number >= 1.
@@ -210,7 +210,7 @@ class Cut:
 
 
 def with_exact_cutoff(discount: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a discount with an exact cutoff in place of a smooth one, if it has a cutoff.
+    """Return the discount with an exact cutoff instead of a smooth one, if it has a cutoff.
 
     >>> smooth = truncated(torch.ones_like, 2, exact=False)
     >>> with_exact_cutoff(smooth)(torch.tensor([1.0, 2.0, 3.0]))
@@ -224,7 +224,7 @@ def with_cutoff(
 ) -> Callable[[Tensor], Tensor]:
     """Return `discount` with a cutoff after rank `top_k`: exact, or smooth for soft ranks.
 
-    The cutoff is `truncated`; `top_k=None` means no cutoff.
+    The cutoff is that of `truncated`; `top_k=None` means no cutoff.
 
     >>> with_cutoff(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
     tensor([1., 0.])
@@ -235,7 +235,7 @@ def with_cutoff(
 def ideal_dcg(
     gains: Tensor, discount: Callable[[Tensor], Tensor], top_k: int | None = None
 ) -> Tensor:
-    """Return the largest DCG that any order of the items has: gains (..., n) -> (...).
+    """Return the largest DCG over all orders of the items: gains (..., n) -> (...).
 
     Cost: one sort.
 
@@ -249,16 +249,19 @@ def ideal_dcg(
 def greedy_topics(topics: Tensor, alpha: float, top_k: int | None) -> tuple[Tensor, Tensor]:
     """Return the greedy order of alpha-DCG: each position gets the item with the largest gain.
 
-    An item gains the sum over its topics of t * the product over earlier items of (1 - alpha *
-    their t), where t says how far an item is about the topic. Equal gains are taken in list order.
+    The gain of an item is the sum over the topics of t * (the product of 1 - alpha * t' over the
+    items at earlier positions). t and t' are how far this item and an earlier item are about the
+    topic. Items with equal gains are taken in the order of the list.
 
     Args:
-        topics: (..., n, topics), in [0, 1]; of the metric, 0 or 1.
-        alpha: the fraction of its gain that a topic loses each time it is seen, in [0, 1].
-        top_k: how many positions to fill. Default: all.
+        topics: (..., n, topics), how far each item is about each topic, in [0, 1]; 0 or 1 in the
+            metric.
+        alpha: the fraction of its gain that a topic loses with each item about it, in [0, 1].
+        top_k: k, the number of positions to fill. Default: all.
 
     Returns:
-        The gains (..., n), 0 after position k; and the items (..., k), int64. Cost: O(n k topics).
+        The gains (..., n) at each position, 0 after position k, and the items (..., k), int64.
+        Cost: O(n k topics).
 
     Reference: Clarke et al., "Novelty and diversity in information retrieval evaluation", 2008.
 

@@ -2,30 +2,30 @@
 
 from collections.abc import Collection, Iterable
 
-_LIKE = 0.6  # names are alike if difflib's ratio is at least this
-_AS_CLOSE = 0.1  # a name is not offered if the best one's ratio is larger by more than this
-_FEW = 20  # a line has room for this many names
+_LIKE = 0.6  # two names are similar if difflib's ratio is at least this
+_AS_CLOSE = 0.1  # a suggested name's ratio is at most this below the best ratio
+_FEW = 20  # an error message lists at most this many names
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """Return the error for a name that a module does not have, with the most similar existing name.
+    """Return the error for a name that a module does not have, with the most similar name.
 
-    Upper and lower case are treated alike.
+    Upper and lower case count as equal.
 
     >>> str(no_attribute("ltr.losses", "ListNET", ["ListMLE", "ListNet"]))
     "module 'ltr.losses' has no attribute 'ListNET': did you mean 'ListNet'?"
     """
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("_"):  # Python and other libraries look for names such as __path__
-        from difflib import SequenceMatcher  # most names are right and do not need it
+        from difflib import SequenceMatcher  # only needed for wrong names
 
         def likeness(one: str) -> tuple[float, bool]:
             ratio = SequenceMatcher(None, name.lower(), one.lower()).ratio()
-            return ratio, one[:1] == name[:1]  # the first letter tells a class from a function
+            return ratio, one[:1] == name[:1]  # the name of a class begins in upper case
 
         near = max(names, key=likeness)
         text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
-    # With name and obj set, Python does not add its own suggestion to this one.
+    # With `name` and `obj` set, Python adds no suggestion of its own.
     return AttributeError(text, name=name, obj=None)
 
 
@@ -39,7 +39,7 @@ def one_line(text: object) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with escapes for control characters, which could drive a terminal.
+    r"""Return the text with escapes for control characters, which a terminal would obey.
 
     >>> printable("a\x1b[2Jb, é")
     'a\\x1b[2Jb, é'
@@ -48,14 +48,14 @@ def printable(text: str) -> str:
 
 
 def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) -> list[str]:
-    """Return the choices most similar to `word`, the best first, at most three; case is ignored.
+    """Return at most three choices that are similar to `word`, the best first; case is ignored.
 
     >>> close_matches("softsrt", ["SigmoidRank", "SoftSort"])
     ['SoftSort']
     >>> close_matches("Table", ["DigitsDataModule", "TableDataModule"])
     ['TableDataModule']
     """
-    from difflib import SequenceMatcher  # most names are right and do not need it
+    from difflib import SequenceMatcher  # only needed for wrong names
 
     def likeness(choice: str) -> float:
         a, b = word.lower(), choice.lower()
@@ -88,6 +88,6 @@ def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
 
 
 def shown_names(names: Collection[str]) -> str:
-    """Return the first 12 names, for messages."""
+    """Return the first 12 names as text, for error messages."""
     shown = [repr(name) for name in list(names)[:12]]
     return ", ".join(shown + ["..."] * (len(names) > len(shown))) or "none"

@@ -1,4 +1,4 @@
-"""Compile all compiled code ahead of time, for container images: `python -m ltr.precompile`."""
+"""Compile all numba functions ahead of time, for container images: `python -m ltr.precompile`."""
 
 import sys
 import time
@@ -26,15 +26,15 @@ from ltr.operators import (
 )
 
 LENGTHS = (3, 700)
-"""The lengths of a short list and of a long one: the engine has different code for each."""
+"""The lengths of a short and a long list: the kernels have different code for each."""
 
 
 def precompile() -> None:
     """Call the losses and operators that use compiled code, so that numba compiles and caches it.
 
-    This takes minutes on an empty cache and seconds on a full one. Each loss and operator runs in
-    float32 and float64, on short, long and ragged lists, forward and backward; and the parser of
-    LETOR text reads a line.
+    This takes minutes with an empty cache, and seconds with a full cache. Each loss and operator
+    runs in float32 and float64, on short, long and ragged lists, forward and backward. The parser
+    of LETOR text reads two lines.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder, "train.txt")
@@ -46,7 +46,7 @@ def precompile() -> None:
             labels = (torch.arange(2 * length).view(2, length) % 3).to(dtype)
             mask = torch.ones(2, length, dtype=torch.bool)
             mask[1, -1] = False
-            with use("sums"):  # short lists would take matrices, which nothing compiles
+            with use("sums"):  # otherwise, short lists take matrices and compile nothing
                 for value in _values(scores.requires_grad_(), labels, mask):
                     value.sum().backward(retain_graph=True)  # some values share a graph
 
@@ -94,7 +94,7 @@ def _operators() -> list[RankOperator]:
 
 
 def main() -> int:
-    """Compile ahead of time, print the cache folder, and return 1 if there is none."""
+    """Compile ahead of time and print the cache folder; return 1 if there is no cache, else 0."""
     from ltr.kernels.cpu.vectors import exp
 
     begin = time.perf_counter()
@@ -102,7 +102,7 @@ def main() -> int:
     folder = exp.stats.cache_path
     seconds = time.perf_counter() - begin
     if folder is None:
-        return 1  # the engine has warned already
+        return 1  # the kernels have already warned
     print(f"compiled into {folder} in {seconds:.0f} s")
     return 0
 

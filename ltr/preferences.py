@@ -1,7 +1,8 @@
 """Pairwise preferences: votes of the form "this document beat that one".
 
-`PreferenceLoss` trains a model of your own on the votes. `bradley_terry` turns them into grades,
-on which any ranker can train. `lists_from_preferences` gives the documents and the pairs of both.
+`PreferenceLoss` trains your own model on the votes. `bradley_terry` turns the votes into grades, on
+which any ranker can train. `lists_from_preferences` returns the documents and the pairs that
+`PreferenceLoss` and `bradley_terry` use.
 """
 
 import warnings
@@ -27,36 +28,38 @@ __all__ = ["PreferenceLoss", "bradley_terry", "lists_from_preferences"]
 
 
 class PreferenceLoss(nn.Module):
-    r"""Pairwise loss over judged pairs only: log(1 + exp(-(s_w - s_l))) of each vote.
+    r"""Pairwise loss over judged pairs only: log(1 + exp(-(s_w - s_l))) for each vote.
 
-    s_w and s_l are the scores of the winner and of the loser of a vote. This is the negative
+    s_w and s_l are the scores of the winner and of the loser of a vote. The loss is the negative
     log-likelihood of the Bradley-Terry model, in which the winner is preferred with probability
     sigmoid(s_w - s_l). `RankNet` counts all pairs of a list whose labels differ. Here a pair that
-    nobody judged does not count. Each vote counts once: several votes for the same pair count by
-    their number, and contradictory votes pull against each other. If they are balanced, the scores
-    become equal.
+    nobody judged does not count. Every vote counts, also several votes for the same pair.
+    Contradictory votes have gradients in opposite directions. With the same number of votes for
+    each of two documents, their scores become equal.
 
-    `forward(scores, pairs, weights=None)` returns a number, or (votes,) with reduction="none":
+    `forward(scores, pairs, weights=None)` returns one number, or (votes,) with reduction="none".
+    Its arguments:
 
-    - `scores`, of any shape: (rows,), or (lists, n). Half precision is computed in float32.
-    - `pairs` (votes, 2) whole numbers: the winner and the loser as positions in
-      `scores.flatten()`, from 0, as `lists_from_preferences` gives them. An array or a list of
-      pairs is accepted too.
-    - `weights` (votes,) >= 0: how much each vote counts. Default: 1.
+    - `scores`, of any shape, such as (rows,) or (lists, n). With half precision, the loss is
+      computed in float32.
+    - `pairs`, (votes, 2) whole numbers: the winner and the loser as indices in `scores.flatten()`,
+      from 0, as `lists_from_preferences` returns them. An array or a list of pairs is accepted too.
+    - `weights`, (votes,), >= 0: how much each vote counts. Default: 1.
 
     There is no mask: items that are in no pair, such as padding, change neither the value nor the
-    gradient, even if they are NaN. For padded lists give `scores[mask]`, whose positions are those
-    of the ragged lists. A pair of an item with itself costs log(2), with a gradient of 0. No votes,
-    or weights of 0 only, give 0 with a graph.
+    gradient, even if they are NaN. For padded lists give `scores[mask]`, in which the indices are
+    those of the ragged lists. By default, a pair of an item with itself costs log(2), with a
+    gradient of 0. Without votes, or if all weights are 0, the loss is 0, with an autograd graph.
 
     Args:
-        cost: the cost of a pair, for example `HingeCost()`. Its gap is 1. Default:
+        cost: the cost of a pair, for example `HingeCost()`; the cost gets the gap 1. Default:
             `LogisticCost()`.
         reduction: "mean" over the votes, by their weights (default), "sum" or "none".
 
     Raises:
-        ValueError: an argument is invalid, or a pair is outside of the scores. Values are read on
-            the CPU only: on a GPU a weight that is negative or not finite makes its vote NaN.
+        ValueError: an argument is invalid, or an index in `pairs` is outside the scores. Values are
+            checked on the CPU only: on a GPU, a weight that is negative or not finite makes the
+            loss of its vote NaN.
 
     Cost: O(votes) time and memory.
 
@@ -111,7 +114,7 @@ class PreferenceLoss(nn.Module):
 
 
 def _checked_pairs(pairs: Tensor, rows: int) -> Tensor:
-    """Return pairs (votes, 2) as int64, or raise an error unless they number `rows` rows."""
+    """Return pairs (votes, 2) as int64, or raise an error unless all are indices of `rows` rows."""
     whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or not whole:
         got = f"{pairs.dtype} {tuple(pairs.shape)}"
@@ -126,12 +129,12 @@ def _checked_pairs(pairs: Tensor, rows: int) -> Tensor:
 
 
 class PreferenceLists(NamedTuple):
-    """The documents of votes, list by list, and the votes as pairs of their rows.
+    """The documents that votes compare, list by list, and each vote as a pair of rows.
 
     Attributes:
-        qid: (rows,), the query of each document, as it was given; 0 if none was given.
-        doc_id: (rows,), the name of each document, as it was given.
-        pairs: (votes, 2) int64, the row of the winner and that of the loser of each vote.
+        qid: (rows,), the query of each document, as given; 0 if no queries were given.
+        doc_id: (rows,), the name of each document, as given.
+        pairs: (votes, 2) int64, the row of the winner and the row of the loser of each vote.
     """
 
     qid: np.ndarray
@@ -142,15 +145,16 @@ class PreferenceLists(NamedTuple):
 def lists_from_preferences(winner: Any, loser: Any, qid: Any = None) -> PreferenceLists:
     """Return the documents that votes compare, as lists, and the pairs for `PreferenceLoss`.
 
-    A document is one row for each query in which it was compared. The rows of a list are one after
-    the other. Lists and documents are in the order of their first votes; in a vote the winner comes
-    first. Vote i is row i of the pairs, so repeated and contradictory votes are all kept, and a
-    vote may have a weight. No votes give no rows.
+    A document has one row for each query for which it was compared. The rows of a list follow one
+    after the other. Lists and documents are in the order of their first votes; in a vote the winner
+    comes first. Vote i is row i of the pairs. So repeated and contradictory votes are all kept, and
+    votes may have weights. Without votes there are no rows.
 
     Args:
         winner: (votes,), the name of the preferred document of each vote, a number or text.
         loser: (votes,), the name of the other document.
-        qid: (votes,), the query for which they were compared. Default: all votes are of one list.
+        qid: (votes,), the query for which the two documents were compared. Default: all votes
+            belong to one list.
 
     Returns:
         `PreferenceLists(qid, doc_id, pairs)`: two arrays (rows,) and one (votes, 2).
@@ -173,7 +177,7 @@ def lists_from_preferences(winner: Any, loser: Any, qid: Any = None) -> Preferen
         as_qids(argument, values, votes, "votes", "a document")
         for argument, values in zip(("winner", "loser"), names, strict=True)
     ]
-    if of_each[0].type != of_each[1].type:  # one side has numbers, the other text
+    if of_each[0].type != of_each[1].type:  # winners are numbers and losers text, or the reverse
         of_each = [values.cast(pa.string()) for values in of_each]
     codes = pa.concat_arrays(of_each).dictionary_encode().indices.to_numpy().astype(np.int64)
     documents = codes.reshape(2, votes).T
@@ -196,17 +200,18 @@ def lists_from_preferences(winner: Any, loser: Any, qid: Any = None) -> Preferen
 
 @dataclass(frozen=True)
 class BradleyTerry:
-    """The result of `bradley_terry`: the rows of `PreferenceLists`, and an estimate for each.
+    """The result of `bradley_terry`: the rows of `PreferenceLists`, with an estimate for each row.
 
     Attributes:
         qid: (rows,), the query of each document.
         doc_id: (rows,), the name of each document.
-        strength: (rows,), log-odds. The mean over each component is 0.
+        strength: (rows,), the strength of each document in log-odds. The mean over each component
+            is 0.
         low: (rows,), the lower end of the strength's interval.
-        high: (rows,), the upper end.
-        component: (rows,) int64, from 0. Documents have the same component if votes connect them,
-            directly or through other documents. Strengths of different components cannot be
-            compared.
+        high: (rows,), the upper end of the strength's interval.
+        component: (rows,) int64, the component of each document, from 0. Two documents are in the
+            same component if votes connect them, directly or through other documents. Strengths of
+            different components cannot be compared.
     """
 
     qid: np.ndarray
@@ -220,8 +225,8 @@ class BradleyTerry:
     def grade(self) -> np.ndarray:
         """The probability of winning against a document of strength 0, (rows,), in (0, 1).
 
-        It is >= 0, so every loss and metric takes it as a label. LightGBM ranks by whole numbers:
-        `(4 * grade).round()` has five grades.
+        The grade is >= 0, so every loss and metric accepts it as a label. LightGBM needs whole
+        numbers as labels: `(4 * grade).round()` gives five grades.
         """
         return expit(self.strength)
 
@@ -229,50 +234,53 @@ class BradleyTerry:
 def bradley_terry(
     winner: Any, loser: Any, qid: Any = None, *, ridge: float = 0.1, confidence: float = 0.95
 ) -> BradleyTerry:
-    r"""Estimate how good each document is from votes, with intervals.
+    r"""Estimate from votes how good each document is, with intervals.
 
     In the Bradley-Terry model, document i beats document j of the same list with probability
     sigmoid(b_i - b_j). The strengths b minimize
 
         sum over the votes of log(1 + exp(-(b_winner - b_loser))) + ridge / 2 * sum of b_i^2
 
-    **Ridge.** It is a normal prior of mean 0 and standard deviation 1 / sqrt(ridge), 3.2 by
-    default. So the strength of a document that never lost is finite, and few votes make small
-    differences. Many votes outweigh the prior. Without it (ridge 0) such a document would be
-    infinitely strong. `choix.opt_pairwise(n, pairs, alpha=ridge / 2)` has the same minimum.
+    **Ridge.** The ridge term is a normal prior with mean 0 and standard deviation 1 / sqrt(ridge),
+    3.2 by default. So the strength of a document that never lost is finite, and few votes give
+    small differences. Many votes outweigh the prior. Without the prior (ridge 0), a document that
+    never lost would be infinitely strong. `choix.opt_pairwise(n, pairs, alpha=ridge / 2)` has the
+    same minimum.
 
-    **Intervals.** The inverse of the information matrix at the minimum, the second derivatives of
-    the sum above, is the covariance of the estimates. The interval is the strength plus and minus
-    z standard deviations, of the strength minus the mean of its component, since votes say nothing
-    of the mean itself. This is a normal approximation, and it includes the prior. It is rough for
-    documents with few votes, and for those that always won or always lost. Votes count as
-    independent: if one person votes often, the intervals are too short.
+    **Intervals.** The information matrix holds the second derivatives of the sum above, at the
+    minimum. The inverse of this matrix is the covariance of the estimates. The interval is the
+    strength plus and minus z standard deviations, with the normal quantile z of `confidence`. The
+    standard deviation is that of the strength minus the mean of its component, since votes contain
+    no information about this mean. The interval is a normal approximation, and it includes the
+    prior. It is rough for documents with few votes, and for documents that always won or always
+    lost. Votes count as independent: if one person votes often, the intervals are too short.
 
-    **Components.** Votes within one part of a list say nothing of the documents in another part. If
-    the votes of a list do not connect all its documents, a warning says so. Each component then has
-    strengths around its own 0. Give `component` as the `qid` of the training: only documents that
-    votes connect are then compared.
+    **Components.** Votes within one component of a list contain no information about the documents
+    of another component. If the votes of a list do not connect all its documents, this function
+    warns. The strengths of each component then have the mean 0. Train with `component` as `qid`:
+    then only documents that votes connect are compared.
 
     Args:
         winner: (votes,), the name of the preferred document of each vote, a number or text.
         loser: (votes,), the name of the other document.
-        qid: (votes,), the query for which they were compared. Default: all votes are of one list.
-        ridge: >= 1e-6, see above.
-        confidence: level of the intervals, in (0, 1).
+        qid: (votes,), the query for which the two documents were compared. Default: all votes
+            belong to one list.
+        ridge: the strength of the prior, >= 1e-6, see above. Default: 0.1.
+        confidence: the level of the intervals, in (0, 1). Default: 0.95.
 
     Returns:
-        A `BradleyTerry`, in the order of the rows of `lists_from_preferences`. No votes give no
-        rows.
+        A `BradleyTerry`, with the rows of `lists_from_preferences` in the same order. Without votes
+        it has no rows.
 
     Raises:
-        ValueError: as `lists_from_preferences`, or an option is invalid.
+        ValueError: as for `lists_from_preferences`, or an option is invalid.
 
-    Cost: O(n^2) memory and O(n^3) time for each component of n documents, by Newton's method: a
+    Cost: O(n^2) memory and O(n^3) time for each component of n documents, by Newton's method: one
     second for 1,000 lists of ten documents.
 
     Reference: Bradley and Terry, "Rank analysis of incomplete block designs", Biometrika 1952;
-    Hunter, "MM algorithms for generalized Bradley-Terry models", Annals of Statistics 2004, for
-    when the maximum without a prior exists.
+    Hunter, "MM algorithms for generalized Bradley-Terry models", Annals of Statistics 2004, for the
+    condition under which the maximum without a prior exists.
 
     >>> votes = bradley_terry(["a", "a", "b", "a"], ["b", "b", "a", "c"])
     >>> votes.doc_id.tolist(), votes.strength.round(2).tolist()
@@ -293,7 +301,7 @@ def bradley_terry(
 
 
 def _components(pairs: np.ndarray, qid: np.ndarray) -> np.ndarray:
-    """Return the component of each row, (rows,) int64. Warn of lists that have several."""
+    """Return the component of each row, (rows,) int64. Warn if a list has several components."""
     rows = len(qid)
     edges = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(rows, rows))
     component = connected_components(edges, directed=False)[1].astype(np.int64)
@@ -312,7 +320,7 @@ def _components(pairs: np.ndarray, qid: np.ndarray) -> np.ndarray:
 
 
 def _strengths(wins: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the strengths (n,) and their standard errors, where wins[i, j] counts i beating j."""
+    """Return strengths (n,) and standard errors; wins[i, j] is how often i beat j."""
 
     def cost(strength: np.ndarray) -> float:
         losing = np.logaddexp(0, strength - strength[:, None])

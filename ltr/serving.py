@@ -1,4 +1,4 @@
-"""Score documents with an exported model; this needs only numpy and onnxruntime.
+"""Score documents with an exported model, with only numpy and onnxruntime.
 
 This file is independent: copy it into a service. It reads the ONNX file that `ltr export` or
 `NeuralRanker.export` wrote.
@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-# The last entry of the file's metadata, as ONNX writes it, is this and 64 hexadecimal digits: the
-# SHA-256 of all bytes before it.
+# An exported file ends with an entry of ONNX metadata: these bytes, then 64 hexadecimal digits,
+# which are the SHA-256 of all bytes before the entry.
 _DIGEST = b"\x72\x4e\x0a\x0altr.sha256\x12\x40"
 
 _LARGEST = np.finfo(np.float32).max
@@ -29,7 +29,7 @@ ISO_DATES = {
     "naive": f"^{_DAY}({_TIME})?$",
     "utc": f"^{_DAY}{_TIME}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$",
 }
-"""The text of dates, in ISO 8601: with an offset ("utc") and without one."""
+"""Patterns of dates as text in ISO 8601: with a time zone ("utc") and without one ("naive")."""
 
 FIRST_DAY, LAST_DAY = (
     day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max)
@@ -37,14 +37,14 @@ FIRST_DAY, LAST_DAY = (
 """The range of dates, as days since 1970-01-01: from 0001-01-01 to 9999-12-31."""
 
 MICROSECONDS = 86_400_000_000
-"""The microseconds of a day."""
+"""The number of microseconds in a day."""
 
 Zone = Literal["naive", "utc"]
-"""The zone of a column of dates: "utc" if its times have a time zone and so are instants."""
+"""The zone of a column of dates: "utc" if the times have a time zone, otherwise "naive"."""
 
 CategoryKind = Literal["string", "number", "boolean"]
 CATEGORY_KINDS: tuple[CategoryKind, ...] = ("string", "number", "boolean")
-"""The type of the values of a column of categories."""
+"""The types that the values of a column of categories may have."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Number:
 
     @property
     def width(self) -> int:
-        """How many features the column becomes."""
+        """The number of features that the column becomes."""
         return 1
 
     def encode(self, name: str, values: Sequence[Any], dtype: type) -> np.ndarray:
-        """Return the numbers of the documents, (documents, width); NaN where missing."""
+        """Return the features of the documents, (documents, width); NaN if missing."""
         return _numbers(name, values, self.width, dtype)
 
     def describe(self) -> dict[str, Any]:
@@ -67,17 +67,17 @@ class Number:
 
 @dataclass(frozen=True)
 class Vector(Number):
-    """A column of lists of numbers of one size, such as embeddings.
+    """A column of vectors of one size, such as embeddings.
 
     Attributes:
-        size: of each list.
+        size: the number of elements of each vector.
     """
 
     size: int
 
     @property
     def width(self) -> int:
-        """How many features the column becomes."""
+        """The number of features that the column becomes."""
         return self.size
 
     def describe(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Date:
     """A column of dates: the days since 1970-01-01 and, if it has times, the hour of the day.
 
     Attributes:
-        zone: "utc" if its values have a time zone, otherwise "naive".
+        zone: "utc" if the values have a time zone, otherwise "naive".
         hour: whether the hour of the day is a feature too.
     """
 
@@ -99,11 +99,11 @@ class Date:
 
     @property
     def width(self) -> int:
-        """How many features the column becomes."""
+        """The number of features that the column becomes."""
         return 1 + self.hour
 
     def encode(self, name: str, values: Sequence[Any], dtype: type) -> np.ndarray:
-        """Return the numbers of the documents, (documents, width); NaN where missing."""
+        """Return the features of the documents, (documents, width); NaN if missing."""
         return _dates(name, values, self.zone)[:, : self.width].astype(dtype)
 
     def describe(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Date:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories: the kind of its values, and which of them have a code.
+    """A column of categories: the type of its values, and the values that have a code.
 
     Attributes:
         kind: "string", "number" or "boolean".
@@ -163,13 +163,14 @@ class Category:
 def steps_of(
     data: Mapping[str, Any], classes: tuple[Any, Any, Any, Any] = (Number, Vector, Date, Category)
 ) -> dict[str, Any]:
-    """Return what each column becomes, from plain data.
+    """Return a step for each column, such as a `Number` or a `Date`, from plain data.
 
     Args:
-        data: as `Schema.to_dict` returns it: "features" has the number of features of each column
-            of numbers or dates, "dates" the zones of those that hold dates, and "categories" the
-            kind and the levels of each column of categories. None stands for no columns.
-        classes: of the steps.
+        data: the columns, as `Schema.to_dict` returns them: "features" has the number of features
+            of each column of numbers or dates, "dates" the zone of each column of dates, and
+            "categories" the kind and the levels of each column of categories. None stands for no
+            columns.
+        classes: the classes of the steps for numbers, vectors, dates and categories.
     """
     number, vector, dated, category = classes
     dates = data["dates"] or {}
@@ -189,13 +190,14 @@ class OnnxRanker:
 
     Args:
         path: the file.
-        threads: how many threads score, >= 1. Default: 1, as a service with many requests wants.
+        threads: how many threads score a list, >= 1. Default: 1, which suits a service with many
+            requests.
 
     Attributes:
         about: the file's description of the model: its columns, which of them are dates, the levels
-            of its categories, whether it looks at the whole list.
-        steps: what each column becomes, by its name: a `Number`, `Vector`, `Date` or `Category`;
-            empty if the model has no names of columns.
+            of its categories, and whether a score depends on the whole list.
+        steps: a `Number`, `Vector`, `Date` or `Category` for each column, by name; empty if the
+            model has no column names.
 
     Raises:
         ValueError: threads < 1; the file cannot be read, is damaged, or was not written by
@@ -212,7 +214,7 @@ class OnnxRanker:
         options.inter_op_num_threads = 1
         wanted = "path must be an ONNX file that `ltr export` wrote, got"
         try:
-            if Path(path).exists() and not Path(path).is_file():  # a device may have no end
+            if Path(path).exists() and not Path(path).is_file():  # reading a device may never end
                 raise ValueError("it is not a regular file")
             content = Path(path).read_bytes()
             _check_digest(content)
@@ -242,16 +244,16 @@ class OnnxRanker:
         """Return the scores of one list of documents, float32 (documents,); higher ranks first.
 
         Args:
-            documents: a data frame, a mapping of columns, or a sequence of dicts, one a document.
-                Columns are matched by name, and others are ignored. None and NaN are missing
-                values; a category that training did not have counts as missing. Dates are
-                `datetime.date` or `datetime.datetime`, or ISO 8601 text, and have a time zone if
-                those of the training had one.
+            documents: a data frame, a mapping of columns, or a sequence of one dict per document.
+                Columns are matched by name, and other columns are ignored. None and NaN are missing
+                values; a category that was not in the training data counts as missing. Dates are
+                `datetime.date` or `datetime.datetime`, or ISO 8601 text. They must have a time zone
+                if, and only if, the dates in the training data had one.
 
         Raises:
-            ValueError: documents have another type; one of them lacks a column or key; a column has
-                a value that is not a number or a date, an infinite number, or another length than
-                the others.
+            ValueError: documents have another type; a column, or a key of a document, is missing; a
+                column has a value of the wrong type, an infinite number, or another length than the
+                others.
         """
         return self.score_arrays(*self._encoded(documents))
 
@@ -259,9 +261,9 @@ class OnnxRanker:
         """Return the scores of a table's rows, float32 (rows,); within a query, higher ranks first.
 
         Args:
-            table: see `documents` of `score`; the rows of several queries.
-            qid: the column of the queries, or (rows,) with the query of each row. It is needed only
-                if a score depends on the whole list (`about["looks_at_list"]`).
+            table: the rows of several queries, in any form that `documents` of `score` may have.
+            qid: the name of the column of queries, or the query of each row (rows,). It is needed
+                only if a score depends on the whole list (`about["looks_at_list"]`).
 
         Raises:
             ValueError: see `score`; or `qid` is missing but needed, or does not fit the rows.
@@ -331,7 +333,7 @@ class OnnxRanker:
                 value. None if the model has none.
 
         Raises:
-            ValueError: an array has another shape or type, the model's categories are missing, or a
+            ValueError: an array has a wrong shape or type, the model's categories are missing, or a
                 feature is infinite in float32.
         """
         features = _array("features", features, self._dtype)
@@ -368,7 +370,7 @@ def _check_digest(content: bytes) -> None:
 
 
 def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether the metadata are as `ltr export` writes them, for inputs of these shapes."""
+    """Return whether `ltr export` could write these metadata for inputs of these shapes."""
     keys = {"features", "dates", "categories", "per_document", "looks_at_list"}
     if not isinstance(about, dict) or not keys <= about.keys():
         return False
@@ -407,7 +409,7 @@ def _is_category(one: Any) -> bool:
 
 
 def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
-    """Return columns by name, or a list of dicts."""
+    """Return documents as columns by name, or as a list of dicts."""
     if isinstance(documents, Mapping):
         return documents
     names = getattr(documents, "column_names", getattr(documents, "columns", None))
@@ -424,7 +426,7 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message, at most 200 characters of it."""
+    """Return the text of a value for a message, cut after 200 characters."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -442,11 +444,11 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
     values = documents[name]
     kind = getattr(getattr(values, "dtype", None), "kind", str(getattr(values, "type", "")))
     if hasattr(values, "to_numpy") and kind.startswith(("f", "i", "u", "double", "halffloat")):
-        values = values.to_numpy()  # dates would lose their time zone
+        values = values.to_numpy()  # of numbers only: dates would lose their time zone
     elif hasattr(values, "to_pylist"):
         return values.to_pylist()
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
-        values = values.astype("datetime64[us]")  # a list of these has datetimes
+        values = values.astype("datetime64[us]")  # so that `tolist` returns datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(
             f"column {name!r} must hold one value for each document, got {_shown(values)}"
@@ -457,7 +459,7 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
 
 
 def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueError:
-    """Return the error of the first document that lacks one of these keys."""
+    """Return the error for the first document that lacks one of these keys."""
     lacking = (
         (row, name) for row, one in enumerate(documents) for name in names if name not in one
     )
@@ -467,15 +469,15 @@ def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueE
 
 
 def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> np.ndarray:
-    """Return a number for each document and name; row by row is faster than column by column."""
+    """Return the features (documents, names); to read row by row is faster than by column."""
     pick = itemgetter(*names) if len(names) > 1 else lambda one: [one[name] for name in names]
     try:
         found = [pick(one) for one in documents]
     except KeyError:
         raise _missing(documents, names) from None
     try:
-        with np.errstate(over="ignore"):  # an overflow is infinite, which is refused
-            values = np.array(found, dtype=dtype)  # None is NaN
+        with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused later
+            values = np.array(found, dtype=dtype)  # None becomes NaN
         if values.shape != (len(documents), len(names)):
             raise ValueError("a value is a list")
         return values
@@ -486,7 +488,7 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> 
 
 
 def _is_na(value: Any) -> bool:
-    """Return whether a value is None, or pandas's NA, which cannot be compared."""
+    """Return whether a value is None, or pandas's NA or NaT; NA cannot be compared."""
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 

@@ -1,4 +1,4 @@
-"""Argument checks and masking that every operator, loss and metric shares."""
+"""Argument checks and masking for all operators, losses and metrics."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
-"""Devices that have autocast; torch.compile cannot always ask for others."""
+"""Device types known to have autocast: inside torch.compile, torch cannot always be asked."""
 
 HALF = (torch.float16, torch.bfloat16)
 
 LEAST_TEMPERATURE = 1e-30
-"""The least temperature above 0. Below it float32 divides 0 by 0, and ranks and gradients are NaN.
-"""
+"""The least temperature above 0. Below it, float32 divides 0 by 0, and the results are NaN."""
 
 
 def check_number(name: str, value: float, *, minimum: float, strict: bool = False) -> float:
-    """Return `value` as a float, or raise a ValueError that names the argument.
+    """Return `value` as a float, or raise a ValueError unless it is finite and >= `minimum`.
 
-    Any real number is accepted, numpy's scalars too. A bool or a tensor is refused.
+    If `strict` is True, the value must be > `minimum`. Any type of real number is accepted, also a
+    numpy scalar. A bool or a tensor is refused. The message names the argument.
 
     >>> check_number("temperature", 0.1, minimum=0.0)
     0.1
@@ -77,7 +77,7 @@ def check_at_least(name: str, value: int, minimum: int) -> int:
 
 
 def check_choice(name: str, value: str, *choices: str) -> None:
-    """Raise a `ValueError` unless a value is one of the choices.
+    """Raise a ValueError unless `value` is one of the choices.
 
     >>> check_choice("missing", "drop", "keep", "error")
     Traceback (most recent call last):
@@ -94,7 +94,7 @@ def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
 
 
 def check_persistence(p: float) -> float:
-    """Return `p`, the probability that a reader continues, or raise a ValueError outside (0, 1).
+    """Return `p`, the probability that a reader continues; raise a ValueError unless 0 < p < 1.
 
     >>> check_persistence(0.8)
     0.8
@@ -105,7 +105,7 @@ def check_persistence(p: float) -> float:
 
 
 def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
-    """Return one or several quantile levels as a list, or raise a ValueError outside [0, 1].
+    """Return one or several quantile levels as a list; raise a ValueError if one is not in [0, 1].
 
     >>> check_levels("q", 0.5)
     [0.5]
@@ -118,7 +118,7 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
 
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:
-    """Raise a ValueError unless all are tensors of one shape `(..., n)` and `mask` is bool."""
+    """Raise a ValueError unless all are tensors of the same shape `(..., n)` and `mask` is bool."""
     if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() == 0:
         refuse_nested(scores=scores)
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -141,7 +141,7 @@ def check_lists(scores: Tensor, **others: Tensor | None) -> None:
 
 
 def check_mask(mask: Tensor, shape: torch.Size) -> None:
-    """Raise a ValueError unless `mask` is a bool tensor of this shape.
+    """Raise a ValueError unless `mask` is a bool tensor of the given shape.
 
     >>> check_mask(torch.ones(3), torch.Size([3]))
     Traceback (most recent call last):
@@ -180,7 +180,7 @@ def upcast(x: Tensor) -> Tensor:
 
 
 NO_FLOAT64 = ["mps"]
-"""The types of devices without float64. What is computed in it elsewhere, they have in float32."""
+"""Device types without float64, which compute in float32 what other devices compute in float64."""
 
 
 def widened(x: Tensor) -> Tensor:
@@ -193,18 +193,18 @@ def widened(x: Tensor) -> Tensor:
 
 
 def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
-    """Return `x` with `value` in place of the masked items, where `mask` is False.
+    """Return `x` with `value` in place of the masked items, whose `mask` is False.
 
-    NaN and inf of a masked item reach neither values nor gradients. `Tensor.masked_fill` fills
-    where its own mask is True; ours uses the masks of `ltr`, where True is a real item.
+    A NaN or inf at a masked item reaches neither values nor gradients. The masks of `ltr` are True
+    for real items, while `Tensor.masked_fill` fills the items for which its mask is True.
     """
     return x if mask is None else torch.where(mask, x, value)
 
 
 def real_scores(scores: Tensor, mask: Tensor | None, weights: Tensor | None = None) -> Tensor:
-    """Check the arguments (..., n), and return the scores of real items, 0 where masked.
+    """Check the arguments (..., n), and return the scores, with 0 for masked items.
 
-    Half precision becomes float32. This is how every operator begins.
+    Half precision becomes float32. Every operator calls this function first.
 
     Raises:
         ValueError: see `check_lists`.
@@ -232,15 +232,15 @@ def positions(x: Tensor, n: int | None = None) -> Tensor:
 
 
 def largest(x: Tensor) -> Tensor:
-    """Return the largest number of each list, (..., n) -> (...); 0 for an empty list."""
+    """Return the largest value of each list, (..., n) -> (...); 0 for an empty list."""
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
 
 
 def below_largest(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the scores minus the largest of each list, (..., n), 0 where masked.
+    """Return the scores minus the largest score of each list, (..., n), 0 for masked items.
 
-    What depends on differences alone stays the same, and its sums keep their digits: float32
-    numbers near 1e6 are 1/16 apart.
+    Functions of score differences keep their values, with smaller rounding errors: float32 numbers
+    near 1e6 are 1/16 apart.
 
     >>> below_largest(torch.tensor([3.0, 5.0, 4.0]), None)
     tensor([-2.,  0., -1.])

@@ -1,4 +1,4 @@
-"""The `ltr` command: train on a table, score tables by the model's folder, run recipes.
+"""The `ltr` command: train on a table, score tables with a saved model, run recipes.
 
     ltr train train.parquet --qid query --label grade --out model     train on a table
     ltr test model test.parquet                                       metrics on another
@@ -15,11 +15,11 @@
 
 `train` is for tables. `fit` is for recipes and for classes of your own.
 
-`fit`, `validate` and `test` take `--config` any number of times. Its value is a recipe
-(`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later
-configurations override earlier ones. Recipes come with ltr or are in the folder `recipes`: there,
-`sort` is `recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The
-command prints the file that it reads. Any option of the model, the data or the trainer, such as
+`fit`, `validate` and `test` take `--config` any number of times. Its value is a recipe (`digits`),
+an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later configurations override
+earlier ones. Recipes come with ltr, or are in the folder `recipes`, where `sort` means
+`recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The command prints
+the path of the file that it reads. Any option of the model, the data or the trainer, such as
 `--model.loss.operator.temperature 0.2`, overrides the configurations. `--print_config` prints the
 result.
 
@@ -32,10 +32,10 @@ Each `fit` writes to a folder of its own: `runs/NAME/1` and so on, with its best
 `NeuralRanker.save`, `Blend.save` or an export wrote, the folder of a run or of a recipe's runs, or
 an ONNX file. `fit --ckpt_path last` resumes the newest run.
 
-A wrong option, class, value or file gives one line on stderr and exit code 2. So does a failed
-training. An interrupted run exits with code 130, a terminated one with 143. `last.ckpt` is that of
-the last whole epoch.
-Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
+A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
+fails. An interrupted run exits with code 130, a terminated run with 143. `last.ckpt` then has the
+state after the last whole epoch. Set `LTR_TRACEBACK=1` in the environment to see where an error
+came from.
 
 This module imports neither torch nor lightning; only the commands that need them do.
 """
@@ -105,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ltr ...
     0
     """
-    for stream in ("stdout", "stderr"):  # a file would get the number of a closed one, as by `>&-`
+    # A closed stream (`>&-`) is replaced, or the next opened file would get the stream's number.
+    for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     args = list(sys.argv[1:] if argv is None else argv)
@@ -119,8 +120,8 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
     """Run a program, and report the user's mistakes and interrupts in one line on stderr.
 
     Args:
-        run: the program; it returns the exit code.
-        name: printed before the message of a mistake.
+        run: the program: a function that returns the exit code.
+        name: the name that is printed before the message of a mistake.
         again: the command that resumes the program after an interrupt, if there is one.
 
     Returns:
@@ -132,11 +133,11 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
     handler = signal.getsignal(signal.SIGINT)
     try:
         code = run()
-        sys.stdout.flush()  # a reader that is gone, as of `ltr recipes | head -1`, shows here
+        sys.stdout.flush()  # fails if the reader is gone, as in `ltr recipes | head -1`
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # the status of a program that SIGPIPE ends
+        return 141  # the exit code of a program that SIGPIPE ends
     except KeyboardInterrupt:
         return _stopped(signal.SIGINT, again)
     except SystemExit as stop:
@@ -152,7 +153,7 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
             raise
         print(f"{name}: {printable(told)}", file=sys.stderr)
         return 2
-    finally:  # Lightning replaces the handler of Ctrl+C after the first one
+    finally:  # Lightning replaces the handler of Ctrl+C after the first Ctrl+C
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGINT, handler)
 
@@ -179,7 +180,7 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
-    # These imports stand here, since the help of `ltr` needs neither.
+    # These imports are not at the top, since the help of `ltr` does not need them.
     from pkgutil import resolve_name
     from textwrap import dedent
 
@@ -189,7 +190,8 @@ def _run(args: list[str]) -> int:
     if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
         path = "training:test"
     run = resolve_name(f"ltr.cli.{path}")
-    before, name = warnings.formatwarning, f"ltr {command}"  # a warning has its place in the code
+    # By default, a warning shows its line of code, which does not help the user.
+    before, name = warnings.formatwarning, f"ltr {command}"
     warnings.formatwarning = lambda message, *_, **__: f"{name}: {printable(str(message))}\n"
     try:
         run(LineParser(name, description=dedent(f"    {run.__doc__ or ''}").strip()), rest)

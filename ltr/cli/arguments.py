@@ -32,27 +32,27 @@ class LineParser(argparse.ArgumentParser):
         super().__init__(prog, allow_abbrev=False, **given)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message."""
+        """Raise a `CommandError` with the message."""
         message = re.sub(r"^argument (\S+): must ", r"\1 must ", message)
         raise CommandError(f"{message} (see `{self.prog} --help`)")
 
 
 def at_least_one(text: str) -> int:
-    """Return the whole number >= 1 that an argument must be."""
+    """Return the value of an argument, which must be a whole number >= 1."""
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise ArgumentTypeError(f"must be a whole number >= 1, got {text!r}")
     return int(text)
 
 
 def existing_file(path: str) -> str:
-    """Return the path of the file that an argument must name."""
+    """Return the path that an argument gives, which must be that of a file."""
     if not Path(path).is_file():
         raise CommandError(f"{path}: no such file")
     return path
 
 
 def new_file(*endings: str) -> Callable[[str], Path]:
-    """Return the check of an argument that names a file to write: its type and its ending."""
+    """Return a function that checks the path of a file to write: its type and its ending."""
 
     def check(text: str) -> Path:
         path = Path(text).expanduser()
@@ -85,7 +85,7 @@ def roles_of(given: Namespace) -> dict[str, Any]:
 
 
 def add_model(parser: LineParser, about: str = _MODEL) -> None:
-    """Add the argument of the model, and the packages of its classes."""
+    """Add the arguments for the model and for the packages of its classes."""
     add = parser.add_argument
     add("model", metavar="MODEL", help=about)
     trusted = "a package whose classes the model may name; repeat it for several"

@@ -49,7 +49,7 @@ def convert(parser: LineParser, args: list[str]) -> None:
         task = bar.add_task(name, total=None, documents=0)
 
         def watch(done: int, total: int, documents: int) -> None:
-            if not documents:  # the rows have to be grouped, which reads them again
+            if not documents:  # the rows must be grouped, so they are read again
                 bar.update(task, description=f"{name}, grouping")
             bar.update(task, completed=done, total=total, documents=documents)
 

@@ -1,11 +1,11 @@
-"""The progress of a training: one line per epoch, and a progress bar in a terminal."""
+"""The progress of training: one line per epoch, and a progress bar in a terminal."""
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 
 class PlainBar(RichProgressBar):
-    """A progress bar without values, which the line of the epoch shows.
+    """A progress bar without values: the line of each epoch shows them.
 
     >>> PlainBar().get_metrics(Trainer(barebones=True), LightningModule())
     {}
@@ -14,7 +14,7 @@ class PlainBar(RichProgressBar):
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """Return none."""
+        """Return no values."""
         return {}
 
 

@@ -17,7 +17,7 @@ _FRAME += ("Expected a <class 'NoneType'>", "Expected a path but", "Problem with
 
 
 def innermost(report: str) -> str:
-    r"""Return the causes in a report of jsonargparse, without the frame of types around them.
+    r"""Return the causes in a report of jsonargparse, without the lists of types around them.
 
     >>> innermost("Does not validate against any of the Union subtypes\nSubtypes: [int, None]\n"
     ...     "Errors:\n  - top_k must be >= 1\n  - Expected a <class 'NoneType'>\nGiven value: x")
@@ -49,7 +49,7 @@ def as_user_error(error: Exception) -> str | None:
         return "another process of this run has failed; see its message"
     if isinstance(error, (CommandError, ValueError)):
         return innermost(str(error)) or type(error).__name__
-    # Lightning raises this for options that exclude each other; then its module is loaded
+    # Lightning, if it is loaded, raises this error for options that exclude each other
     lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
     if lightning is not None and isinstance(error, lightning.MisconfigurationException):
         return one_line(error)

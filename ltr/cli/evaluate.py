@@ -47,7 +47,7 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
 
 
 def add_options(parser: LineParser) -> None:
-    """Add the options that `ltr test` has too."""
+    """Add the options that `ltr evaluate` shares with `ltr test`."""
     add = parser.add_argument
     needed = "judgements; required for a TREC run"
     add("--qrels", type=existing_file, metavar="FILE", help=needed)
@@ -75,7 +75,7 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
 
     Args:
         given: the arguments of `ltr evaluate`.
-        shown: the names of the files in reports.
+        shown: the names of the files, as reports show them.
     """
     from ltr.metrics.compare import compare, draw, mean_interval
 
@@ -117,7 +117,7 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
 
 
 def _models(given: Namespace) -> "list[Evaluated]":
-    """Return the values of each model."""
+    """Return the evaluated models, with the metrics of each list."""
     from ltr.metrics.compare import check_draws
     from ltr.metrics.named import parse_measures
     from ltr.metrics.trec import read_qrels
@@ -127,7 +127,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
     if given.html is not None:
         from ltr.reports.report import load_template
 
-        load_template()  # what is missing for it is said before the work
+        load_template()  # reports a missing package before the evaluation
     chosen = given.metrics or [x.partition("@")[0] if given.at else x for x in _DEFAULT]
     measures = parse_measures(chosen, given.at or (), of_runs=given.qrels is not None)
     counted = {"gain": given.gain, "empty": _number(given.empty), "ties": given.ties}
@@ -157,7 +157,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
             )
         named = of_documents and (given.doc_id or files.has_column(path, doc_id))
         tables.append(files.read_scored(path, columns, with_names=bool(named)))
-    largest = max(float(table.labels.max()) for table in tables)  # all tables share one scale
+    largest = max(float(table.labels.max()) for table in tables)  # one scale of gains for all
     found = [
         files.evaluate_table(
             table, several, measures, counted, largest, keep_documents=of_documents
@@ -182,7 +182,7 @@ def _notes(model: "Evaluated", given: Namespace) -> Iterator[str]:
 
 
 def _number(text: str) -> str | float:
-    """Return the number in a text, or the text if it is none."""
+    """Return the number in a text, or the text if it is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -228,7 +228,7 @@ def _print(
     from rich.console import Console
     from rich.table import Table
 
-    # a file or a pipe has no width: leave room, so that nothing is cut off
+    # a file or a pipe has no width: use a large one, so that nothing is cut off
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     if len(models) == 1:
         table = Table(box=box.SIMPLE_HEAD)
@@ -247,7 +247,7 @@ def _print(
 def _content(
     models: "list[Evaluated]", results: "Mapping[str, Interval | Comparison]"
 ) -> dict[str, Any]:
-    """Return the metrics and the values of each list, as JSON has them."""
+    """Return the metrics and the values of each list, as plain data for JSON."""
     from ltr.metrics.compare import Comparison
 
     return {
@@ -272,5 +272,5 @@ def _counted(model: "Evaluated", title: str) -> int:
 
 
 def _plain(values: "Sequence[float] | np.ndarray") -> list[float | None]:
-    """Return numbers with None for NaN, which JSON lacks."""
+    """Return the values, with None for NaN, which JSON lacks."""
     return [None if math.isnan(value) else float(value) for value in values]

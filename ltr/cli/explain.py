@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ltr.datasets import Schema
 
 _USUAL, _COLUMNS = 100, 4
-"""So many rows are the usual documents; so many columns are shown, those that add most."""
+"""The numbers of usual documents, and of columns to show, which are those that add most."""
 
 
 def explain(parser: LineParser, args: list[str]) -> None:
     """Show what each column adds to the scores of a query's documents.
 
-    It is beside usual documents of the table (Shapley values), with the reasons why the first
-    document is above the second. Needs the extra `explain`.
+    Each document is compared with usual documents of the table (Shapley values). The reasons why
+    the first document is above the second follow. Needs the extra `explain`.
 
       ltr explain model test.parquet --query 17
     """
@@ -65,7 +65,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
 
 
 def _table(path: str, schema: "Schema") -> "pa.Table":
-    """Return the columns of a schema; those of LETOR text have the numbers of the features."""
+    """Return the schema's columns of a table; LETOR text names its features by numbers."""
     import pyarrow as pa
 
     from ltr.datasets.list_tables import is_letor, keys_of, load_lists, with_schema

@@ -20,7 +20,7 @@ from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
 
-# jsonargparse finds classes that are imported, so their names are enough.
+# jsonargparse finds imported classes by their names alone.
 from ltr.datasets import (
     DigitsDataModule,  # noqa: F401
     ListDataModule,  # noqa: F401
@@ -53,20 +53,20 @@ class RankingParser(LightningArgumentParser):
 
 
 class RankingCLI(LightningCLI):
-    """Lightning's command line, parsed and instantiated; `execute` runs the command.
+    """Lightning's command line: parses options and makes objects; `execute` runs the command.
 
     The options may name any LightningModule and LightningDataModule; the default model is a
     `Ranker`. The options `best_checkpoint` and `early_stopping` configure the callbacks of `fit`.
     Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so on, which holds
     `checkpoints`, the CSV `logs` and the `model` of a `Ranker`. `--ckpt_path last` continues in the
-    folder of its run. `validate` and `test` log in the folder of the run that they load.
+    folder of the resumed run. `validate` and `test` log in the folder of the run that they load.
 
     Args:
         command: the command to run.
-        args: the options, `--config` with files only.
+        args: the options; a `--config` among them names a file, not a recipe.
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
-        numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
-        trainer: options of the Trainer, as objects, instead of those in `args`.
+        numbered: whether `fit` makes a folder for each run; otherwise it writes to the root itself.
+        trainer: arguments of the Trainer, as objects; they replace those in `args`.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -105,8 +105,8 @@ class RankingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             args=args,
-            # The subcommands of Lightning take a model's options from the file of `--ckpt_path`,
-            # and run in the constructor. A sweep runs one command after the other.
+            # Lightning's subcommands would take a model's options from the file of `--ckpt_path`,
+            # and would run in the constructor. A sweep trains and tests the same objects.
             run=False,
             auto_configure_optimizers=False,
         )
@@ -120,8 +120,8 @@ class RankingCLI(LightningCLI):
         parser.add_argument("--ckpt_path", type=str | None, default=None, help=checkpoint)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse the arguments; a mistake becomes one line."""
-        given = given_options(args)  # this names the line of a mistake in a file
+        """Parse the arguments; a mistake becomes an error of one line."""
+        given = given_options(args)  # its error names the line of a mistake in a file
         try:
             self.config = parser.parse_args(args)
         except _ParseError as error:
@@ -133,7 +133,7 @@ class RankingCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint and its run, and choose the seed of the data.
 
-        Data without a seed get that of the training, or of `seed_everything`.
+        Data without a seed get the seed of the checkpoint's data, or else of `seed_everything`.
         """
         self.run = self.root = Path(self.config.trainer.default_root_dir)
         self.goes_on = False
@@ -147,7 +147,7 @@ class RankingCLI(LightningCLI):
             options["seed"] = 0 if seed is None else int(seed)
 
     def _find_checkpoint(self, value: str) -> dict[str, Any]:
-        """Set the file and the run that it belongs to, and return its content, if there is one."""
+        """Set the checkpoint's path and its run, and return its content; {} if there is none."""
         resume = self.command == "fit"
         path = named_checkpoint(value, self.root, resume=resume)
         if path is None:
@@ -180,7 +180,7 @@ class RankingCLI(LightningCLI):
             callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
         with ExitStack() as stack:
             is_new = self.command == "fit" and self.numbered and not self.goes_on
-            # the first process makes the folder; the others take it from its callbacks
+            # the first process makes the folder; its callbacks send the path to the others
             if is_new and not given.fast_dev_run and is_first_process():
                 trained = lambda: self.timer.start_time() is not None  # noqa: E731
                 self.run = stack.enter_context(new_run(self.root, keep=trained))
@@ -219,7 +219,7 @@ class RankingCLI(LightningCLI):
                     self.model,
                     datamodule=self.datamodule,
                     ckpt_path=self.ckpt_path,
-                    weights_only=True,  # the environment cannot allow pickles
+                    weights_only=True,  # so no environment variable can allow pickles
                 )
             except RuntimeError as error:
                 if self.ckpt_path is None or "loading state_dict" not in str(error):

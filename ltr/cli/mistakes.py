@@ -20,7 +20,7 @@ _PACKAGES = (
     *("ltr.datasets", "ltr.losses", "ltr.metrics", "ltr.models", "ltr.modules", "ltr.operators"),
     *("torch.optim", "torch.optim.lr_scheduler", "lightning.pytorch.callbacks", "torch.nn.modules"),
 )
-"""Where similar names are searched for."""
+"""The packages in which similar names are searched for."""
 
 _UNKNOWN = r"(?:Group '(\S+)' does not accept option '|Option '|unrecognized arguments: --)([\w.]+)"
 _NO_CLASS = re.compile(r"import path string: (\w+)")
@@ -31,8 +31,8 @@ def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], re
 
     Args:
         parser: the parser that refused the arguments.
-        args: the arguments, `--config` with files only.
-        given: the options that they set.
+        args: the arguments; a `--config` among them names a file, not a recipe.
+        given: the options that the arguments set.
         report: the message of the parser.
     """
     cause, option = innermost(report), _option_of(report)
@@ -41,7 +41,7 @@ def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], re
             "--data is required: a recipe (`ltr recipes` lists them) or a file after --config, "
             "or a class, such as --data DigitsDataModule"
         )
-    if "expected one argument" in cause:  # jsonargparse says --data where --data.seed has no value
+    if "expected one argument" in cause:  # jsonargparse names --data if --data.seed has no value
         bare = (name for name, value in pairs(args) if not value)
         return f"{next(bare, '')}: expected one argument"
     if unknown := re.match(_UNKNOWN, cause):
@@ -93,7 +93,7 @@ def _nearest_options(option: str, known: set[str]) -> list[str]:
 
 
 def _find_class(name: Any) -> Any:
-    """Return the class of this name, or None; this never imports a module."""
+    """Return the class of this name, or None; the class's own module is never imported."""
     module, _, last = str(name).rpartition(".")
     of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
     return getattr(sys.modules.get(module or next(of_all, "")), last, None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ltr.datasets import ListDataset
 
 MODEL = "model"
-"""The folder of a run's best model."""
+"""The name of the folder in a run that has the best model."""
 
 
 def find_model(value: str) -> Path:
@@ -27,7 +27,7 @@ def find_model(value: str) -> Path:
             recipe's runs, which stands for the newest; or an ONNX file.
 
     Raises:
-        CommandError: there is no such model; the message names the nearest.
+        CommandError: there is no such model; the message suggests the most similar path.
     """
     from ltr.cli.runs import numbered
     from ltr.config.folder import CONFIG
@@ -56,11 +56,11 @@ def find_model(value: str) -> Path:
 
 
 def load_model(given: Namespace) -> Any:
-    """Return a `RankingModel`, a `BlendModel` or an `OnnxModel` by the arguments of `add_model`.
+    """Return the `RankingModel`, `BlendModel` or `OnnxModel` that the arguments name.
 
     Raises:
         CommandError: there is no such model.
-        ValueError: it is damaged, or names a class that is not trusted.
+        ValueError: the model is damaged, or names a class that is not trusted.
     """
     path = find_model(given.model)
     if given.trust:

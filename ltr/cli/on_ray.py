@@ -14,9 +14,10 @@ _NUMBER = "--ray-workers"
 
 
 def add_workers(parser: LineParser) -> None:
-    """Add `--ray` and `--ray-workers N`, whose result is `workers`.
+    """Add `--ray` and `--ray-workers N`, which both set `workers`.
 
-    It is None without either option. It is 0 with `--ray`: one worker for each CPU of the cluster.
+    `workers` is None without either option, and 0 with `--ray`: one worker for each CPU of the
+    cluster.
     """
     add = parser.add_argument
     about = "use all CPUs of a Ray cluster"
@@ -34,7 +35,7 @@ def connect(workers: int) -> int:
         The number of workers.
 
     Raises:
-        CommandError: Ray is not installed, or the cluster has fewer CPUs.
+        CommandError: Ray is not installed, or the cluster has fewer CPUs than `workers`.
     """
     try:
         import ray
@@ -50,7 +51,7 @@ def connect(workers: int) -> int:
 
 
 def enter(folder: str, path: list[str]) -> None:
-    """Change to the user's folder, and import modules from it if the driver does."""
+    """Change to the user's folder; allow imports from this folder if the driver's `path` does."""
     os.chdir(folder)
     if folder in path and folder not in sys.path:
         sys.path.append(folder)

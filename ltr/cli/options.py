@@ -56,7 +56,7 @@ def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def given_options(args: list[str]) -> dict[str, Given]:
-    """Return the options of the configuration files and of the command line, later ones last.
+    """Return the options of the configuration files and the command line; later values win.
 
     The value of an option that takes a class is the class's name.
 
@@ -109,8 +109,8 @@ def load_options(path: str | Path) -> dict[str, Any]:
     """Return the content of a configuration file.
 
     Raises:
-        CommandError: the file is not YAML, has a key twice (the message has the line), or holds no
-            options.
+        CommandError: the file is not YAML, has a key twice (the message names the line), or holds
+            no options.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -69,9 +69,9 @@ def write_scores(
     """Write the scores of a table, and return the number of rows.
 
     Args:
-        given: the options; the names of the columns that are used replace those that are None.
+        given: the options; column names that are None are set to the names that are used.
         output: the file; its ending chooses the format.
-        workers: of a Ray cluster; None: this process.
+        workers: the number of workers of a Ray cluster; None: score in this process.
         needs_label: whether the table must have queries and labels.
     """
     import numpy as np
@@ -87,7 +87,7 @@ def write_scores(
         with pa.ipc.new_file(waiting, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
-        # a rank needs all scores of its query, so the rows wait on the disk, where Arrow maps them
+        # a rank needs all scores of its query, so the rows are first kept in a file that Arrow maps
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
             table = pa.ipc.open_file(source).read_all()
             scores = table.column("score").to_numpy()
@@ -108,7 +108,8 @@ def descending(scores: "np.ndarray") -> "np.ndarray":
     """Return scores (n,), given in descending order, with ties broken in the last digit.
 
     Evaluation tools read the scores of a TREC run as float32, sort by them and break ties in their
-    own way. So each score that is not below the one before becomes the next smaller float32.
+    own way. So each score that is not below the previous score becomes the next float32 below that
+    score.
 
     >>> import numpy as np
     >>> descending(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
@@ -124,7 +125,7 @@ def descending(scores: "np.ndarray") -> "np.ndarray":
 
 
 def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
-    """Set the names of the columns that are not given, and return those that the table has."""
+    """Set the column names that are not given, and return all names that the table has."""
     from ltr.datasets.list_tables import holds_lists
     from ltr.datasets.table_files import column_names
 
@@ -148,7 +149,7 @@ def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
 def _scored(
     given: Namespace, model: Any, keys: list[str], share: tuple[int, int] = (0, 1)
 ) -> "Iterator[pa.Table]":
-    """Yield the columns of some rows, without codes of categories, and their `score`."""
+    """Yield chunks of rows: the columns `keys`, with categories as values, and the `score`."""
     import numpy as np
     import pyarrow as pa
 
@@ -199,9 +200,9 @@ def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None
 
 
 def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
-    """Return a TREC run. A document without a name is called by its position in the list, from 0.
+    """Return a TREC run; documents without names are named by their position in the list, from 0.
 
-    Its scores have no ties, so all tools rank as the table does.
+    The run's scores have no ties, so all tools rank as the table does.
     """
     import numpy as np
 

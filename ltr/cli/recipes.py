@@ -1,6 +1,6 @@
-"""Find, list and copy recipes: those of ltr, and those of the folder `recipes`.
+"""Find, list and copy recipes: those that come with ltr, and those in the folder `recipes`.
 
-A recipe is a folder with a `config.yaml`. Its first line is a comment that describes the recipe.
+A recipe is a folder with a `config.yaml`, whose first line is a comment that describes the recipe.
 Every other YAML file of the folder is an overlay, which overrides parts of `config.yaml`. This
 module imports only the standard library.
 """
@@ -51,7 +51,7 @@ def own_recipes() -> dict[str, list[Path]]:
 
 
 def resolve(value: str) -> tuple[str, list[Path]]:
-    """Return a name for the run of a value of `--config`, and the files that it stands for.
+    """Return the run's name for a value of `--config`, and the files that the value stands for.
 
     A name of ltr's own recipes always stands for that recipe: `recipe` means its configuration;
     `recipe/overlay` means its configuration and the overlay. Any other value is a file, a folder
@@ -78,11 +78,11 @@ def resolve(value: str) -> tuple[str, list[Path]]:
 
 
 def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
-    """Return whether a command refers to code in the working folder, so that it may be imported.
+    """Return whether a command refers to code in the working folder, which may then be imported.
 
-    It does if it names a configuration that does not come with ltr, or a class of a module in the
-    working folder, such as `own.Loss`. Otherwise nothing is imported from this folder, so a
-    stranger's folder is safe.
+    A command does so if it names a configuration that does not come with ltr, or a class of a
+    module in the working folder, such as `own.Loss`. Otherwise nothing is imported from this
+    folder, so a stranger's folder is safe.
 
     >>> names_own_code(["digits"], ["--trainer.max_epochs", "3"])
     False
@@ -92,23 +92,23 @@ def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
         return True
     for option in options:
         text = option.partition("=")[2] if option.startswith("-") else option
-        if text.endswith((".yaml", ".yml")):  # a part of the configuration
+        if text.endswith((".yaml", ".yml")):  # a file with a part of the configuration
             return True
         named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
         here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)
-        if here and not os.path.exists(text):  # a file is data
+        if here and not os.path.exists(text):  # the path of a file is data, not code
             return True
     return False
 
 
 def find_configs(values: Sequence[str]) -> tuple[list[Path], str | None]:
-    """Return the files of some values of `--config`, later ones to be laid over earlier ones.
+    """Return the files of the values of `--config`; later files override earlier ones.
 
-    An overlay adds its recipe's `config.yaml` before it, unless that is already there.
+    An overlay adds its recipe's `config.yaml` before it, unless an earlier value has done so.
 
     Returns:
-        The files, and the run's name: that of the last recipe or of the first file, or None
-        without a configuration.
+        The files, and the run's name: that of the last recipe, or else of the first file; None if
+        there are no values.
 
     Raises:
         CommandError: a configuration does not exist.
@@ -128,7 +128,7 @@ def find_configs(values: Sequence[str]) -> tuple[list[Path], str | None]:
 
 
 def list_recipes(parser: LineParser, args: list[str]) -> None:
-    """List the recipes that come with ltr, and those of the folder recipes."""
+    """List the recipes that come with ltr, and those in the folder `recipes`."""
     parser.parse_args(args)
     ours, own = find_recipes(), own_recipes()
     hidden = [name for name in ours if (OWN / name / _CONFIG).is_file()]

@@ -12,11 +12,11 @@ from ltr.cli.errors import CommandError
 from ltr.files import check_archive, made_folder
 from ltr.names import nearest, one_line
 
-_PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few more
+_PATIENCE = 10  # seconds; the data loaders of a killed run still hold its lock for a few
 
 
 def numbered(root: Path) -> list[Path]:
-    """Return the folders of runs, newest first, then the root, which earlier versions used.
+    """Return the folders of runs, newest first, then the root, where earlier versions wrote.
 
     >>> numbered(Path("no/such/folder"))
     [PosixPath('no/such/folder')]
@@ -31,10 +31,10 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
     Args:
         value: a file, or `best` or `last`.
         root: the folder whose runs `best` and `last` refer to.
-        resume: whether to resume a training; then the result is None if there is no `last` yet.
+        resume: whether to resume training; the result is then None if there is no `last` yet.
 
     Raises:
-        CommandError: there is no such checkpoint; the message names the nearest.
+        CommandError: there is no such checkpoint; the message suggests the most similar path.
     """
     path = Path(value).expanduser()
     if value in ("best", "last"):
@@ -52,15 +52,15 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
 def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
     """Return the content of a checkpoint: tensors and plain values.
 
-    The file is read twice, first to compare the checksums of its parts, which torch does not.
+    The file is read twice, first to compare the checksums of its parts, which torch ignores.
 
     Args:
         path: the file.
-        resume: whether a training must be able to resume from it.
+        resume: whether training must be able to resume from the file.
 
     Raises:
-        CommandError: the file is damaged, was not written by Lightning, holds more than tensors and
-            plain values, or has no more than weights and is to resume a training.
+        CommandError: the file is damaged, was not written by Lightning, or holds more than tensors
+            and plain values; or `resume` is set and the file has only weights.
         OSError: the file cannot be opened.
     """
     import torch
@@ -86,11 +86,11 @@ def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
 
 @contextmanager
 def new_run(root: Path, keep: Callable[[], bool]) -> Iterator[Path]:
-    """Make the folder of a new run, with the next number. No two processes get the same one.
+    """Make the folder of a new run, with the next number, which no other process gets.
 
     Args:
         root: the folder of the runs.
-        keep: whether the folder stays after an error.
+        keep: a function that returns whether the folder stays after an error.
     """
     with made_folder(root):
         newest = numbered(root)[0]
@@ -113,7 +113,7 @@ def hold(run: Path) -> Iterator[None]:
     """Lock a run for this process, because two processes must not write the same checkpoints.
 
     Raises:
-        CommandError: another process trains it.
+        CommandError: another process holds the lock.
     """
     run.mkdir(parents=True, exist_ok=True)
     lock = FileLock(run / ".lock")

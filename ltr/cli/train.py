@@ -1,4 +1,4 @@
-"""`ltr train`: a model from a table, by `NeuralRanker` or with boosted trees."""
+"""`ltr train`: train a `NeuralRanker` on a table, with or without boosted trees."""
 
 from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
@@ -17,7 +17,7 @@ _NEXT = "Go on with: ltr test {0} TABLE | ltr predict {0} TABLE --output scores.
 def train(parser: LineParser, args: list[str]) -> None:
     """Train a ranker on a table, and write it into a folder.
 
-    The table has one row for each document. Names of its columns say which is the query.
+    The table has one row for each document. Options name its columns, such as that of the query.
 
       ltr train train.parquet --qid query --label grade --out model
       ltr train train.parquet --qid query --label grade --with lightgbm --out model
@@ -82,14 +82,14 @@ def _direction(text: str) -> tuple[str, int]:
 
 
 def _loss(given: Namespace) -> "RankingLoss | None":
-    """Return the loss; positions and the protected group bring the loss that uses them."""
+    """Return the loss; if positions or a protected group are given, a loss that uses them."""
     from ltr.config import from_config
     from ltr.losses import XENDCG, Penalized, RankingLoss, Unbiased
 
     loss = None
     if given.loss is not None:
         loss = from_config({"class_path": f"ltr.losses.{given.loss}"}, RankingLoss)
-    # a log has positions that few users look at: unclipped, single clicks there decide the training
+    # few users look at low positions: unclipped, single clicks there would dominate training
     unbiased = partial(Unbiased, clip=10.0)
     for name, kind in (("position", unbiased), ("protected", Penalized)):
         if getattr(given, name) and (loss is None or name not in loss.side_inputs):

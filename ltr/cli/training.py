@@ -74,7 +74,7 @@ def test(parser: LineParser, args: list[str]) -> None:
 
 
 def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
-    """Run a command of Lightning; `fit` may run on a Ray cluster."""
+    """Run a command of Lightning, in this process or, for `fit`, on a Ray cluster."""
     parser.usage = f"{parser.prog} --config RECIPE [options]"
     add = parser.add_argument
     overlaid = "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"

@@ -1,6 +1,6 @@
-"""Clicks: simulated users, the propensities that a log tells, and new rankers from a log.
+"""Clicks: simulated users, position bias from a log, and how new rankers would perform.
 
-All functions take and return arrays, one value for each row of a log.
+All functions take arrays with one value for each row of a table of documents or clicks.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

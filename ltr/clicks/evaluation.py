@@ -1,4 +1,4 @@
-"""What a new ranker would do, from the clicks on the lists of another one."""
+"""Estimates of how a new ranker would perform, from clicks on the lists of another ranker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ from ltr.shapes import check_top_k
 
 
 class LogEstimate(NamedTuple):
-    """An estimate for the new ranker and for the baseline, and their difference.
+    """An estimate for the new ranker, for the baseline, and for the difference.
 
-    Each is an `Interval(mean, low, high)`. The difference is new - baseline, on the same clicks.
+    Each field is an `Interval(mean, low, high)`. The difference is new - baseline, for the same
+    clicks.
     """
 
     new: Interval
@@ -31,17 +32,18 @@ class LogEvaluation:
     """The result of `evaluate_log`: `print` it.
 
     Attributes:
-        clicks: the clicks in a session, by inverse propensities.
-        looks: the fraction of relevant documents that users look at: the clicks, self-normalized.
-        dcg: the DCG of a session, by inverse propensities.
-        ndcg: the NDCG: the DCG, self-normalized.
-        top_k: the cutoff of all of them, or None.
+        clicks: the clicks per session, estimated by inverse propensities.
+        looks: the fraction of relevant documents that users look at, a self-normalized estimate.
+        dcg: the DCG per session, estimated by inverse propensities.
+        ndcg: the NDCG, a self-normalized estimate.
+        top_k: the cutoff of these four estimates, or None.
         sessions: how many sessions the log has.
         units: how many sessions or queries the intervals count as independent.
         clicked: how many clicks the log has.
-        effective: how many clicks of equal weights would say as much, (sum w)^2 / sum w^2. If it is
-            small, few clicks at rare positions decide, and the intervals are too short.
-        confidence: level of the intervals.
+        effective: how many clicks of equal weight would tell as much as the clicks of weights w:
+            (sum w)^2 / sum w^2. If this number is small, a few clicks at positions that users
+            rarely look at dominate the estimates, and the intervals are too short.
+        confidence: the level of the intervals.
     """
 
     clicks: LogEstimate
@@ -89,17 +91,17 @@ def evaluate_log(
     clip: float | None = None,
     confidence: float = 0.95,
 ) -> LogEvaluation:
-    """Estimate what a new ranker would do, from a log of clicks on the lists of another one.
+    """Estimate how a new ranker would perform, from clicks on the lists of another ranker.
 
-    A row is a document of a session, one showing of one list. The new ranker puts the documents of
-    each session in its own order, at the positions at which they were shown.
+    A session is one showing of one list, and a row is one document of a session. The new ranker
+    reorders the documents of each session, over the positions at which they were shown.
 
-    **Model.** A user looks at position k with probability p(k), the propensity, and clicks on
-    document i after a look with probability g(i), its relevance, at any position and beside any
-    other documents. So the click c(i), 0 or 1, on document i, shown at k(i), has the expectation
-    p(k(i)) g(i). For any function f of positions, with r(i) the position that the new ranker gives,
-    the sum of c(i) / p(k(i)) f(r(i)) over the documents has the expectation of the sum of
-    g(i) f(r(i)).
+    **Model.** A user looks at position k with probability p(k), the propensity. After a look, the
+    user clicks on document i with probability g(i), the relevance of i, whatever the position and
+    the other documents are. Let k(i) be the position at which document i was shown, and c(i), 0 or
+    1, the click on it. The expectation of c(i) is p(k(i)) g(i). Let r(i) be the position that the
+    new ranker gives to document i, and f any function of positions. Then the sum over documents of
+    c(i) / p(k(i)) f(r(i)) has the same expectation as the sum of g(i) f(r(i)).
 
     | | f(r) | divided by | estimates |
     | --- | --- | --- | --- |
@@ -108,53 +110,57 @@ def evaluate_log(
     | `looks` | p(r) | sum of c(i) / p(k(i)) | fraction of relevance that is looked at |
     | `ndcg` | 1 / log2(1 + r) | sum of c(i) / p(k(i)) | DCG for each unit of relevance |
 
-    The first two are inverse propensity estimates. They have no bias. The last two are
-    self-normalized: the sum of the weights estimates the sum of g(i). They are ratios, whose
-    bias vanishes as the log grows, and they vary less if some weights are large. If all
-    propensities are wrong by one factor, `clicks` and `ndcg` do not change; `looks` and `dcg` do.
+    `clicks` and `dcg` are inverse propensity estimates, which have no bias. `looks` and `ndcg` are
+    self-normalized: their divisor, the sum of the weights, estimates the sum of g(i). The bias of
+    such ratios vanishes as the log grows, and they vary less if some weights are large. If all
+    propensities are wrong by the same factor, `clicks` and `ndcg` do not change, but `looks` and
+    `dcg` do.
 
-    `ndcg` is the NDCG if each list has one relevant document, and then 1 is the best value. With
-    several relevant documents it is the mean discount over them, whose best value is below 1. The
-    ideal DCG of such lists cannot be estimated from clicks without bias. All rankers would be
-    divided by the same ideal, so it does not matter for which is better, or for the ratio of two.
+    `ndcg` is the NDCG if each list has one relevant document; then the best value is 1. With
+    several relevant documents, it is the mean discount over these documents, and the best value is
+    below 1. The ideal DCG of such lists cannot be estimated from clicks without bias. The DCG of
+    all rankers would be divided by the same ideal DCG, so leaving out this divisor changes neither
+    which ranker is better nor the ratio of two rankers.
 
     **Intervals** are normal approximations, by the delta method for ratios. Their units are the
-    sessions, or the queries if `qid` is given: sessions of one query have the same documents, so
-    give it if you want to know about other queries too. If `PositionBias.estimate` made the
-    propensities, its bootstrap adds their uncertainty, by the delta method too; otherwise they
-    count as known. The uncertainty of `dcg` and `looks` is large, since all propensities are
-    relative to one.
+    sessions, or the queries if `qid` is given. Sessions of one query have the same documents, so
+    give `qid` if the result should hold for other queries too. If the propensities come from
+    `PositionBias.estimate`, the intervals include the uncertainty of the propensities, by the delta
+    method from the bootstrap of the estimate; otherwise the propensities count as known. The
+    uncertainty of `dcg` and `looks` is large, since all propensities are relative to one of them.
 
-    **Limits.** Clicks on which the new ranker was trained make it look better than it is: keep
-    queries for the evaluation. The new ranker only orders what was shown. Documents that the old
-    ranker never showed cannot be evaluated, and neither can models in which other documents change
-    the clicks, such as users who stop after a click. Positions at which few users look have few
-    clicks of large weight: see `effective`. `clip` limits the weights, and adds a bias to all
-    estimates, toward 0 for `clicks` and `dcg`.
+    **Limits.** A new ranker looks better than it is on clicks on which it was trained: keep some
+    queries for the evaluation. The new ranker only reorders the documents that were shown.
+    Documents that the old ranker never showed cannot be evaluated. The model does not hold for
+    users whose clicks depend on other documents, such as users who stop after a click. Positions at
+    which few users look have few clicks of large weight: see `effective`. `clip` limits the
+    weights, and adds a bias to all estimates, toward 0 for `clicks` and `dcg`.
 
     Args:
-        scores: (rows,), those of the new ranker, not NaN. Equal scores are in the order of the
-            rows.
-        clicks: (rows,), 1 for a click, 0 for none. Other numbers >= 0 count as so many clicks.
+        scores: (rows,), the scores of the new ranker, not NaN. Documents with equal scores are in
+            the order of the rows.
+        clicks: (rows,), 1 for a click, 0 for none. Any other value >= 0 counts as that many clicks.
         position: (rows,), where the document was shown, whole numbers from 1.
-        session: (rows,), the name of the session, in any order: the `qid` of a training on clicks.
-        bias: the propensities of positions, or their table from position 1, each in (0, 1]. Later
-            positions have the last one.
+        session: (rows,), the session of each row, by name and in any order. For training on clicks,
+            this is the `qid`.
+        bias: the `PositionBias`, or the propensities of positions 1, 2, and so on, each in (0, 1].
+            Later positions have the last propensity.
         baseline: (rows,), the scores of a ranker to compare with. Default: the logged lists.
         qid: (rows,), the query of each row, the unit of the intervals. Default: the session.
-        top_k: positions after it count 0, as if the lists were cut there. Default: all count.
-        clip: the largest inverse propensity. Default: no limit.
-        confidence: level of the intervals, in (0, 1).
+        top_k: positions after it count 0, as if the lists ended there. Default: all positions
+            count.
+        clip: the largest inverse propensity; larger ones are reduced to it. Default: no limit.
+        confidence: the level of the intervals, in (0, 1).
 
     Returns:
         A `LogEvaluation`. A session without a click counts as a session with 0 clicks.
 
     Raises:
         ValueError: a score is NaN, a click is negative or not finite, a position is below 1 or not
-            whole, a propensity is outside (0, 1], shapes differ, there is no click at all, or fewer
-            than two units. The message names the row.
+            whole, a propensity is outside (0, 1], shapes differ, there is no click at all, or there
+            are fewer than two units. For a wrong value, the message names the row.
 
-    Cost: two sorts of the rows; a second for 200,000 sessions of ten documents.
+    Cost: two sorts of the rows; one second for 200,000 sessions of ten documents.
 
     Reference: Joachims, Swaminathan and Schnabel, "Unbiased learning-to-rank with biased feedback",
     WSDM 2017; Li, Abbasi-Yadkori, Kveton, Muthukrishnan, Vinay and Wen, "Offline evaluation of
@@ -190,7 +196,7 @@ def evaluate_log(
     by_position = np.lexsort((shown_at, lists))
 
     def ranked(name: str, values: Any) -> np.ndarray:
-        """Return where a ranker shows each row, (rows,)."""
+        """Return the position at which a ranker shows each row, (rows,)."""
         column = as_scores(values, name)
         if column.shape != (rows,):
             raise ValueError(f"{name} must have the shape of clicks ({rows},), got {column.shape}")
@@ -210,7 +216,7 @@ def evaluate_log(
         return np.bincount(units, x)
 
     def slopes(x: np.ndarray, where: np.ndarray) -> np.ndarray:
-        """Return the sums of x at each position of the table, the last for all after it."""
+        """Return the sums of x at each position of the table; the last includes later positions."""
         most = len(covariance)
         return np.bincount(np.minimum(where, most).astype(np.int64) - 1, x, most)
 
@@ -224,13 +230,13 @@ def evaluate_log(
     def interval(
         gains: np.ndarray, slope: np.ndarray, divisor: np.ndarray, slope_below: np.ndarray
     ) -> Interval:
-        """Return the ratio of sums, with its variance over units and by the propensities.
+        """Return the ratio of two sums; its interval covers units and uncertain propensities.
 
         Args:
-            gains: (units,), above the line.
-            slope: (positions,), the derivatives of their sum by the logarithms of propensities.
-            divisor: (units,), below the line.
-            slope_below: (positions,), the derivatives of its sum.
+            gains: (units,), the terms of the numerator.
+            slope: (positions,), the derivatives of the numerator by the logarithms of propensities.
+            divisor: (units,), the terms of the denominator.
+            slope_below: (positions,), the derivatives of the denominator in the same way.
         """
         mean = gains.sum() / divisor.sum()
         rest, tilt = gains - mean * divisor, slope - mean * slope_below
@@ -266,7 +272,7 @@ def evaluate_log(
 def _covariance(bias: PositionBias) -> np.ndarray:
     """Return the covariance of the logarithms of propensities (positions, positions).
 
-    It is 0 if `PositionBias.estimate` did not make them, or without an interval.
+    It is 0 if the propensities do not come from `PositionBias.estimate`, or have no interval.
     """
     if bias.draws is None:
         return np.zeros((1, 1))

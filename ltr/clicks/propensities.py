@@ -15,35 +15,35 @@ from ltr.arrays import as_numbers, as_qids, list_numbers
 from ltr.shapes import check_at_least, check_choice, check_top_k
 
 Solver = Callable[[np.ndarray], np.ndarray]
-"""Returns propensities (positions,) relative to the first one, NaN if unknown, from the weights of
-the queries (queries,)."""
+"""A function of the weights of the queries (queries,) that returns the propensities (positions,),
+relative to the first position, and NaN if unknown."""
 
 _STEPS = 1000
-"""The most steps of the maximum likelihood without features."""
+"""The largest number of steps of the maximum likelihood estimate without features."""
 
 _ROUNDS = 100
-"""The most rounds of regression-EM; each one fits a classifier."""
+"""The largest number of rounds of regression-EM; each round fits a classifier."""
 
 _SETTLED, _ROUGH = 1e-6, 1e-3
-"""Propensities have converged if a step, or a round, changes none of them by a larger fraction."""
+"""Propensities have converged if a step (or a round) changes none of them by a larger fraction."""
 
 _LEAST, _MOST = 1e-12, 1 - 1e-6
-"""The least positive number, and the largest probability of a click, that are divided by."""
+"""Limits of divisors: the least positive divisor, and the largest p in a divisor 1 - p."""
 
 
 @dataclass
 class _Cells:
-    """A log by (query, document, position).
+    """A log, summed by (query, document, position).
 
     Attributes:
-        query: (cells,), numbers from 0.
-        document: (cells,), numbers from 0, ascending; each is of one query.
-        position: (cells,), from 0, ascending for a document.
-        clicks: (cells,).
-        shown: (cells,), the impressions.
-        row: (documents,), a row of the log with each document.
-        queries: how many there are.
-        positions: how many there are.
+        query: (cells,), the number of the query, from 0.
+        document: (cells,), the number of the document, from 0, ascending; a document has one query.
+        position: (cells,), the position, from 0, ascending within a document.
+        clicks: (cells,), the number of clicks.
+        shown: (cells,), the number of impressions.
+        row: (documents,), the first used row of each document in the log.
+        queries: the number of queries.
+        positions: the number of positions.
     """
 
     query: np.ndarray
@@ -60,7 +60,7 @@ class _Cells:
         return np.bincount(self.position, values, self.positions)
 
     def of(self, values: np.ndarray) -> np.ndarray:
-        """Return the sums of values (cells,) of each document."""
+        """Return the sums of values (cells,) for each document."""
         return np.bincount(self.document, values, len(self.row))
 
 
@@ -79,7 +79,7 @@ def estimate(
     resamples: int,
     seed: int,
 ) -> tuple[list[float], list[tuple[float, float]] | None, np.ndarray | None]:
-    """Return the propensities, their intervals and those of each resample.
+    """Return the propensities, their intervals, and the propensities of each resample.
 
     See `ltr.losses.PositionBias.estimate`.
     """
@@ -99,7 +99,7 @@ def estimate(
         wins = _wins(cells)
         solve = _likelihood(cells, wins) if method == "em" else _all_pairs(cells, wins)
     found = solve(np.ones(cells.queries))
-    # Without clicks at position 1 all others are unknown too.
+    # A position without clicks is unknown. If it is position 1, all positions are unknown.
     found[cells.at(cells.clicks) == 0] = np.nan
     if np.isnan(found).any():
         raise ValueError(_unknown(cells, found))
@@ -109,7 +109,7 @@ def estimate(
         return examination, None, None
     even = np.full(cells.queries, 1 / cells.queries)
     tries = [solve(draw.multinomial(cells.queries, even).astype(float)) for _ in range(resamples)]
-    # A position that a resample does not tell could be anything.
+    # A propensity that a resample does not tell could have any value.
     low, high = (np.where(np.isnan(tries), unknown, tries) for unknown in (0.0, np.inf))
     low = np.quantile(low, 0.025, axis=0, method="lower") * unit
     high = np.quantile(high, 0.975, axis=0, method="higher") * unit
@@ -125,10 +125,10 @@ def _cells(
     swap: Any,
     top_k: int | None,
 ) -> _Cells:
-    """Return the checked log by (query, document, position).
+    """Check the log, and return it by (query, document, position).
 
-    The sessions in which positions 1 and k could change are, for a query, one document: chance
-    decides which of the two documents is at which of the two positions.
+    With `swap`, all sessions of a query in which positions 1 and k could be exchanged count as one
+    document: chance decides which of the two documents is at which of the two positions.
     """
     clicked = _column("clicks", clicks, None)
     rows = len(clicked)
@@ -181,13 +181,13 @@ def _column(name: str, values: Any, rows: int | None) -> np.ndarray:
 
 
 def _check_each(name: str, values: np.ndarray, wanted: str, good: np.ndarray) -> None:
-    """Raise an error for the first value that is not good."""
+    """Raise an error for the first value that is not `good`."""
     if (bad := np.flatnonzero(~good)).size:
         raise ValueError(f"{name} must be {wanted}, got {values[bad[0]]:g} in row {bad[0]}")
 
 
 def _unknown(cells: _Cells, found: np.ndarray) -> str:
-    """Return the error for positions without an estimate."""
+    """Return the error message for positions without an estimate."""
     reasons = np.full(len(found), "no clicked document shown there leads to position 1", object)
     reasons[cells.at(cells.clicks) == 0] = "no clicks"
     reasons[cells.at(cells.shown) == 0] = "never shown"
@@ -200,17 +200,18 @@ def _unknown(cells: _Cells, found: np.ndarray) -> str:
 
 
 def _wins(cells: _Cells) -> csr_array:
-    """Return for each query the clicks at position i against position j, (queries, i * j).
+    """Return each query's clicks at position i against position j, (queries, positions^2).
 
-    A document that was shown N_i times at i and N_j times at j compares its C_i clicks with its
-    C_j clicks as C_i N_j / (N_i + N_j) to C_j N_i / (N_i + N_j), the Mantel-Haenszel weights: both
-    are what equal numbers of impressions would give, and rare pairs count little.
+    A document with C_i clicks in N_i impressions at i, and C_j clicks in N_j impressions at j,
+    counts C_i N_j / (N_i + N_j) clicks at i against C_j N_i / (N_i + N_j) clicks at j, the
+    Mantel-Haenszel weights. Both are the clicks in an equal number of impressions, and rare pairs
+    count little.
     """
     size, step = cells.positions, 0
     if size == 1:
         return csr_array((cells.queries, 1))
     rows, columns, values = [], [], []
-    while True:  # each turn finds pairs of cells that are `step` apart
+    while True:  # each iteration finds pairs of cells that are `step` apart
         step += 1
         (i,) = np.nonzero(cells.document[:-step] == cells.document[step:])
         if not len(i):
@@ -230,23 +231,24 @@ def _wins(cells: _Cells) -> csr_array:
 
 
 def _linked(wins: np.ndarray) -> np.ndarray:
-    """Return the positions that comparisons (positions, positions) link to the first one.
+    """Return the positions that comparisons (positions, positions) link to the first position.
 
-    The likelihood has a maximum there: between any two of them a chain of comparisons leads with
-    clicks, and one leads back (Ford, 1957).
+    For these positions the likelihood has a maximum: between any two of them, a chain of
+    comparisons with clicks leads from one to the other, and another chain leads back (Ford, 1957).
     """
     _, group = connected_components(csr_array(wins > 0), connection="strong")
     return np.flatnonzero(group == group[0])
 
 
 def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
-    """Return the estimate by all pairs of positions.
+    """Return the solver that compares all pairs of positions.
 
     For positions i and j, the clicks W_ij at i and W_ji at j are of the same documents, so their
-    means have the ratio theta_i : theta_j. The estimate maximizes the likelihood of all pairs, with
-    a mean relevance r_ij for each: W_ij of theta_i r_ij, W_ji of theta_j r_ij. With the clicks as
-    Poisson, r_ij = (W_ij + W_ji) / (theta_i + theta_j), and what remains is the sum of
-    W_ij log(theta_i / (theta_i + theta_j)), which is concave in log theta.
+    means have the ratio theta_i : theta_j. The solver maximizes the likelihood of all pairs. Each
+    pair has a mean relevance r_ij: W_ij has the mean theta_i r_ij, and W_ji has the mean
+    theta_j r_ij. For Poisson counts, the best r_ij is (W_ij + W_ji) / (theta_i + theta_j). What
+    remains to maximize is the sum of W_ij log(theta_i / (theta_i + theta_j)), which is concave in
+    log theta.
     """
 
     def solve(weights: np.ndarray) -> np.ndarray:
@@ -260,7 +262,7 @@ def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
 
 
 def _strengths(won: np.ndarray) -> np.ndarray:
-    """Return the maximum of sum of won_ij log(x_i / (x_i + x_j)) over x > 0 with x_0 = 1."""
+    """Return the x > 0 with x_0 = 1 that maximize the sum of won_ij log(x_i / (x_i + x_j))."""
     won = won / won.sum() if won.any() else won
 
     def cost(logs: np.ndarray) -> tuple[float, np.ndarray]:
@@ -282,11 +284,12 @@ def _strengths(won: np.ndarray) -> np.ndarray:
 
 
 def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
-    """Return the maximum likelihood of clicks with the means N theta_k gamma_d, without features.
+    """Return the solver without features: it fits clicks with the means N theta_k gamma_d.
 
-    Clicks are Poisson counts: then the gammas of documents, however few impressions each has, do
-    not bias theta. (As draws of 0 and 1 they do: theta is nearly flat for four impressions each.)
-    Each step solves for the gammas, then for theta, exactly.
+    It maximizes the likelihood of Poisson counts. Then the gammas of the documents do not bias
+    theta, however few impressions each document has. (If clicks were draws of 0 and 1, the gammas
+    would bias theta: with four impressions per document, theta is nearly flat.) Each step solves
+    exactly for the gammas, then for theta.
     """
     state = [np.ones(cells.positions)]
 
@@ -311,19 +314,23 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
 
 
 def _looks(cells: _Cells, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Return theta, at most 1, with which the clicks at each position are as many as expected."""
+    """Return theta that makes the clicks at each position as many as expected, up to a factor.
+
+    The largest theta is 1.
+    """
     found = cells.at(clicks) / np.maximum(cells.at(shown * gamma[cells.document]), _LEAST)
     return np.maximum(found / max(found.max(), _LEAST), _LEAST)
 
 
 def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Solver:
-    """Return the estimate of regression-EM: relevance is what a classifier says of features.
+    """Return the solver of regression-EM, in which a classifier predicts relevance from features.
 
-    In each round the classifier is fitted to the documents twice: as relevant, weighted by their
-    clicks, and as irrelevant, weighted by the expected number of impressions that were looked at
-    without a click. So only looks are hidden. In Wang et al. relevance is hidden too, where nobody
-    looked, so that each round moves it little if clicks are rare. The propensities then make the
-    clicks at each position as many as expected with this relevance.
+    In each round, the classifier is fitted to two copies of each document: one is relevant, with
+    the clicks as its weight; the other is irrelevant, and its weight is the expected number of
+    impressions that users looked at without a click. So the looks are the only hidden variables. In
+    Wang et al., the relevance of documents that nobody looked at is hidden too, so that each round
+    changes it little if clicks are rare. After the fit, the propensities are chosen so that the
+    expected clicks at each position, with this relevance, equal the clicks.
     """
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter

@@ -14,11 +14,11 @@ from ltr.losses.base import check_flag
 from ltr.shapes import check_at_least, check_top_k, check_whole
 
 _CHUNK = 1 << 16
-"""Sessions that are drawn at a time: their arrays fit into the caches."""
+"""The number of sessions that are drawn at a time: their arrays fit into the caches."""
 
 
 class _User(ABC):
-    """A user who sees a list from the top, and clicks on documents that attract."""
+    """A user who sees a list from the top, and clicks on attractive documents."""
 
     attraction: Sequence[float]
 
@@ -26,10 +26,10 @@ class _User(ABC):
         """Return the probability of a click on each document, float64 (..., n), in closed form.
 
         Args:
-            labels: (..., n), the grades of lists in the order in which they are shown.
+            labels: (..., n), the grades of documents, in the order in which a list shows them.
 
         Raises:
-            ValueError: a label is no grade that `attraction` has.
+            ValueError: a label is not a grade for which `attraction` has a probability.
         """
         return self._probabilities(self._attracts(labels))
 
@@ -56,18 +56,18 @@ class _User(ABC):
 
 @dataclass(frozen=True)
 class PositionBased(_User):
-    """A user who looks at each position independently, with a probability of its own.
+    """A user who looks at each position independently, with a probability for each position.
 
     The probability of a click is the propensity of the position times the attraction of the
-    document. It is the model that `ltr.losses.Unbiased` assumes.
+    document. This is the model that `ltr.losses.Unbiased` assumes.
 
     Args:
-        attraction: for grades 0, 1 and so on the probability, in [0, 1], of a click on a document
-            that the user looks at.
+        attraction: the probability, in [0, 1], of a click on a document that the user looks at, for
+            grades 0, 1 and so on.
         bias: the propensities. Default: `PositionBias()`, 1 / position.
 
     Raises:
-        ValueError: a probability is outside [0, 1], or there is none.
+        ValueError: a probability is outside [0, 1], or no probability is given.
 
     Reference: Craswell, Zoeter, Taylor and Ramsey, "An experimental comparison of click
     position-bias models", WSDM 2008.
@@ -94,19 +94,19 @@ class PositionBased(_User):
 class DependentClick(_User):
     """A user who reads from the top, and after a click continues with some probability.
 
-    The user looks at each document until the end, or until stopping after a click. With attraction
-    a_k at position k, the probability of a click there is a_k times the product of
-    1 - a_j (1 - lambda_j) over the positions j above it.
+    The user looks at one document after the other, until the end of the list or until a click after
+    which the user stops. With attraction a_k at position k, the probability of a click there is a_k
+    times the product of 1 - a_j (1 - lambda_j) over the positions j above k.
 
     Args:
-        attraction: for grades 0, 1 and so on the probability, in [0, 1], of a click on a document
-            that the user looks at.
+        attraction: the probability, in [0, 1], of a click on a document that the user looks at, for
+            grades 0, 1 and so on.
         continuation: lambda, the probability, in [0, 1], that the user continues after a click; or
-            one for each position from the first. Later positions have the last one. With 0 it is
-            `Cascade`; with 1 there is no position bias.
+            a probability for each of the positions 1, 2 and so on. Later positions have the last
+            probability. With 0 the user is `Cascade`; with 1 there is no position bias.
 
     Raises:
-        ValueError: a probability is outside [0, 1], or there is none.
+        ValueError: a probability is outside [0, 1], or no probability is given.
 
     Reference: Guo, Liu and Wang, "Efficient multiple-click models in web search", WSDM 2009.
 
@@ -134,7 +134,8 @@ class DependentClick(_User):
 
     def _clicks(self, attracts: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         chance = draw.random(attracts.shape, np.float32)
-        # One number decides both: given a click, chance / attracts is uniform, and independent.
+        # One random number decides the click and the stop: given a click, chance / attracts is
+        # uniform in [0, 1).
         leaves = chance < attracts * self._leaves(attracts.shape[-1])
         gone = np.logical_or.accumulate(leaves, axis=-1)
         return (chance < attracts) & ~_shifted(gone, False)
@@ -142,17 +143,17 @@ class DependentClick(_User):
 
 @dataclass(frozen=True)
 class Cascade(_User):
-    """A user who reads from the top, clicks on the first document that attracts, and stops.
+    """A user who reads from the top, clicks on the first attractive document, and stops.
 
     With attraction a_k at position k, the probability of a click there is a_k times the product of
-    1 - a_j over the positions j above it. A session has at most one click.
+    1 - a_j over the positions j above k. A session has at most one click.
 
     Args:
-        attraction: for grades 0, 1 and so on the probability, in [0, 1], of a click on a document
-            that the user looks at.
+        attraction: the probability, in [0, 1], of a click on a document that the user looks at, for
+            grades 0, 1 and so on.
 
     Raises:
-        ValueError: a probability is outside [0, 1], or there is none.
+        ValueError: a probability is outside [0, 1], or no probability is given.
 
     Reference: Craswell, Zoeter, Taylor and Ramsey, "An experimental comparison of click
     position-bias models", WSDM 2008.
@@ -184,42 +185,43 @@ def simulate_clicks(
     swaps: bool = False,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Return the log of simulated sessions: what was shown where, and what was clicked.
+    """Return the log of simulated sessions: which documents were shown where, and the clicks.
 
-    Each session is of a query that is drawn at random, and shows its documents by descending
-    scores; equal scores are in the order of the rows. The log is a table as a dict of columns, for
-    `pandas.DataFrame`, `polars.DataFrame` or `pyarrow.table`. A row is one document of one session;
-    rows are in the order of sessions, then of positions. Sessions without a click are kept.
+    Each session has a query that is drawn at random, and shows the documents of the query by
+    descending score; documents with equal scores are in the order of the rows. The log is a dict of
+    columns, for `pandas.DataFrame`, `polars.DataFrame` or `pyarrow.table`. A row is one document of
+    one session; rows are in the order of sessions, then of positions. Sessions without a click are
+    kept.
 
     | column | |
     | --- | --- |
     | `session` | the number of the session, from 0: the `qid` of training |
     | `qid` | the query, as given: the `qid` of `PositionBias.estimate` |
     | `row` | the document, as a row of `labels`: the `doc_id` of `PositionBias.estimate` |
-    | `position` | where it was shown, from 1 |
+    | `position` | where the document was shown, from 1 |
     | `click` | 1 for a click, otherwise 0 |
-    | `swap` | with `swaps`, the position that was exchanged with the first in half the sessions |
+    | `swap` | only with `swaps`: the position k of the experiment, see below |
 
     Args:
         user: `PositionBased`, `Cascade` or `DependentClick`.
         labels: (rows,), the grades, whole numbers for which `user.attraction` has a probability.
-        scores: (rows,), those of the production ranker, not NaN. Or (rankers, rows), of several
-            rankers: one is drawn for each session, as in an A/B test. A document at several
-            positions tells the position bias.
+        scores: (rows,), the scores of the production ranker, not NaN; or (rankers, rows), the
+            scores of several rankers, of which one is drawn for each session, as in an A/B test.
+            Documents that are shown at several positions tell the position bias.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
-        sessions: how many, >= 1.
-        top_k: how many documents are shown at most. Default: all.
+        sessions: the number of sessions, >= 1.
+        top_k: the largest number of documents in a session. Default: all documents are shown.
         swaps: whether each session is part of an experiment: a position k >= 2 is drawn, and the
             documents at positions 1 and k are exchanged with probability 1/2. The column `swap` is
             k, or 0 in a list of one document.
-        seed: of the random numbers, >= 0.
+        seed: the seed of the random numbers, >= 0.
 
     Raises:
         ValueError: there are no rows, a label has no probability, a score is NaN, a shape does not
             fit, or an option is out of range.
 
-    Cost: of 1,000,000 sessions of ten documents one second; the log has 300 MB, 29 bytes a row, and
-    making it takes 900 MB.
+    Cost: one second for 1,000,000 sessions of ten documents. The log has 300 MB, 29 bytes per row,
+    and making it takes 900 MB.
 
     >>> log = simulate_clicks(Cascade([0.0, 1.0]), [0, 1, 1], [3.0, 2.0, 1.0], sessions=2)
     >>> {name: column.tolist() for name, column in log.items() if name != "qid"}
@@ -262,7 +264,7 @@ def simulate_clicks(
 
 
 def _shown(scores: Any, lists: np.ndarray, top_k: int | None) -> np.ndarray:
-    """Return the row that each ranker shows at each position, (rankers, lists, k), padded by -1."""
+    """Return the row that each ranker shows at each position, (rankers, lists, k); -1 for none."""
     table = np.atleast_2d(as_numbers("scores", scores))
     if table.ndim != 2 or not len(table) or table.shape[1] != len(lists):
         raise ValueError(
@@ -280,7 +282,7 @@ def _shown(scores: Any, lists: np.ndarray, top_k: int | None) -> np.ndarray:
 
 
 def _shifted(values: np.ndarray, first: Any) -> np.ndarray:
-    """Return the values (..., n) one position later, with another first one."""
+    """Return the values (..., n) shifted by one position, with `first` at the first position."""
     start = np.full((*values.shape[:-1], 1), first)
     return np.concatenate([start, values[..., :-1]], axis=-1)
 

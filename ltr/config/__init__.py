@@ -2,9 +2,9 @@
 
 A configuration has the form of YAML for LightningCLI: the path of a class and the arguments of its
 constructor, which may be configurations themselves. Each public class keeps its arguments as
-attributes of the same names, so nothing has to be registered. Checkpoints hold configurations
-instead of pickled objects. Reading one runs no code from the file, and imports only what this
-package allows.
+attributes of the same names, so nothing has to be registered. Saved models hold configurations
+instead of pickled objects. Reading a configuration runs no code from the file, and imports only
+modules that this package allows.
 """
 
 from ltr.config.reading import check_trust, from_config, read_arguments

@@ -1,10 +1,10 @@
 """A model in a folder: `config.json` describes its parts, `model.safetensors` has their weights.
 
-`config.json` also holds the SHA-256 of each file that was written with it, and of its own content:
-one digest for the whole folder. `config.json` decides which model a folder holds. A save writes the
-new files under hidden names, then replaces `config.json` in one step, and then renames the files.
-So a reader always finds one complete model, even if the writer is killed: the old one before that
-step, the new one after it.
+`config.json` also holds the SHA-256 digest of each file that was written with it, and of its own
+content: one digest for the whole folder. `config.json` decides which model a folder holds. A save
+writes the new files under hidden names, then replaces `config.json` in one step, and then renames
+the files. So a reader always finds one complete model, even if the writer is killed: the old model
+until `config.json` is replaced, then the new one.
 """
 
 import json
@@ -40,12 +40,12 @@ _Part = TypeVar("_Part", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder that can be loaded holds.
+    """The content of a folder that can be loaded.
 
     Attributes:
         parts: the modules whose weights are saved, by name.
         config: the content of `config.json`.
-        files: more files by name.
+        files: the content of further files, by name.
     """
 
     parts: Mapping[str, Any]
@@ -58,7 +58,8 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
 
     Args:
         values: the objects.
-        unsaved: gets the reason for each object that has no configuration; a warning says it too.
+        unsaved: a dict to fill with the reason for each object that has no configuration. A warning
+            gives the reason too.
 
     >>> unsaved = {}
     >>> with warnings.catch_warnings(action="ignore"):
@@ -89,8 +90,8 @@ def write_folder(
     Args:
         folder: the folder, made if it is missing. Other files in it stay.
         parts: the modules by name; None for one that the model does not have.
-        content: of `config.json`, as plain values.
-        files: more files by name, which belong to the model.
+        content: the content of `config.json`, as plain values.
+        files: the content of further files of the model, by name.
 
     Raises:
         ValueError: a weight is not finite.
@@ -146,7 +147,7 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the content of a folder's `config.json`, and of the files that a model needs.
 
-    These are `model.safetensors` and the `files` of the configuration.
+    The files are `model.safetensors` and those that `files` of the configuration names.
 
     Raises:
         ValueError: there is no model, a file is damaged, or a digest is missing.
@@ -161,14 +162,14 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         try:
             return content, {name: _read_file(config, name, content) for name in (WEIGHTS, *names)}
         except ValueError:
-            # With another content, another process has saved a model: read that one.
+            # If `config.json` has changed, another process has saved a model: read that model.
             if _read_config(config) == content:
                 raise
 
 
 @contextmanager
 def describing(folder: str | PathLike[str]) -> Iterator[None]:
-    """Turn any error of a malformed configuration into a ValueError that names its file.
+    """Turn any error of a malformed configuration into a ValueError that names the file.
 
     >>> with describing("model"):
     ...     {}["scorer"]
@@ -179,7 +180,7 @@ def describing(folder: str | PathLike[str]) -> Iterator[None]:
         yield
     except (ValueError, OSError):
         raise
-    except Exception as error:  # what a class raises for arguments that it cannot use
+    except Exception as error:  # a class may raise anything for wrong arguments
         path, why = Path(folder) / CONFIG, one_line(f"{type(error).__name__}: {error}")
         raise ValueError(f"{path} does not describe a model: {why}") from error
 
@@ -188,7 +189,7 @@ def read_part(config: Any, name: str, kind: type[_Part], trust: Sequence[str]) -
     """Make a part of a model from its configuration, without weights.
 
     Raises:
-        ValueError: the configuration is of another kind, or names a class that is not trusted.
+        ValueError: the configuration makes an object of another class, or names an untrusted class.
     """
     found = from_config(config, kind, trust)
     if not isinstance(found, kind):
@@ -202,7 +203,7 @@ def load_weights(
     """Load the weights into parts of a model, and put the parts in evaluation mode.
 
     Args:
-        folder: what errors name.
+        folder: the folder, for error messages.
         weights: the content of `model.safetensors`.
         parts: the modules by name.
 
@@ -232,8 +233,8 @@ def check_finite(module: nn.Module, name: str = "") -> None:
     A buffer may be infinite: a mask may hold -inf.
 
     Args:
-        module: what was loaded, or is to be saved.
-        name: what comes before the name of a weight in the message.
+        module: a module that was loaded, or is to be saved.
+        name: the text before the name of a weight in the message.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer.bias.data.fill_(float("nan"))
@@ -273,10 +274,10 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_file(config: Path, name: str, content: Mapping[str, Any]) -> bytes:
-    """Return a file of the model that a configuration describes."""
+    """Return the content of a file of the model that a configuration describes."""
     _check_digest(config, content[_DIGESTS], name)
     path, why = config.with_name(name), "there is no such file"
-    for one in (_new(path), path):  # the first while, or after, a save is interrupted
+    for one in (_new(path), path):  # the hidden name, if a save has not yet renamed the file
         with suppress(FileNotFoundError):
             _check_regular(one)
             data = one.read_bytes()
@@ -293,7 +294,7 @@ def _check_digest(config: Path, digests: Mapping[str, str], name: str) -> None:
 
 def _check_regular(path: Path) -> None:
     """Raise a ValueError for a device or a pipe, which may have no end, and for a folder."""
-    with suppress(OSError):  # a writer may rename the file; opening it says what is wrong
+    with suppress(OSError):  # if the file is missing, opening it gives the error
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError(
                 f"path must be a folder of regular files, but {path} is a folder, a device or a "

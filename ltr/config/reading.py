@@ -23,7 +23,7 @@ def from_config(
     base: type | tuple[type, ...] | None = None,
     trust: Sequence[str] = (),
 ) -> Any:
-    """Return the object of a configuration.
+    """Return the object that a configuration describes.
 
     Classes are imported only from `ltr` and `torch.nn`, unless `trust` names their package. The
     name is checked before anything is imported. A class must be an `nn.Module`, be defined in an
@@ -31,13 +31,13 @@ def from_config(
     called.
 
     Args:
-        config: from `to_config`, or the same in YAML.
+        config: the result of `to_config`, or the same content read from YAML.
         base: the class of the object, or a tuple of classes. Default: any allowed class.
-        trust: more packages or modules that may be imported: `["mypackage"]`.
+        trust: more packages or modules that may be imported, such as `["mypackage"]`.
 
     Raises:
-        ValueError: the configuration names something that is not allowed or is malformed, or the
-            object's constructor raises a ValueError.
+        ValueError: the configuration names something that is not allowed or is malformed, or a
+            constructor raises an error.
 
     >>> from_config({"class_path": "ltr.operators.SoftSort", "init_args": {"temperature": 0.5}})
     SoftSort(temperature=0.5, power=1)
@@ -56,7 +56,7 @@ def read_arguments(
 
     Args:
         cls: the class of the constructor.
-        arguments: `init_args` of its configuration.
+        arguments: the `init_args` of the class's configuration.
         trust: as for `from_config`.
 
     Raises:
@@ -147,13 +147,13 @@ class _Reader:
             return cls(**arguments)
         except ValueError:
             raise
-        except Exception as error:  # a constructor may raise anything for a value
+        except Exception as error:  # a constructor may raise anything for a wrong value
             raise ValueError(f"{_at(where)}{config['class_path']}: {error}") from error
 
     def read_arguments(
         self, cls: type, given: Mapping[str, Any], where: str, depth: int
     ) -> dict[str, Any]:
-        """Return the arguments of a class's constructor."""
+        """Return the arguments of a class's constructor, read from their configurations."""
         known, hints = parameters(cls), annotations(cls)
         unknown = sorted(map(str, {*given} - {*known}))
         if unknown and not takes_any(cls):
@@ -217,7 +217,7 @@ class _Reader:
 
 
 def _wanted(hint: Any) -> tuple[type, ...] | None:
-    """Return the classes of modules in an annotation, or None if it allows others too."""
+    """Return the module classes that an annotation allows, or None if it allows any class."""
     leaves = [one for one in _leaves(hint) if get_origin(one) is not Literal]
     if not all(isinstance(one, type) for one in leaves):
         return None
@@ -225,7 +225,7 @@ def _wanted(hint: Any) -> tuple[type, ...] | None:
 
 
 def _leaves(hint: Any) -> list[Any]:
-    """Return the types in an annotation that are no unions and no containers of others."""
+    """Return the types in an annotation, with unions and containers replaced by their parts."""
     if get_origin(hint) not in (Union, UnionType, list, tuple, dict, Sequence, Mapping, type):
         return [hint]
     return [leaf for one in get_args(hint) if one is not ... for leaf in _leaves(one)]

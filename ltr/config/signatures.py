@@ -9,7 +9,7 @@ from torch import nn
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the arguments of a constructor by name.
 
-    They include the arguments that it passes to its base class as `**kwargs`.
+    These include the arguments that the constructor passes to its base class as `**kwargs`.
     """
     found: dict[str, inspect.Parameter] = {}
     for one in _all_parameters(cls):
@@ -33,7 +33,7 @@ def _all_parameters(cls: type) -> list[inspect.Parameter]:
 
 
 def takes_any(cls: type) -> bool:
-    """Return whether the last of these constructors accepts any keyword."""
+    """Return whether the constructor, or a base that receives its `**kwargs`, takes any keyword."""
     last = _all_parameters(cls)[-1:]
     return bool(last) and last[0].kind is inspect.Parameter.VAR_KEYWORD
 

@@ -13,12 +13,12 @@ from torch import nn
 from ltr.config.signatures import parameters
 
 MARKS = ("class_path", "class", "function", "float", "dict")
-"""The keys with a special meaning."""
+"""The keys with a special meaning in a configuration."""
 
 DEPTH = 64
-"""The largest depth of a configuration."""
+"""The largest depth of nesting in a configuration."""
 
-# arguments that torch.nn does not keep: those that `.to` changes, and deprecated names
+# arguments that torch.nn does not keep as attributes: changed by `.to`, or deprecated
 _NOT_KEPT = ("device", "dtype", "size_average", "reduce")
 
 
@@ -29,7 +29,7 @@ def to_config(obj: Any) -> Any:
     tuples become lists and paths become strings. The rest are dicts:
 
     - an object is `{"class_path": "ltr.losses.SoftNDCG", "init_args": {...}}`, jsonargparse's own
-      form, with all arguments: a default that changes in a later version does not change it;
+      form. It has all arguments, so the object stays the same if a later version changes a default;
     - a class is `{"class": path}`, a function `{"function": path}`;
     - inf and nan, which JSON lacks, are `{"float": "inf"}`;
     - a dict with keys that are not strings, or that are special here, is
@@ -38,7 +38,7 @@ def to_config(obj: Any) -> Any:
     Weights and other tensors belong to a `state_dict` and are left out.
 
     Args:
-        obj: the object. Its arguments come from its attributes.
+        obj: the object. Its attributes give the arguments of its constructor.
 
     Raises:
         ValueError: a part of the object has no such form: a lambda, a class or function in
@@ -66,7 +66,7 @@ def import_path(obj: Any) -> str:
     'ltr.losses.SoftNDCG'
 
     Raises:
-        ValueError: it cannot be imported, such as a lambda, or a class in `__main__`.
+        ValueError: `obj` cannot be imported, for example because it is a lambda or in `__main__`.
     """
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
     if name.endswith("<lambda>"):
@@ -148,6 +148,6 @@ def _arguments(obj: nn.Module) -> dict[str, Any]:
                 f"{type(obj).__name__} does not keep its argument as an attribute {name!r}"
             )
         if of_torch and isinstance(parameter.default, bool) and not isinstance(value, bool):
-            value = value is not None  # `bias` of the layers is the tensor
+            value = value is not None  # the attribute `bias` of a layer is a tensor or None
         found[name] = value
     return found

@@ -1,6 +1,6 @@
 """Readers, lists on disk, samplers, transforms and Lightning data modules.
 
-The data modules import Lightning, which takes seconds, so they are loaded on first use.
+The data modules import Lightning, which takes seconds, so each module is loaded on first use.
 """
 
 from importlib import import_module

@@ -1,14 +1,15 @@
 """What a column of a table becomes: a number, a vector, a date or a category.
 
-A step reads a column of a table for training, encodes plain values for serving (it extends the step
-of `ltr.serving`, which exported models use without Arrow), and checks that a later table has the
-type of the training.
+A step reads a column of a table for training, and checks that the column has the same type in a
+later table. It extends a step of `ltr.serving`, which encodes plain values for an exported model,
+without Arrow.
 
-Only a category is fitted, by its levels. How numbers, vectors and dates are scaled, and what stands
-for a missing one, is the choice of the model's feature transform, which is fitted on the matrix of
-all of them; so these steps have nothing to fit. An exported graph takes that matrix and the codes
-of the categories, because texts and dates are not numbers that ONNX can compute with everywhere:
-`ltr.serving` makes both from plain values by these steps, and the graph has the transform.
+Only categories are fitted, to find their levels. Numbers, vectors and dates need no fit here,
+because the model's feature transform scales them and replaces missing values. The transform is
+fitted on the matrix of all features. An exported ONNX graph contains the transform, and takes this
+matrix and the codes of the categories: not every ONNX runtime can compute with texts and dates.
+`ltr.serving` therefore makes the matrix and the codes from plain values, with the steps that are
+extended here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,10 +35,10 @@ class Number(serving.Number):
     """
 
     text_type: ClassVar[pa.DataType] = pa.float64()
-    """The type of the column for reading it from a text file."""
+    """The type with which the column is read from a text file."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column's numbers, float32 (rows, width); NaN where missing, infinite beyond."""
+        """Return a column's values, float32 (rows, width): NaN if missing, inf if too large."""
         if kind_of(column.type) == "missing":
             return np.full((len(column), self.width), np.nan, dtype=np.float32)
         return _numbers(column).reshape(-1, 1)
@@ -57,14 +58,14 @@ class Number(serving.Number):
 
 @dataclass(frozen=True)
 class Vector(serving.Vector, Number):
-    """A column of fixed-size lists of numbers, such as embeddings: as many features.
+    """A column of fixed-size lists of numbers, such as embeddings: one feature for each number.
 
     Attributes:
-        size: of each list.
+        size: the size of each list.
     """
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column's numbers, float32 (rows, width); NaN where missing, infinite beyond."""
+        """Return a column's values, float32 (rows, width): NaN if missing, inf if too large."""
         if kind_of(column.type) == "missing":
             return super().read(name, column)
         if not column.null_count:
@@ -97,10 +98,10 @@ class Date(serving.Date):
     """
 
     text_type: ClassVar[pa.DataType] = pa.string()
-    """The type of the column for reading it from a text file."""
+    """The type with which the column is read from a text file."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column's numbers, float32 (rows, width); see `read_dates`."""
+        """Return a column's values, float32 (rows, width); see `read_dates`."""
         return read_dates(column, name, self.zone)[:, : self.width]
 
     def check(self, name: str, dtype: pa.DataType) -> None:
@@ -135,11 +136,11 @@ class Category(serving.Category):
 
     @property
     def text_type(self) -> pa.DataType:
-        """The type of the column for reading it from a text file."""
+        """The type with which the column is read from a text file."""
         return _TEXT_TYPES[self.kind]
 
     def fit(self, counts: Mapping[str, int], max_levels: int) -> "Category":
-        """Return the category with the most frequent levels, at most so many, in their order."""
+        """Return the category with at most `max_levels` levels, the most frequent ones, sorted."""
         pairs = sorted((-count, level) for level, count in counts.items())
         return replace(self, levels=tuple(sorted(level for _, level in pairs[:max_levels])))
 
@@ -159,15 +160,15 @@ class Category(serving.Category):
 
 
 Step = Number | Date | Category
-"""What a column becomes."""
+"""What a column becomes: a step of one of these classes."""
 
 STEPS = (Number, Vector, Date, Category)
-"""The classes of steps, as `ltr.serving.steps_of` takes them."""
+"""The classes of steps, in the order of the argument `classes` of `ltr.serving.steps_of`."""
 
 _HOUR = 3_600_000_000
 _IN_DAY = {"s": 86_400, "ms": 86_400_000, "us": MICROSECONDS, "ns": 1000 * MICROSECONDS}
 TYPES: dict[Zone, pa.DataType] = {"naive": pa.timestamp("us"), "utc": pa.timestamp("us", "UTC")}
-"""The types of text that holds dates."""
+"""By zone, the Arrow type to which dates in text are converted."""
 
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 _ARE = {"number": "numbers", "string": "text", "boolean": "booleans"}
@@ -203,13 +204,13 @@ def kind_of(dtype: pa.DataType) -> str:
 
 
 def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a categorical column's values (Arrow's dictionaries); other columns unchanged."""
+    """Return the values of a categorical column (an Arrow dictionary); keep other columns."""
     coded = pa.types.is_dictionary(column.type)
     return column.cast(column.type.value_type) if coded else column
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column of categories as text; a NaN is missing."""
+    """Return the values of a column of categories as text; NaN becomes missing."""
     column = without_codes(column)
     if kind_of(column.type) != "number":
         return column.cast(pa.string())
@@ -221,24 +222,24 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def count_levels(column: pa.ChunkedArray) -> dict[str, int]:
-    """Return how often each value of a column of categories, as text, occurs."""
+    """Return how often each value, as text, occurs in a column of categories."""
     counted = pc.value_counts(as_text(column).drop_null())
     return {one["values"].as_py(): one["counts"].as_py() for one in counted}
 
 
 def width_of(dtype: pa.DataType) -> int:
-    """Return how many numbers a value of a type holds."""
+    """Return how many numbers one value of this type holds."""
     return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers or booleans as float32, NaN where missing."""
+    """Return a column of numbers or booleans as float32, NaN if missing."""
     column = without_codes(column)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
-    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused like any other
+    with np.errstate(over="ignore"):  # overflow gives infinity, which the caller refuses
         return column.to_numpy().astype(np.float32, copy=False)
 
 
@@ -246,10 +247,10 @@ class RowError(ValueError):
     """An error in a row of a table.
 
     Args:
-        row: its number, from 0.
+        row: the number of the row, from 0.
         column: the name of the column.
         problem: what must hold, and what was found.
-        other: another row, which the message names at its end, or None.
+        other: the number of another row, to name at the end of the message, or None.
 
     >>> str(RowError(7, "x", "must not be missing"))
     "row 7, column 'x': must not be missing"
@@ -266,10 +267,10 @@ class RowError(ValueError):
 
 @contextmanager
 def counted_from(first: int) -> Iterator[None]:
-    """Convert the row number in errors of a part of a table to that of the whole table.
+    """Convert row numbers in the errors of a chunk to row numbers of the whole table.
 
     Args:
-        first: the row of the table that the part begins with.
+        first: the row of the table at which the chunk begins.
 
     >>> with counted_from(100):
     ...     raise RowError(7, "x", "must not be missing")
@@ -284,7 +285,7 @@ def counted_from(first: int) -> Iterator[None]:
 
 
 def zone_of(dtype: pa.DataType) -> Zone:
-    """Return the time zone of a type of dates."""
+    """Return the zone of a type of dates: "utc" if the type has a time zone, else "naive"."""
     if pa.types.is_dictionary(dtype):
         return zone_of(dtype.value_type)
     return "utc" if pa.types.is_timestamp(dtype) and dtype.tz is not None else "naive"
@@ -294,11 +295,12 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
     """Return the whole days since 1970-01-01 and the hours of the day, (rows, 2); NaN if missing.
 
     Both are float32. Days are exact. The hours, from 0 to 24, have minutes and seconds as a
-    fraction. They are exact to the microsecond, then rounded to float32. Instants are in UTC.
+    fraction, exact to the microsecond before rounding to float32. Times with a time zone are
+    converted to UTC.
 
     Args:
-        column: of dates or times of any unit, or text.
-        name: of the column, for errors.
+        column: a column of dates or times of any unit, or of text.
+        name: the name of the column, for errors.
         zone: the zone that dates in text must have.
 
     Raises:
@@ -314,7 +316,7 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
 
 
 def as_dates(numbers: np.ndarray) -> np.ndarray:
-    """Return the dates (rows,), datetime64[us], from the result of `read_dates`; NaT where missing.
+    """Return the dates (rows,), datetime64[us], from the result of `read_dates`; NaT if missing.
 
     >>> as_dates(np.array([[1, 12.5], [np.nan, np.nan]])).astype(str).tolist()
     ['1970-01-02T12:30:00.000000', 'NaT']
@@ -346,7 +348,7 @@ def days_and_hours(column: pa.ChunkedArray, name: str) -> np.ndarray:
 
 
 def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
-    """Return the times of a column of text."""
+    """Return the times in a column of text; raise a `RowError` if a text is not a date."""
     texts = pc.utf8_trim_whitespace(column)
     found = parse_dates(texts, zone)
     if found is not None:
@@ -360,15 +362,15 @@ def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
 
 
 def are_dates(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:
-    """Return which texts have the form of dates of a zone; null where missing."""
+    """Return for each text whether it has the form of a date of this zone; null if missing."""
     return pc.match_substring_regex(texts, ISO_DATES[zone])
 
 
 def parse_dates(texts: pa.ChunkedArray, *zones: Zone) -> pa.ChunkedArray | None:
-    """Return the times of a column of text, or None if a value is not a date of these zones.
+    """Return the times in a column of text, or None if a value is not a date of these zones.
 
-    A date may have the form of one and be impossible (30 February). If a column has times of both
-    kinds, those without an offset are returned.
+    A text with the form of a date need not be a date (30 February). If some times have an offset
+    and others have none, those with an offset become null.
     """
     forms = [are_dates(texts, zone) for zone in zones]
     if not pc.all(pc.or_(forms[0], forms[-1]), min_count=0).as_py():

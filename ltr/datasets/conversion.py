@@ -1,8 +1,8 @@
 """Convert files into lists on disk, in little memory.
 
-If the rows of a query are not together, DuckDB finds the first document of each list, which decides
-the file for its documents. The documents are copied into these files of whole lists, and each file
-is then grouped.
+If the rows of a query are not together, the documents are first copied into temporary files, each
+with all documents of its lists. DuckDB finds the first document of each list, which decides the
+list's file. Each file is then grouped on its own.
 """
 
 import errno
@@ -60,16 +60,16 @@ def convert(
     Lists and documents keep the order in which they first appear. If the rows of a query are not
     together, DuckDB groups them. Its temporary files are about as large as the lists. The folder
     `out` appears when it is complete. Until then, the files are in `out.partial` beside it. An
-    error or an interrupt removes that folder. A conversion that is killed leaves it, and the next
-    one asks to delete it. Memory grows only with the longest list and with the number of lists, by
-    8 bytes for each.
+    error or an interrupt removes `out.partial`. A conversion that is killed leaves it, and the next
+    conversion asks the user to delete it. Memory grows only with the longest list and with the
+    number of lists, by 8 bytes for each list.
 
     Args:
-        source: what `TableDataModule` takes: a file, a folder or a pattern of LETOR text, CSV or
-            Parquet. A query may be in several files.
+        source: a file, a folder or a pattern of LETOR text, CSV or Parquet, as for
+            `TableDataModule`. A query may be in several files.
         out: the folder, which must be new or empty.
         qid: the column of the query; None for LETOR text.
-        label: the column of the labels; None for LETOR text, or if there are none.
+        label: the column of the labels; None for LETOR text, or if there are no labels.
         weight: see `Schema`.
         position: see `Schema`.
         protected: see `Schema`.
@@ -78,13 +78,14 @@ def convert(
         categories: see `Schema.infer`.
         max_levels: see `Schema.fit_levels`.
         missing: see `read_table`.
-        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        sort_by_qid: see `read_letor`; used only for LETOR text. The rows of other tables are always
+            gathered.
         watch: called with the progress: bytes read, bytes in all, documents. If the rows have to be
             grouped, the source is read twice more. `watch` is then called with 0 documents, and the
-            numbers start again.
+            progress starts again.
 
     Returns:
-        The lists, from the disk: see `open_lists`.
+        The lists on disk, as `open_lists` returns them.
 
     Raises:
         ValueError: an argument is wrong, another process writes `out`, or `read_letor` or
@@ -138,7 +139,7 @@ class TableReader:
         missing: see `read_table`.
 
     Attributes:
-        gathers: True, since a query may return in a later chunk.
+        gathers: True, since a query may return after another one.
     """
 
     gathers = True
@@ -151,7 +152,7 @@ class TableReader:
         self.missing: Literal["keep", "error"] = missing
 
     def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
-        """Yield the rows.
+        """Yield the rows in chunks.
 
         Args:
             watch: called with the progress.
@@ -179,16 +180,16 @@ class TableReader:
             raise ValueError(f"the table must have at least one row, got none in {self.path}")
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the rows with only their qids."""
+        """Yield the rows in chunks, with only their qids."""
         return TableReader(self.path, Schema(self.schema.qid)).chunks()
 
 
 def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
-    """Write rows as lists; group them if a list returns after another one and that is allowed."""
-    if not rows.gathers:  # the reader refuses it
+    """Write rows as lists; first group rows that are not together, if the reader allows them."""
+    if not rows.gathers:  # the reader refuses a qid that returns
         write_files(folder, rows.chunks(watch), rows.schema)
         return
-    with suppress(NotGroupedError):  # the error ends here: it holds what it saw
+    with suppress(NotGroupedError):  # the error is not kept: it keeps a chunk in memory
         write_files(folder, check_grouped(rows.chunks(watch)), rows.schema)
         return
     if watch is not None:
@@ -199,13 +200,13 @@ def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | No
 
 
 MEMORY = "256MB"
-"""The memory that DuckDB may use; the rest lies in files."""
+"""The most memory that DuckDB may use; other data are in its temporary files."""
 
 FILE_BYTES = 1 << 26
-"""The bytes of the documents in a file, if there are not too many files."""
+"""The bytes of documents in a temporary file, unless that takes more than `FILES` files."""
 
 FILES = 512
-"""The most files."""
+"""The most temporary files with documents."""
 
 BATCH = 1 << 25
 """The bytes of features that are copied at a time."""
@@ -226,7 +227,7 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
     """Yield chunks as long as the rows of each list are together.
 
     Args:
-        chunks: see `write_lists`; rows that a chunk had to gather are in its `rows`.
+        chunks: see `write_lists`. If rows were gathered in a chunk, its `rows` are not consecutive.
 
     Raises:
         NotGroupedError: a list continues after another list.
@@ -247,16 +248,18 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
 def group_chunks(
     keys: Iterable[ListDataset], chunks: Iterable[ListDataset], temporary: Path
 ) -> Generator[ListDataset, None, None]:
-    """Yield the documents again, with those of a qid together, in the order of first appearance.
+    """Yield the documents list by list; lists and documents are in order of first appearance.
 
-    Up to some 100 GiB of data, the memory does not depend on the number of documents or features.
-    For more data, each file has more than 200 MB and is in memory three times.
+    Each temporary file takes three times its size in memory. It has about 64 MiB of documents or,
+    if that is more, 1/512 of all documents: about 200 MiB for 100 GiB of data. Otherwise the memory
+    does not depend on the number of documents or features.
 
     Args:
-        keys: all documents, for their qids and `rows`. They may lack other columns.
-        chunks: the same documents; where a chunk has `rows`, they say in which order its documents
-            stood.
-        temporary: a folder for files, about as large as the documents; it is removed at the end.
+        keys: chunks of all documents, with their qids and `rows`. Other columns may be left out.
+        chunks: the same documents with all columns. If a chunk has `rows`, they give the original
+            order of its documents.
+        temporary: a folder for temporary files, which are about as large as the documents; it is
+            removed at the end.
 
     Raises:
         OSError: a file cannot be written.
@@ -283,13 +286,13 @@ def group_chunks(
 
 @contextmanager
 def _database(temporary: Path) -> Iterator[Any]:
-    """Open a database; its errors become OSErrors."""
+    """Open a DuckDB database; its file and memory errors become `OSError`s."""
     import duckdb
 
     settings: dict[str, Any] = {
         "memory_limit": MEMORY,
         "temp_directory": str(temporary),
-        "threads": "1",  # each takes memory of its own
+        "threads": "1",  # each thread takes memory of its own
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
     }
@@ -299,7 +302,7 @@ def _database(temporary: Path) -> Iterator[Any]:
         yield database
     except (duckdb.Error, pa.ArrowException) as error:
         message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
-        full = "Could not write" in message  # its class depends on when the write is made
+        full = "Could not write" in message  # the error's class depends on the time of the write
         if not full and not isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException):
             raise
         raise OSError(errno.ENOSPC if full else errno.EIO, message, str(temporary)) from None
@@ -309,9 +312,9 @@ def _database(temporary: Path) -> Iterator[Any]:
 
 
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
-    """Insert the qids into the database; return the largest width and the number of documents."""
+    """Insert the qids into the database; return the most features and the number of documents."""
     width = documents = 0
-    # each chunk is its own transaction: what is not committed stays in memory
+    # each chunk is a transaction of its own, because uncommitted rows stay in memory
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
     for chunk in keys:
         lists = np.repeat(np.arange(len(chunk)), chunk.lengths)
@@ -327,7 +330,7 @@ def _rows(chunk: ListDataset) -> np.ndarray:
 
 
 def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder: Path) -> None:
-    """Copy documents into files; each document has the number of its file."""
+    """Copy documents into files; `numbers` has the number of each document's file."""
     known = np.empty(0, np.int32)
     held: list[ListDataset] = []
     files: list[np.ndarray] = []
@@ -346,7 +349,7 @@ def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder
 
 
 def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> None:
-    """Append each list to the file of this number."""
+    """Append each list to its file; `files` has the number of each list's file."""
     numbers = np.concatenate(files)
     order = np.argsort(numbers, kind="stable")
     data, numbers = join_lists(held).read(order), numbers[order]
@@ -361,7 +364,7 @@ def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> N
 
 
 def _read(path: Path) -> Iterator[ListDataset]:
-    """Yield the lists of a file in the order of writing, mapped."""
+    """Yield the lists of a mapped file, in the order in which they were written."""
     with pa.memory_map(str(path)) as file:
         while file.tell() < file.size():
             [batch] = pa.ipc.open_stream(file)
@@ -369,7 +372,7 @@ def _read(path: Path) -> Iterator[ListDataset]:
 
 
 def _to_batch(data: ListDataset) -> pa.RecordBatch:
-    """Return the documents of lists as rows of Arrow."""
+    """Return the documents of lists as the rows of an Arrow batch, without qids."""
     columns: dict[str, Any] = {}
     for key, array in {"features": data.features, **data.columns()}.items():
         if key == "rows" or 0 in array.shape[1:]:
@@ -383,7 +386,7 @@ def _to_batch(data: ListDataset) -> pa.RecordBatch:
 
 
 def _from_batch(batch: pa.RecordBatch) -> ListDataset:
-    """Return rows of `_to_batch` as lists, without copying them."""
+    """Return a batch of `_to_batch`, with a column of qids, as lists, without a copy."""
     qids: Any = batch.column("qid")
     offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
     columns: dict[str, Any] = {}

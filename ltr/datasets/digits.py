@@ -1,4 +1,4 @@
-"""Lists of handwritten digits to be ranked by their digit: a data set that needs no download."""
+"""Lists of images of handwritten digits, to be ranked by digit; the data need no download."""
 
 import numpy as np
 
@@ -13,20 +13,21 @@ _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 class DigitsDataModule(ListDataModule):
     """A small data set that needs no download: lists of handwritten digits.
 
-    The lists have images from scikit-learn's bundled digits: 1,797 images of 8x8 pixels. 60 % of
-    the images are for training, 20 % for validation and 20 % for testing. No image is in two
-    splits. The lists of a split are drawn from its images; an image occurs at most once in a list.
+    The images are the 1,797 digits of 8x8 pixels that come with scikit-learn. 60 % of the images
+    are for training, 20 % for validation and 20 % for testing. No image is in two splits. The lists
+    of a split are drawn from the images of the split; an image occurs at most once in a list.
     Splits and lists depend only on `seed`. Features are the 64 pixels, from 0 to 1. The label is
     the digit, so a well-ranked list has its nines first. `doc_id` is the image's number in
-    scikit-learn's data, and qids are like "digits-test-17".
+    scikit-learn's data, and a qid is, for example, "digits-test-17".
 
-    With `scale` s > 1 each list has its own scale of grades, like lists judged by different people.
-    The labels of a list are the digits times a random factor, uniform in its logarithm from 1 / s
-    to s. Then a label alone does not tell the digit; only the order within the list has a meaning.
+    With `scale` s > 1, each list has its own scale of labels, like lists judged by different
+    people. The labels of a list are the digits times a random factor from 1 / s to s, whose
+    logarithm is uniform. A label alone then does not tell the digit: only the order of the labels
+    within a list has a meaning.
 
     Args:
         list_size: images in a list.
-        scale: the largest factor of a list's labels, >= 1. Default: 1, where labels are digits.
+        scale: the largest factor of a list's labels, >= 1. Default: 1, which keeps the digits.
         train_lists: how many lists to train on.
         val_lists: how many lists to validate on.
         test_lists: how many lists to test on.

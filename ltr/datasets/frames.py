@@ -13,15 +13,15 @@ from ltr.datasets.column_steps import RowError, kind_of, shown
 
 
 class Frame:
-    """A table in memory whose columns of numbers become Arrow's one at a time.
+    """A table in memory whose columns of numbers are converted to Arrow one at a time.
 
-    pandas and numpy have numbers in arrays of their own. So as a whole, a table of Arrow would be a
-    copy of them.
+    pandas and numpy hold numbers in their own arrays, so an Arrow table of all columns would be a
+    copy of these arrays.
 
     Args:
-        columns: by their names: Arrow's chunked arrays, and numpy's arrays of numbers (rows,), in
-            which NaN is a missing value. They are kept without copying them.
-        metadata: of Arrow's schema.
+        columns: the columns by name, as Arrow chunked arrays or as numpy arrays of numbers (rows,),
+            in which NaN is a missing value. The arrays are kept without a copy.
+        metadata: the metadata of the Arrow schema.
 
     Attributes:
         schema: the columns and their types.
@@ -43,8 +43,8 @@ class Frame:
         """Return the frame of a table in memory; see `load_table`.
 
         Raises:
-            ValueError: it is no table, a column name is repeated, or a column has values of mixed
-                types.
+            ValueError: `source` is not a table, a column name is repeated, or a column has values
+                of mixed types.
         """
         if isinstance(source, Frame):
             return source
@@ -73,7 +73,7 @@ class Frame:
 
     @classmethod
     def of_array(cls, values: np.ndarray) -> "Frame":
-        """Return the frame of numbers (rows, columns), whose columns are called x0, x1 and so on.
+        """Return the frame of an array (rows, columns), with columns named x0, x1 and so on.
 
         >>> Frame.of_array(np.ones((3, 2))).column_names
         ['x0', 'x1']
@@ -86,17 +86,17 @@ class Frame:
         return [*self._columns]
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a column; a NaN of numpy is null."""
+        """Return a column; NaN in a numpy array becomes null."""
         return _as_arrow(self._columns[name])
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Yield some columns of all rows, at most so many rows at a time."""
+        """Yield the given columns of all rows, in chunks of at most `rows` rows."""
         for start in range(0, self.num_rows, rows):
             stop = start + rows
             yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in columns})
 
     def to_arrow(self) -> pa.Table:
-        """Return all columns."""
+        """Return all columns as an Arrow table."""
         table = pa.table({name: self.column(name) for name in self._columns})
         return table.replace_schema_metadata(self.schema.metadata)
 
@@ -105,7 +105,7 @@ class Frame:
         return Frame(dict(zip(names, self._columns.values(), strict=True)), self.schema.metadata)
 
     def joined(self, columns: Mapping[str, Any]) -> "Frame":
-        """Return a frame with more columns, arrays of Arrow or numpy."""
+        """Return the frame with more columns, given as Arrow or numpy arrays."""
         more = {
             name: pa.chunked_array([values if isinstance(values, pa.Array) else pa.array(values)])
             for name, values in columns.items()
@@ -124,7 +124,7 @@ def _as_arrow(values: Any) -> pa.ChunkedArray:
 
 
 def _of_pandas(name: Any, values: Any) -> Any:
-    """Return a column of pandas as one of a `Frame`; an error names the row."""
+    """Return a pandas column in a form that `Frame` accepts; an error names the row."""
     name = str(name)
     if (
         isinstance(values.dtype, np.dtype)
@@ -158,7 +158,10 @@ def _of_pandas(name: Any, values: Any) -> Any:
 
 
 def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
-    """Refuse dates beside times, and times with and without a time zone: Arrow drops the others."""
+    """Refuse a column that mixes dates and times, or times with and without a time zone.
+
+    Arrow gives all values the type of the first one, and so drops the time or zone of the others.
+    """
     first: dict[str, int] = {}
     for row, value in enumerate(values):
         if is_absent(value):
@@ -173,7 +176,7 @@ def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
 
 
 def without_views(table: pa.Table) -> pa.Table:
-    """Return the table with strings for string views, which support few operations in Arrow."""
+    """Return the table with strings instead of string views: Arrow can do little with views."""
     for position, field in enumerate(table.schema):
         column: Any = table.column(position)
         if pa.types.is_string_view(field.type):
@@ -185,7 +188,7 @@ def without_views(table: pa.Table) -> pa.Table:
 
 
 def refuse_doubles(names: Sequence[str]) -> None:
-    """Raise an error for a name that two columns have."""
+    """Raise a `ValueError` if two columns have the same name."""
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"duplicate column {name!r}")

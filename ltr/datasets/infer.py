@@ -1,7 +1,7 @@
 """Find how the columns of a table are used, in passes over its chunks.
 
-The same passes serve tables in memory and files that do not fit into it. Each pass reads only the
-columns that are still open, and ends as soon as none is.
+The same passes serve tables in memory and files that do not fit into memory. Each pass reads only
+the columns that are not yet decided, and ends as soon as all columns are decided.
 """
 
 import re
@@ -38,25 +38,25 @@ ROWS = 1 << 14
 """The most rows of a chunk."""
 
 FEW = 20
-"""A table with at most this many rows is too small to tell what its columns are."""
+"""A table with at most this many rows is too small to tell how its columns should be used."""
 
 MOST_LEVELS = 1 << 20
-"""Of a category with more levels, those that are rare so far are forgotten while it is counted."""
+"""If a category has more levels than this, the counts of levels rare so far are dropped."""
 
 _EXACT = 1 << 24
-"""float32 holds all whole numbers up to this one. Larger ones are rounded to 24 bits."""
+"""float32 holds all whole numbers up to this one. It rounds larger numbers to 24 bits."""
 
 _ENOUGH = 256
-"""A column with more different values than this in float32 is not lost."""
+"""A column with more different values than this in float32 is not lost; see `WholeNumbers`."""
 
-_UNIQUE = 0.8  # text with more different values than this fraction of the rows is names
-_FIRST = 64  # rows, which tell most
+_UNIQUE = 0.8  # text with more different values than this fraction of the rows is no category
+_FIRST = 64  # the rows of the first chunk, which decide most columns
 
-_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # pandas' index, in Parquet and CSV
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # pandas' index in Parquet and CSV
 
 
 class Rows(Protocol):
-    """A table that is read chunk by chunk: a `Frame` or `TableFiles`."""
+    """A table that is read in chunks: a `Frame` or `TableFiles`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,7 +64,7 @@ class Rows(Protocol):
         ...
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterable[pa.Table]:
-        """Yield some columns of all rows, at most so many rows at a time."""
+        """Yield the given columns of all rows, in chunks of at most `rows` rows."""
         ...
 
 
@@ -74,13 +74,13 @@ class Inferred:
 
     Attributes:
         steps: what each column of features and categories becomes; categories have no levels yet.
-        counts: by category, how often each of its values occurs.
-        trained: the same in the rows that are trained on.
-        left: the columns of text with nearly one value per row, which are left out, with the number
-            of their different values.
-        coarse: features of whole numbers of which float32 keeps at most half, with the number of
-            different ones in some rows, and the number that is left.
-        rows: how many were read; all if there are categories.
+        counts: for each category, how often each value occurs.
+        trained: the same counts, in the training rows only.
+        left: the text columns that are left out because they have nearly one value per row, each
+            with the number of its different values.
+        coarse: the features of whole numbers of which float32 keeps at most half in some chunk,
+            each with the number of different values before and after rounding to float32.
+        rows: how many rows were read; all rows if there are categories.
     """
 
     steps: Mapping[str, Step]
@@ -96,13 +96,13 @@ def infer_columns(
 ) -> Inferred:
     """Return how the columns of a table are used; see `Schema.infer`.
 
-    A table with times or text takes a pass to find the dates, which ends early if it can. A table
-    with categories or whole numbers takes another pass.
+    If the table has dates or text, a pass finds the columns of dates; it ends early if it can. If
+    the table has categories or whole numbers, another pass follows.
 
     Args:
         table: the table.
-        roles: the names of columns by their use, as `Schema.infer` takes them.
-        trained: bool (rows,), the rows that are trained on. Default: all.
+        roles: the names of columns by their use, as in the arguments of `Schema.infer`.
+        trained: bool (rows,), True for the training rows. Default: all rows.
 
     Raises:
         ValueError: see `Schema.infer`.
@@ -137,15 +137,15 @@ def infer_columns(
 
 
 class Finder:
-    """Base class of what learns something of a table from its chunks.
+    """Base class of finders, which learn something about a column from a table's chunks.
 
     Args:
-        name: the column.
-        others: more columns that are needed.
+        name: the name of the column.
+        others: the names of further columns that the finder reads.
 
     Attributes:
-        names: the columns that are still needed.
-        open: whether more rows may change the answer.
+        names: the names of all columns that the finder reads.
+        open: whether more rows may change the result.
     """
 
     def __init__(self, name: str, *others: str) -> None:
@@ -154,20 +154,20 @@ class Finder:
         self.open = True
 
     def add(self, part: pa.Table, row: int) -> None:
-        """Look at the next rows, of which the first one is in this row of the table."""
+        """Look at the next rows; `row` is the position of the first of them in the table."""
         raise NotImplementedError
 
 
 def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = _FIRST) -> int:
-    """Show the rows of a table to finders, from the first row on, until none is open.
+    """Show the rows of a table to finders, from the first row on, until no finder is open.
 
-    The first rows close most finders. The rest of the table is read only for the others.
+    The first rows close most finders. The rest of the table is read only for the other finders.
 
     Args:
         table: the table.
-        finders: of its columns.
+        finders: the finders of the table's columns.
         rows: the most rows of a chunk.
-        first: the most rows of the first look; `ROWS` for finders that the first rows do not close.
+        first: the most rows of the first chunk. Use `ROWS` if a few rows cannot close the finders.
 
     Returns:
         How many rows were read.
@@ -189,14 +189,14 @@ def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = 
 
 
 def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, Date]:
-    """Return the step of each column of dates, by the column's type or by its text.
+    """Return the step of each column that holds dates, whether its type is dates or text.
 
     Args:
         table: the table.
-        names: of the columns to look at. Default: all.
+        names: the names of the columns to look at. Default: all.
 
     Raises:
-        RowError: a date is out of range, or some values of a column of text have an offset, and
+        RowError: a date is out of range, or some values of a column of text have an offset and
             others have none.
 
     >>> from ltr.datasets.frames import Frame
@@ -218,11 +218,11 @@ class DateColumn(Finder):
     without a time, which may have an offset. Blanks around a value are ignored.
 
     Args:
-        name: of the column.
-        dtype: its type, of dates or text.
+        name: the name of the column.
+        dtype: the type of the column, which is dates or text.
 
     Attributes:
-        typed: whether the type says that these are dates.
+        typed: whether the type is dates.
     """
 
     def __init__(self, name: str, dtype: pa.DataType) -> None:
@@ -230,7 +230,7 @@ class DateColumn(Finder):
         self.typed = kind_of(dtype) == "date"
         self._zone: Zone = zone_of(dtype)
         self._hour = False
-        self._first: dict[Zone, tuple[int, str]] = {}  # the first text of each kind, and its row
+        self._first: dict[Zone, tuple[int, str]] = {}  # each zone's first text, and its row
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values.
@@ -246,10 +246,10 @@ class DateColumn(Finder):
                 self.open = not self.typed
 
     def step(self) -> Date | None:
-        """Return what the column becomes; None if it does not hold dates.
+        """Return what the column becomes; None if the column does not hold dates.
 
         Raises:
-            RowError: some values of a column of text have an offset, and others have none.
+            RowError: some values of a column of text have an offset and others have none.
         """
         if len(self._first) > 1:
             (first, other), (row, text) = self._first.values()
@@ -260,7 +260,7 @@ class DateColumn(Finder):
         return next((Date(zone, self._hour) for zone in self._first), None)
 
     def _times(self, column: pa.ChunkedArray, row: int) -> pa.ChunkedArray | None:
-        """Return the times of a column of text; None if it has no value or is no date."""
+        """Return the times in a column of text; None if it has no values or one is not a date."""
         texts = pc.utf8_trim_whitespace(column)
         if texts.null_count == len(texts):
             return None
@@ -280,17 +280,18 @@ class DateColumn(Finder):
 class WholeNumbers(Finder):
     """Finds whether a column of whole numbers is lost in float32, the type of features.
 
-    It is lost if rounding to float32 leaves at most half of its different values, and at most 256
-    of them. Identifiers such as `10**18 + i` are lost: all of them become one number. Timestamps of
-    a year in nanoseconds are not: they keep a resolution of 137 seconds. A column with a fraction
-    is never lost. Rows before the first chunk with a number beyond 2^24 are not counted.
+    A column is lost if rounding to float32 leaves at most half of its different values, and at most
+    256 of them. Identifiers such as `10**18 + i` are lost: all become one number. Timestamps of one
+    year in nanoseconds are not lost: they keep a resolution of 137 seconds. A column with a
+    fractional value is never lost. Rows before the first chunk with a number above 2^24 in
+    magnitude are not counted.
 
     Args:
-        name: of the column.
+        name: the name of the column.
 
     Attributes:
-        coarse: if rounding leaves at most half of the different values of some rows, the number of
-            values before and after it; else None.
+        coarse: the number of different values before and after rounding, in a chunk of which
+            rounding leaves at most half; None if there is no such chunk.
 
     >>> numbers = WholeNumbers("id")
     >>> numbers.add(pa.table({"id": [10**18, 10**18 + 1]}), 0)
@@ -304,8 +305,8 @@ class WholeNumbers(Finder):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.coarse: tuple[int, int] | None = None
-        self._seen: Any = None  # up to 512 different values, once there is a large one
-        self._rounded = np.empty(0, np.float32)  # up to 257 of them in float32
+        self._seen: Any = None  # up to 512 different values, from the first large one on
+        self._rounded = np.empty(0, np.float32)  # up to 257 different values in float32
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
@@ -358,12 +359,12 @@ class Levels(Finder):
     """Counts the values of a category.
 
     Args:
-        name: of the column.
-        chosen: bool (rows,), the rows that are trained on. Default: all.
+        name: the name of the column.
+        chosen: bool (rows,), True for the training rows. Default: all rows.
 
     Attributes:
         counts: how often each value occurs.
-        trained: the same in the rows that are trained on.
+        trained: the same counts, in the training rows only.
     """
 
     def __init__(self, name: str, chosen: np.ndarray | None = None) -> None:
@@ -382,7 +383,7 @@ class Levels(Finder):
 
 
 def are_names(distinct: int, rows: int) -> bool:
-    """Return whether text with so many different values has nearly one per row."""
+    """Return whether a text column of more than `FEW` rows has nearly one value per row."""
     return rows > FEW and distinct > _UNIQUE * rows
 
 
@@ -408,11 +409,11 @@ def check_roles(columns: pa.Schema, roles: Mapping[str, Any]) -> dict[str, str]:
 def _assign(
     columns: pa.Schema, free: Sequence[str], dates: Mapping[str, Date], roles: Mapping[str, Any]
 ) -> dict[str, Step]:
-    """Return what columns become by their types.
+    """Return what each column of features and categories becomes, by its type.
 
     Args:
-        columns: of the table, with their types.
-        free: the columns that no role names.
+        columns: the schema of the table.
+        free: the names of the columns without a role.
         dates: the steps of the columns of dates.
         roles: see `infer_columns`.
     """
@@ -451,7 +452,7 @@ def _assign(
 
 
 def _count(counts: Counter[str], column: pa.ChunkedArray) -> None:
-    """Count the next values of a category; forget rare ones if there are too many."""
+    """Count the next values of a category; if there are too many levels, drop the rare ones."""
     counts.update(count_levels(column))
     if len(counts) > MOST_LEVELS:
         common = counts.most_common(MOST_LEVELS // 2)
@@ -468,9 +469,10 @@ def _is_text(dtype: pa.DataType) -> bool:
 
 
 def index_columns(schema: pa.Schema) -> set[str]:
-    """Return the columns that are the index of a pandas frame.
+    """Return the names of the columns that are the index of a pandas frame.
 
-    Metadata that pandas wrote names them; a column has no name where pandas wrote CSV.
+    The metadata that pandas wrote, or the usual names of an index, tell which columns these are. In
+    CSV that pandas wrote, the index has an empty name.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"x": [1, 2]}, index=[1, 0])
@@ -486,7 +488,7 @@ def index_columns(schema: pa.Schema) -> set[str]:
 
 
 def no_column(argument: str, name: str | None, names: Collection[str]) -> ValueError:
-    """Return the error for an argument that names no column of a table.
+    """Return the error for an argument that does not name a column of the table.
 
     >>> str(no_column("qid", "quer", ["query", "price"]))
     "qid must name a column of the table, got 'quer': the columns are 'query', 'price' (did you \
@@ -501,14 +503,14 @@ mean 'query'?)"
 
 
 def _is_wide(dtype: pa.DataType) -> bool:
-    """Return whether float32 may have to round whole numbers of a type."""
+    """Return whether float32 may have to round whole numbers of this type."""
     if pa.types.is_dictionary(dtype):
         return _is_wide(dtype.value_type)
     return pa.types.is_integer(dtype) or pa.types.is_float64(dtype) or pa.types.is_decimal(dtype)
 
 
 def _is_large(column: pa.ChunkedArray) -> bool:
-    """Return whether a column has a number beyond the exact ones of float32."""
+    """Return whether a column has a number above 2^24 in magnitude."""
     ends = pc.min_max(column).as_py().values()
     return any(end is not None and abs(float(end)) > _EXACT for end in ends)
 

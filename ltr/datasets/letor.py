@@ -1,7 +1,7 @@
-"""Read lists from LETOR / svmlight text, the usual form of published data sets.
+"""Read lists from LETOR / svmlight text, the usual format of published data sets.
 
 The compiled parser (`ltr.datasets.svmlight_jit`) reads the usual lines, block by block. It leaves
-any other line to the strict parser, which reports the error.
+any other line to the strict parser, which reads the line or reports its error.
 """
 
 import math
@@ -26,19 +26,19 @@ MAX_INDEX = 2**20
 """A larger index is treated as a typing error, unless `num_features` allows it."""
 
 FLOAT32_OVERFLOW = 3.4028235677973366e38
-"""Float32 rounds a number to infinity from here on."""
+"""The least number that float32 rounds to infinity."""
 
 _GROUP_SUFFIXES = (".query", ".group")
-_ROOM = 1 << 23  # bytes of features at a time
-# the `+` after a quantifier keeps the match linear: it gives no digit back
+_ROOM = 1 << 23  # bytes of features in a chunk
+# the `+` after a quantifier prevents backtracking, so the match takes linear time
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _INDEX = re.compile(rb"-?[0-9]{1,18}")
 _MISSING = (b"NULL", b"NaN", b"nan")
 _DOC_ID = re.compile(rb"\s*docid\s*=\s*(\S+)")
-_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # a qid, and a feature `1:0.7`
+_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # a qid and a feature without a blank: 71:0.7
 
 Watch = Callable[[int, int, int], object]
-"""Called with the progress of a reader: bytes read, bytes in all, documents."""
+"""A function that is called with the progress of a reader: bytes read, bytes in all, documents."""
 
 
 def read_letor(
@@ -51,27 +51,26 @@ def read_letor(
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
-    The file may be plain, gzip or zstd; its first bytes decide. Lines
-    end with LF or CRLF and are at most 64 MiB long. Blank lines, lines with only a comment, and
-    blanks at the end of a line are allowed. A feature that a line omits is 0. If any line has a
-    comment, the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives
-    `GX004-93-7097963`, any other comment gives its text, and a line without a comment gives the
-    empty string. LightGBM's files have no qid. They have a file of group sizes beside them
-    (`rank.train.query` or `rank.train.group` for `rank.train`), and their lists are named "1", "2",
-    ...
+    The file may be plain text, gzip or zstd; its first bytes tell which. Lines end with LF or CRLF
+    and are at most 64 MiB long. Blank lines, lines with only a comment, and blanks at the end of a
+    line are allowed. A feature that a line omits is 0. If any line has a comment, the comments
+    become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, any other
+    comment gives its text, and a line without a comment gives the empty string. LightGBM's files
+    have no qids: a file of group sizes beside the data has the length of each list
+    (`rank.train.query` or `rank.train.group` for `rank.train`). The qids are then "1", "2", ...
 
     Args:
         path: the file.
         num_features: the number of features; a larger index is an error. Default: the largest
             index in the file (at most 1,048,576).
-        sort_by_qid: whether the lines of a qid need not be together: they are gathered, and lists
-            and documents keep the order in which they first appear. By default, a qid that returns
-            after another one is an error.
-        group_file: the file of group sizes. Default: the one beside `path`, if there is one.
+        sort_by_qid: whether to gather the lines of a qid that are not together. Lists and documents
+            then keep the order in which they first appear. By default, a qid that returns after
+            another one is an error.
+        group_file: the file of group sizes. Default: the file beside `path`, if it exists.
         missing: "keep" reads the values `NULL`, `NaN` and `nan` as NaN; "error" refuses them.
 
     Returns:
-        The lists: features float32 (documents, num_features), NaN where missing. If lines were
+        The lists: features float32 (documents, num_features), NaN if missing. If lines were
         gathered, `rows` has the original row of each document, from 0.
 
     Raises:
@@ -105,8 +104,8 @@ def read_letor(
 def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
     """Read several files as one; the options are those of `read_letor`.
 
-    A list may continue in the next file. Otherwise a qid that returns after another one is an
-    error, also in another file.
+    A list may continue in the next file. Without `sort_by_qid`, a qid that returns after another
+    one is an error, even if it returns in another file.
 
     Raises:
         ValueError: see `read_letor`.
@@ -120,26 +119,26 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
 class LetorReader:
     """The documents of files in chunks, each a `ListDataset`.
 
-    The first list of a chunk continues the last one of the previous chunk if both have the same
-    qid. A chunk is as wide as the largest index so far. It has document ids if one of its lines has
-    a comment.
+    The first list of a chunk continues the last list of the previous chunk if both have the same
+    qid. A chunk has as many features as the largest index so far, and document ids if one of its
+    lines has a comment.
 
     Args:
-        files: one or more.
+        files: the files, at least one.
         num_features: see `read_letor`.
-        sort_by_qid: whether a qid may come back after another one.
+        sort_by_qid: whether a qid may return after another one.
         group_file: see `read_letor`.
         missing: see `read_letor`.
 
     Attributes:
         files: the files that are read.
-        group_files: the file of group sizes of each file, or None.
+        group_files: for each file, its file of group sizes, or None.
         width: the largest index so far.
         schema: None, since the columns have no names.
         gathers: whether a qid may return after another one.
 
     Raises:
-        ValueError: an argument is out of range, or there is no such group file.
+        ValueError: an argument is out of range, or `group_file` does not exist.
     """
 
     schema = None
@@ -168,15 +167,15 @@ class LetorReader:
         self.width = self.num_features or 0
         self._seen = SeenQids()
         self._last: bytes | None = None  # the qid of the last document
-        self._has_qid: bool | None = None  # whether the lines have one, None before the first
-        self._groups = 0  # lists of group sizes before this file
+        self._has_qid: bool | None = None  # whether lines have a qid; None before the first line
+        self._groups = 0  # groups of the files before this one
         self._file = Path()
         self._group_file: Path | None = None
-        self._ends: np.ndarray | None = None  # the ends of its groups, read when needed
-        self._documents = 0  # those of the file so far
+        self._ends: np.ndarray | None = None  # ends of this file's groups, read when needed
+        self._documents = 0  # documents of this file so far
 
     def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
-        """Yield the documents.
+        """Yield the documents in chunks.
 
         Args:
             watch: called with the progress.
@@ -210,13 +209,13 @@ class LetorReader:
             before += size
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the documents like `chunks`: the lines of a text are read completely."""
+        """Yield the same as `chunks`, since lines of text can only be read completely."""
         return self.chunks()
 
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
-        """Read documents until the text ends or the arrays are full."""
+        """Read documents into a chunk until the text ends or the arrays are full."""
         while True:
-            has_qid = self._has_qid is not False  # the strict parser is slower
+            has_qid = self._has_qid is not False  # if not known yet, assume a qid
             options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
             arrays = (chunk.rows, chunk.labels, chunk.comments, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
@@ -228,7 +227,7 @@ class LetorReader:
             self._read_odd(chunk)
 
     def _read_odd(self, chunk: "_Chunk") -> None:
-        """Read one line by the strict parser."""
+        """Read one line with the strict parser."""
         begin, lines = chunk.state[:2].tolist()
         number = lines + 1
         end = chunk.block.index(b"\n", begin)
@@ -283,7 +282,7 @@ class LetorReader:
         )
 
     def _lists(self, chunk: "_Chunk") -> ListDataset | None:
-        """Return the documents of a chunk as lists; None after the last group size."""
+        """Return the documents of a chunk as lists; None if the sum of the group sizes is less."""
         count, found = chunk.state[2:4].tolist()
         if self._has_qid:
             starts = chunk.runs[:found, 0]
@@ -293,7 +292,7 @@ class LetorReader:
         else:
             first, ends = self._documents - count, self._group_ends()
             if self._documents > ends[-1]:
-                return None  # an error, but of all documents together
+                return None  # `_finish_file` reports it, with the count of all documents
             begin, end = np.searchsorted(ends, [first, self._documents - 1], side="right")
             starts = np.r_[0, ends[begin:end] - first]
             qids = [str(self._groups + position + 1) for position in range(begin, end + 1)]
@@ -310,21 +309,21 @@ class LetorReader:
 
     def _group_ends(self) -> np.ndarray:
         if self._ends is None:
-            if self._group_file is None:  # a file before this one had its groups
+            if self._group_file is None:  # an earlier file had group sizes, this one has none
                 raise ValueError(f"{self._file}: {self._qid_is_missing()}")
             sizes = read_sizes(self._group_file)
             self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)
         return self._ends
 
     def _check(self, names: list[bytes]) -> None:
-        """Raise an error if a qid returns after another one, unless its lists are gathered."""
+        """Raise an error if a qid returns after another one, unless such lists are gathered."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
         if not self.gathers and self._seen.add(fresh):
             refuse_return(self.files)
 
     def _finish_file(self) -> None:
-        """Check what is known only after the whole file has been read."""
+        """Check what can be checked only after the whole file has been read."""
         if not self._documents:
             raise ValueError(f"{self._file}: the file must have at least one document, got none")
         if not self.width:
@@ -342,10 +341,11 @@ class LetorReader:
 
 
 class _Chunk:
-    """The arrays that a chunk of the file is read into; see `svmlight_jit.parse`.
+    """The arrays into which a chunk of the file is read; see `svmlight_jit.parse`.
 
-    `state` has the position in the text, the number of lines before it, the number of documents and
-    of runs of one qid so far, and the largest index. The rows may be wider than that index.
+    `state` has the position in the text, the number of lines before this position, the number of
+    documents so far, the number of runs of one qid so far, and the largest index. `rows` may be
+    wider than the largest index.
     """
 
     def __init__(
@@ -371,7 +371,7 @@ class _Chunk:
         width: int,
         limit: int,
     ) -> None:
-        """Add a document; the width of the rows at least doubles if needed, up to a limit."""
+        """Add a document; if `rows` is too narrow, at least double its width, up to `limit`."""
         position, runs = self.state[2:4].tolist()
         if width > self.rows.shape[1]:
             before = self.rows
@@ -398,7 +398,7 @@ class _Chunk:
 def find_group_file(
     path: str | PathLike[str], group_file: str | PathLike[str] | None = None
 ) -> Path | None:
-    """Return the file of group sizes of `path`: `group_file`, or one beside it, or None.
+    """Return the file of group sizes of `path`: `group_file`, or a file beside `path`, or None.
 
     Raises:
         ValueError: `group_file` does not exist.
@@ -423,14 +423,14 @@ def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int
 
     Args:
         path: the file.
-        max_line: the bytes that a line may have.
+        max_line: the most bytes of a line.
 
     Returns:
-        For each block: the number of its first line, its end in the (compressed) file in bytes, and
-        its text.
+        For each block: the number of its first line, the position of its end in the (compressed)
+        file, in bytes, and its text.
 
     Raises:
-        ValueError: `path` is no file, or a line is longer.
+        ValueError: `path` is not a file, or a line is longer than `max_line`.
     """
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
@@ -454,7 +454,7 @@ def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int
 
 
 def read_sizes(group_file: Path) -> np.ndarray:
-    """Return the group sizes of a file, int64 (groups,).
+    """Return the group sizes in a file, int64 (groups,).
 
     Raises:
         ValueError: a line is not a whole number >= 1.
@@ -477,9 +477,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def refuse_return(files: Sequence[Path]) -> None:
-    """Read the qids again, line by line; if one returns, raise an error that names the lines."""
+    """Read the qids again, line by line; if a qid returns, raise an error that names its lines."""
     last: bytes | None = None
-    runs: dict[bytes, tuple[Path, int, int]] = {}  # the last run of each qid: its lines in a file
+    runs: dict[bytes, tuple[Path, int, int]] = {}  # the file and lines of each qid's last run
     for path in files:
         for number, line in _lines(path):
             tokens = line.partition(b"#")[0].split(None, 2)
@@ -493,7 +493,7 @@ def refuse_return(files: Sequence[Path]) -> None:
                     f"{_of(file, path)}; sort_by_qid=True gathers it)"
                 )
                 raise bad_line(path, number, problem, b"qid:" + qid)
-            if qid != last or file != path:  # a new run, or a run that goes on in the next file
+            if qid != last or file != path:  # a new run, or one that continues in the next file
                 first = number
             runs[qid] = path, first, number
             last = qid
@@ -513,7 +513,7 @@ def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
 
 
 def decode(text: bytes) -> str:
-    """Decode text as UTF-8, or else as Latin-1."""
+    """Decode text as UTF-8, or as Latin-1 if it is not valid UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -521,7 +521,7 @@ def decode(text: bytes) -> str:
 
 
 def find_doc_id(comment: bytes) -> str:
-    """Return the document id of a comment: what `docid =` names, or the whole text.
+    """Return the document id of a comment: the name after `docid =`, or else the whole text.
 
     >>> find_doc_id(b"docid = A1 inc = 1"), find_doc_id(b" page 7 ")
     ('A1', 'page 7')
@@ -540,7 +540,7 @@ class MalformedError(Exception):
 
 
 def parse_number(text: bytes) -> float | None:
-    """Return `text` as a number that is finite in float32, or None if it is not one."""
+    """Return the number in `text`, or None if it is not a number that is finite in float32."""
     if _NUMBER.fullmatch(text) is None:
         return None
     value = float(text)
@@ -550,10 +550,10 @@ def parse_number(text: bytes) -> float | None:
 def parse_pairs(
     text: bytes, num_features: int | None, keep_missing: bool
 ) -> tuple[list[int], list[float]]:
-    """Return the indices and values of the `k:v` text of one line; refuse other text."""
+    """Return the indices and values of one line's `index:value` text; refuse any other text."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
-    for found in re.finditer(rb"\S+", text):  # one at a time: a line may be long
+    for found in re.finditer(rb"\S+", text):  # one token at a time: a line may be long
         token = found[0]
         key, colon, value = token.partition(b":")
         if not colon or _INDEX.fullmatch(key) is None:

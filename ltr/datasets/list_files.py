@@ -1,10 +1,11 @@
 """Lists on disk: a folder of arrays that numpy maps.
 
 The folder has `features.npy`, `offsets.npy` (the first document of each list, and the number of all
-documents), `qids.arrow` and `schema.json`. Where the data have them, it also has `labels.npy`,
+documents), `qids.arrow` and `schema.json`. If the data have them, it also has `labels.npy`,
 `categories.npy`, `weight.npy`, `position.npy`, `protected.npy` and `doc_id.arrow`. `schema.json`
-has the version of the format, the shape and the type of each array, and the schema of the table.
-The folder is written beside its final path, and renamed when it is complete.
+has the version of the format, the shape of each array, whether any feature value is missing, and
+the schema of the table. The folder is written beside its final path, and renamed when it is
+complete.
 """
 
 import json
@@ -26,23 +27,23 @@ from ltr.files import check_path, made_folder, name_full_disk, sync_folder
 
 FORMAT = "ltr lists"
 VERSION = 5
-"""Versions 1 to 4 were stores of shards."""
+"""The version of the format. Versions 1 to 4 stored shards instead of arrays."""
 
 HEAD = "schema.json"
 PARTIAL = ".partial"
-"""The ending of a folder that is being written."""
+"""The end of the name of a folder that is being written."""
 
 _MOST = float(np.finfo(np.float32).max)
 _LARGEST = np.iinfo(np.int64).max
 ARRAYS: dict[str, tuple[str, float, float]] = {
-    "features": ("<f4", -np.inf, np.inf),  # NaN is a missing value: not checked
+    "features": ("<f4", -np.inf, np.inf),  # not checked: NaN is a missing value
     "labels": ("<f4", 0, _MOST),
     "categories": ("<i8", 0, _LARGEST),
     "weight": ("<f4", 0, _MOST),
     "position": ("<i8", 1, _LARGEST),
     "protected": ("<f4", -_MOST, _MOST),
 }
-"""For each array of a `ListDataset`: its type, and the least and the largest value."""
+"""For each array of a `ListDataset`: its type, and its least and largest allowed value."""
 
 _WIDE = ("features", "categories")
 _TEXTS = ("qids", "doc_id")
@@ -53,8 +54,8 @@ _QIDS = 1 << 14  # qids that are read at a time
 class ListFiles(Mapping[str, Any]):
     """The mapped arrays of a folder of lists, by their names in a `ListDataset`.
 
-    Opening it checks shapes, types and offsets. `read` and `whole` check values. Another process
-    gets only the path, and maps the files itself.
+    Opening the folder checks shapes, types and offsets. `read` checks values. Pickling keeps only
+    the path, so another process maps the files itself.
 
     Args:
         path: the folder.
@@ -62,8 +63,8 @@ class ListFiles(Mapping[str, Any]):
     Attributes:
         path: the folder.
         schema: the schema of the table that the lists come from; None for LETOR text.
-        missing: whether a feature is missing.
-        offsets: int64 (lists + 1,), the first document of each list.
+        missing: whether any value of the features is missing.
+        offsets: int64 (lists + 1,), the first document of each list, and the number of documents.
 
     Raises:
         ValueError: the folder does not hold lists, is of another version, or is damaged.
@@ -101,7 +102,7 @@ class ListFiles(Mapping[str, Any]):
 
     def _file(self, key: str) -> Path:
         path = self.path / f"{key}.{'arrow' if key in _TEXTS else 'npy'}"
-        if not path.is_file():  # a pipe would wait for a writer
+        if not path.is_file():  # opening a pipe would wait for a writer
             raise ValueError(f"{path}: the file is missing")
         return path
 
@@ -148,11 +149,12 @@ class ListFiles(Mapping[str, Any]):
             raise ValueError(f"{path}: the offsets must ascend from 0 to {documents}")
 
     def read(self, key: str, rows: np.ndarray | None = None) -> Any:
-        """Return the values of an array, checked.
+        """Check and return the values of an array.
 
         Args:
             key: the name of the array, or "qids".
-            rows: int64 (documents,) or (lists,): a copy of these. Default: all, mapped.
+            rows: int64 (documents,), or (lists,) for qids: the positions of the values to copy.
+                Default: all values, mapped without a copy.
 
         Raises:
             ValueError: a value is damaged.
@@ -170,7 +172,7 @@ class ListFiles(Mapping[str, Any]):
         limit: Any = most
         if key == "categories" and self.schema is not None:
             limit = np.array([len(one.levels) for one in self.schema.categories.values()])
-        # NaN is neither
+        # for NaN, both comparisons are false
         if values.min() >= least and (values.max(axis=0) <= limit).all():
             return
         where = tuple(np.argwhere(~((values >= least) & (values <= limit)))[0])
@@ -182,7 +184,7 @@ class ListFiles(Mapping[str, Any]):
 
     def _texts(self, key: str, rows: np.ndarray | None) -> pa.StringArray:
         array: Any = self.qids if key == "qids" else self._arrays[key]
-        # Arrow follows any offset, so they are compared first
+        # Arrow would follow a wrong offset, so compare the offsets first
         _, ends, content = array.buffers()
         bounds = np.frombuffer(ends, np.int64, len(array) + 1, 8 * array.offset)
         size = 0 if content is None else content.size
@@ -215,8 +217,8 @@ class StoredQids(Sequence[str]):
     """The qids of lists on disk, read on demand.
 
     Args:
-        files: of the lists.
-        lists: int64 (lists,), the numbers of those that are chosen; None for all.
+        files: the files of the lists.
+        lists: int64 (lists,), the numbers of the chosen lists; None for all lists.
     """
 
     def __init__(self, files: ListFiles, lists: np.ndarray | None = None) -> None:
@@ -227,7 +229,7 @@ class StoredQids(Sequence[str]):
         return len(self._files.qids) if self._lists is None else len(self._lists)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the qid at an index, or the list of the qids in a slice or array of indices."""
+        """Return the qid at an index, or a list of the qids at a slice or an array of indices."""
         if isinstance(index, np.ndarray):
             lists = index if self._lists is None else self._lists[index]
             return self._files.read("qids", lists).to_pylist()
@@ -252,23 +254,23 @@ class StoredQids(Sequence[str]):
         return f"StoredQids([{', '.join([*map(repr, self[:6]), *more])}])"
 
     def take(self, lists: np.ndarray) -> "StoredQids":
-        """Return the qids of these lists, int64 (lists,)."""
+        """Return the qids of the lists with these numbers, int64 (lists,)."""
         return StoredQids(self._files, lists if self._lists is None else self._lists[lists])
 
 
 def open_lists(path: str | PathLike[str]) -> ListDataset:
     """Open lists on disk, written by `ltr convert` or `write_lists`.
 
-    Opening takes milliseconds: the arrays are mapped, and the system reads the pages of the lists
-    that are asked for. See `ListDataset`.
+    Opening takes milliseconds: the arrays are mapped, and the operating system reads only the
+    memory pages of the lists that are used. See `ListDataset`.
 
     Args:
         path: the folder.
 
     Raises:
         ValueError: the folder does not hold lists, is of another version, or is damaged; the
-            message names the file. Shapes, types and offsets are checked here, and labels, weights,
-            codes and texts when they are read.
+            message names the file. Shapes, types and offsets are checked here; labels, weights,
+            codes and texts are checked when they are read.
 
     >>> open_lists("no/such/lists")
     Traceback (most recent call last):
@@ -289,12 +291,12 @@ def is_list_folder(path: Any) -> bool:
 
 
 def text_schema(key: str) -> pa.Schema:
-    """Return the schema of the file of the qids or the document ids."""
+    """Return the Arrow schema of the file of qids or of document ids."""
     return pa.schema([pa.field({"qids": "qid"}.get(key, key), pa.large_string())])
 
 
 def _range(least: float, most: float, limit: Any) -> str:
-    """Return which values an array may have, in words."""
+    """Return the allowed values of an array, in words."""
     if limit is not most:
         return f"codes from 0 to the number of levels, {limit.tolist()}"
     return "finite" if least == -most else f"finite and >= {least:g}"
@@ -340,19 +342,19 @@ def write_lists(
     """Write lists to the disk; `open_lists` opens them.
 
     The folder appears when it is complete. It is written as `PATH.partial` beside its final path,
-    and an error or an interrupt removes that folder. A process that is killed leaves it.
+    and an error or an interrupt removes `PATH.partial`. A process that is killed leaves it.
 
     Args:
-        lists: a data set, or chunks of one that come one after another. The first list of a chunk
-            continues the last one of the previous chunk if both have the same qid. All chunks have
-            the same columns; only document ids may be left out.
+        lists: a data set, or the consecutive chunks of one. The first list of a chunk continues the
+            last list of the previous chunk if both have the same qid. All chunks have the same
+            columns, except that some may lack document ids.
         path: the folder, which must be new or empty.
-        schema: the schema of the table that the lists come from; stored with them.
+        schema: the schema of the table that the lists come from; it is stored with the lists.
 
     Raises:
         ValueError: there are no lists or a list is empty, the columns of the chunks differ or do
-            not fit the schema, `path` holds anything, another process writes there, or an argument
-            has the wrong type.
+            not fit the schema, `path` is a file or a folder that is not empty, another process
+            writes there, or an argument has the wrong type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -373,14 +375,14 @@ def write_lists(
 
 @contextmanager
 def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
-    """Yield a folder to write into, and rename it to `path` at the end; an error removes it.
+    """Yield a new folder; at the end, rename it to `path`, or remove it after an error.
 
     Args:
-        name: the argument, for errors.
-        path: the final path, where nothing may be yet but an empty folder.
+        name: the name of the argument with the path, for errors.
+        path: the final path, which must be new or an empty folder.
 
     Raises:
-        ValueError: `path` holds anything, or the folder to write into exists already.
+        ValueError: `path` is a file or a folder that is not empty, or `PATH.partial` exists.
         OSError: a folder cannot be made or renamed.
     """
     target = Path(os.path.realpath(check_path(name, path)))
@@ -413,7 +415,7 @@ def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_files(folder: Path, chunks: Iterable[ListDataset], schema: Schema | None) -> None:
-    """Write the files of lists into a folder; see `write_lists`. After an error, remove them.
+    """Write the files of lists into a folder; remove all its files after an error.
 
     Raises:
         ValueError: see `write_lists`.
@@ -439,8 +441,8 @@ class _Writer:
     """Appends lists to the files of a folder.
 
     Args:
-        folder: an empty one.
-        files: closes the files at the end.
+        folder: an empty folder.
+        files: the stack that closes the files at the end.
     """
 
     def __init__(self, folder: Path, files: ExitStack) -> None:
@@ -452,7 +454,7 @@ class _Writer:
         self._offsets = _Rows(folder / "offsets.npy", "<i8", (), files)
         self._qids = _Texts(folder / "qids.arrow", files)
         self._doc_id: _Texts | None = None
-        self._parts: dict[str, list[_Rows]] = {}  # each has wider rows than the one before
+        self._parts: dict[str, list[_Rows]] = {}  # a later file has wider rows
         self.documents = 0
 
     def add(self, data: ListDataset) -> None:
@@ -470,11 +472,11 @@ class _Writer:
         self._columns = {*arrays}
         for key, array in arrays.items():
             parts, shape = self._parts.setdefault(key, []), array.shape[1:]
-            if not parts or parts[-1].shape < shape:  # sparse files widen
+            if not parts or parts[-1].shape < shape:  # sparse data may gain features
                 path = self.folder / f"{key}-{len(parts)}.npy"
                 parts.append(_Rows(path, ARRAYS[key][0], shape, self._open))
             parts[-1].append(array)
-        # the least number of an array with NaN is NaN
+        # the minimum of an array with NaN is NaN
         self._missing = self._missing or bool(np.isnan(data.features.min(initial=0)))
         same = int(data.qids[0] == self._last)
         self._last = data.qids[-1]
@@ -514,10 +516,10 @@ class _Writer:
             "schema": None if schema is None else schema.to_dict(),
         }
         (self.folder / HEAD).write_text(json.dumps(head, indent=1), encoding="utf-8")
-        ListFiles(self.folder)  # what does not open is not renamed
+        ListFiles(self.folder)  # a folder that does not open is not renamed
 
     def _join(self, parts: list["_Rows"], path: Path) -> None:
-        """Write the rows of files into one, which is as wide as the last of them."""
+        """Join files into one file, with rows as wide as those of the last file."""
         for part in parts:
             part.close()
         if len(parts) == 1:
@@ -528,7 +530,7 @@ class _Writer:
             rows = np.load(part.path, mmap_mode="r")
             for start in range(0, len(rows), _ROWS):
                 joined.append(rows[start : start + _ROWS])
-            del rows  # the map, before its file
+            del rows  # close the map before its file is removed
             part.path.unlink()
         joined.close()
 
@@ -538,7 +540,7 @@ class _Rows:
 
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], files: ExitStack) -> None:
         self.path = path
-        self.shape = shape  # that of a row
+        self.shape = shape  # the shape of a row
         self.rows = 0
         self._dtype = np.dtype(dtype)
         self._file: BinaryIO = files.enter_context(path.open("wb"))
@@ -546,7 +548,7 @@ class _Rows:
         self._begin = self._file.tell()
 
     def append(self, values: np.ndarray) -> None:
-        """Append rows, (rows, *shape); rows that are narrower get zeros."""
+        """Append rows, (rows, *shape); narrower rows are padded with zeros."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
         if values.shape[1:] != self.shape:
             values = np.pad(values, ((0, 0), (0, self.shape[0] - values.shape[1])))
@@ -555,10 +557,10 @@ class _Rows:
         self.rows += len(values)
 
     def close(self) -> None:
-        """Write the number of rows."""
+        """Write the number of rows into the header, and close the file."""
         self._file.seek(0)
         self._write_header()
-        if self._file.tell() != self._begin:  # numpy leaves room for a longer first axis
+        if self._file.tell() != self._begin:  # numpy leaves room for a larger number of rows
             raise ValueError(f"{self.path}: numpy wrote a header of another length")
         self._file.close()
 
@@ -569,9 +571,9 @@ class _Rows:
 
 
 class _Texts:
-    """A file of Arrow with one batch of texts, to which texts are appended.
+    """An Arrow file with one batch of texts, to which texts are appended.
 
-    Until `close`, their bytes and offsets are in files of their own.
+    Until `close`, the bytes and the offsets of the texts are in two other files.
     """
 
     def __init__(self, path: Path, files: ExitStack) -> None:
@@ -586,7 +588,7 @@ class _Texts:
         return self._ends.rows - 1
 
     def append(self, texts: Any) -> None:
-        """Append an array of Arrow."""
+        """Append the texts of an Arrow array."""
         if texts.null_count:
             raise ValueError(f"{self.path.stem} must be texts, got a missing one")
         texts = texts.cast(pa.large_string())
@@ -599,12 +601,12 @@ class _Texts:
             self._bytes.append(np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]])
 
     def fill(self, count: int) -> None:
-        """Append "" up to a number of texts."""
+        """Append "" until there are `count` texts."""
         while self.count < count:
             self._ends.append(np.full(min(_ROWS, count - self.count), self._bytes.rows))
 
     def close(self) -> None:
-        """Write the file of Arrow, and remove the other ones."""
+        """Write the Arrow file, and remove the two other files."""
         parts = (self._bytes, self._ends)
         for part in parts:
             part.close()

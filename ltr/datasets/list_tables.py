@@ -1,6 +1,6 @@
-"""Sources that already consist of lists, LETOR text and lists on disk, used like a table.
+"""LETOR text and lists on disk, used like a table. Both already consist of lists.
 
-LETOR text has the columns `qid`, `label`, and the features by their numbers.
+The columns of LETOR text are `qid`, `label`, `doc_id`, and the features, named by their indices.
 """
 
 import re
@@ -27,16 +27,16 @@ def holds_lists(source: Any) -> bool:
     """Return whether a source is a folder of lists, or its files have names of LETOR text.
 
     Raises:
-        ValueError: there is no such file.
+        ValueError: `source` is a path or pattern without a file.
     """
     return is_list_folder(source) or is_letor(source)
 
 
 def is_letor(source: Any) -> bool:
-    """Return whether the files of a table have names of LETOR text.
+    """Return whether a source is a path or pattern of files with names of LETOR text.
 
     Raises:
-        ValueError: there is no such file.
+        ValueError: `source` is a path or pattern without a file.
     """
     if not isinstance(source, str | PathLike):
         return False
@@ -44,14 +44,14 @@ def is_letor(source: Any) -> bool:
 
 
 def find_folds(path: Any, fold: int) -> dict[str, Path]:
-    """Return the files of "train", "val" and "test" of a folder of LETOR text that is divided.
+    """Return the files of "train", "val" and "test" in a folder of LETOR text with splits.
 
     Args:
-        path: the folder; any other source, also a folder of one split, has none.
-        fold: the fold or the set, if there are several; see `find_splits`.
+        path: the folder. For any other source, and for a folder of one split, the result is empty.
+        fold: the number of the fold or set, if there are several; see `find_splits`.
 
     Raises:
-        ValueError: there is no such fold, or two files could be the same split.
+        ValueError: the fold does not exist, or two files could be the same split.
     """
     if is_list_folder(path) or not is_letor(path) or not (root := Path(path).expanduser()).is_dir():
         return {}
@@ -66,15 +66,16 @@ def load_lists(
     missing: Literal["keep", "error"] = "keep",
     keep_order: bool = False,
 ) -> ListDataset:
-    """Load lists on disk, or those of a file, a folder or a pattern of LETOR text.
+    """Load lists on disk, or the lists of a file, a folder or a pattern of LETOR text.
 
-    Files are in the order of their names, and a list may continue in the next file.
+    Files are read in the order of their names, and a list may continue in the next file.
 
     Args:
         source: the path or pattern.
-        sort_by_qid: see `read_letor`; for LETOR text, across all files.
+        sort_by_qid: see `read_letor`; used only for LETOR text, across all files.
         missing: see `read_letor`.
-        keep_order: give each document its row, counted from 0 through all files.
+        keep_order: whether to give each document its row in `rows`, counted from 0 through all
+            files.
 
     Raises:
         ValueError: the errors of `read_letor`; a folder holds several splits; a qid returns in
@@ -95,16 +96,16 @@ def load_lists(
 
 
 def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
-    """Return the schema of lists with all features, or with the named ones.
+    """Return the schema of lists, with all features or only with the named ones.
 
     Args:
         data: the result of `load_lists`.
-        roles: the names of columns by their use; see `prepare`. Columns of single uses may be left
-            out. Categories are those of the lists.
+        roles: the names of columns by their use; see `prepare`. Any use may be left out. The
+            categories are always those of the lists.
 
     Raises:
-        ValueError: the lists have no feature of this name, another column has a use, or categories
-            are named.
+        ValueError: a named feature does not exist; `roles` names another column for a use than the
+            lists have; categories are named; or the lists have categories but no schema.
     """
     if roles.get("categories"):
         raise ValueError(
@@ -144,8 +145,8 @@ def with_schema(
 
     Args:
         data: the result of `load_lists`.
-        schema: of the model.
-        tell: called with a line on the columns that the schema does not have, if there are any.
+        schema: the model's schema.
+        tell: called with a message about the columns that the schema does not have, if any.
 
     Raises:
         ValueError: a column is missing or is of another kind.
@@ -161,12 +162,12 @@ def with_schema(
 def of_columns(
     data: ListDataset, found: Schema, schema: Schema, tell: Callable[[str], Any] | None = None
 ) -> ListDataset:
-    """Return lists that have one schema with the features and categories of another one.
+    """Return lists with the features and categories of another schema, matched by name.
 
     Args:
         data: the lists.
-        found: their schema.
-        schema: see `with_schema`.
+        found: the schema of these lists.
+        schema: the other schema; see `with_schema`.
         tell: see `with_schema`.
 
     Raises:
@@ -194,7 +195,7 @@ def of_columns(
 
 
 def _holds(other: Step | None, step: Step) -> bool:
-    """Return whether a column of lists has all that a step needs: a date may have more."""
+    """Return whether a column has all that a step needs; dates may have an unused hour."""
     if isinstance(step, Category):
         return isinstance(other, Category) and other.kind == step.kind
     if isinstance(step, Date) and isinstance(other, Date):
@@ -203,7 +204,7 @@ def _holds(other: Step | None, step: Step) -> bool:
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
-    """Return a category's position in the lists, and the schema's code for each of its codes."""
+    """Return a category's position in the lists, and the schema's code for each stored code."""
     one, wanted = found.categories[name], schema.categories[name]
     known = {level: code for code, level in enumerate(wanted.levels, start=1)}
     table = np.array([0, *(known.get(level, 0) for level in one.levels)], np.int64)
@@ -211,7 +212,7 @@ def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
 
 
 def letor_schema(data: ListDataset) -> Schema:
-    """Return the schema of LETOR text.
+    """Return the schema of lists of LETOR text.
 
     >>> data = ListDataset.from_arrays([[1.0, 2.0]], labels=[0], qid=[7])
     >>> letor_schema(data).features
@@ -222,7 +223,7 @@ def letor_schema(data: ListDataset) -> Schema:
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
-    """Return the columns of qids and, if they exist, of document ids, by `data.rows`."""
+    """Return a table of the qids and, if they exist, document ids, in the order of `data.rows`."""
     lists = np.repeat(np.arange(len(data)), data.lengths)
     columns = {qid: pa.array([*data.qids], pa.string()).take(pa.array(lists))}
     if data.doc_id is not None:

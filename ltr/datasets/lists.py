@@ -1,4 +1,4 @@
-"""Lists of documents in flat arrays, and batches of them."""
+"""Lists of documents in flat arrays, and batches of lists."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ltr.datasets.list_files import ListFiles, StoredQids
 
 FIT_VALUES = 1 << 28
-"""Of lists on disk with more features than this in all documents (1 GiB), a transform is fitted on
-a sample."""
+"""If lists on disk have more feature values than this (1 GiB), a transform is fitted on a sample of
+the lists."""
 
 BLOCK_VALUES = 1 << 23
-"""Features that are read at a time where all lists on disk are read (32 MiB)."""
+"""The feature values (32 MiB) that are read at a time if all lists on disk are read."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class ListSummary:
         documents: how many documents all lists have together.
         features: how many features a document has.
         longest: the length of the longest list.
-        without_relevant: how many lists have no document with label > 0; they are kept. None
-            without labels.
-        of_one: how many lists have one document; they are kept.
+        without_relevant: how many lists have no document with label > 0; these lists are kept. None
+            if there are no labels.
+        of_one: how many lists have only one document; these lists are kept.
         categories: how many categories a document has.
     """
 
@@ -66,39 +66,40 @@ class ListSummary:
 class ListDataset(Dataset[dict[str, Any]]):
     """Lists of documents; `dataset[i]` is one list as a dict of tensors.
 
-    An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, if the
-    data have them, `labels` float32 (n,), `doc_id` (n strings), `categories` int64 (n, c),
-    `weight` float32 (n,), `position` int64 (n,), `protected` float32 (n,) and `rows` int64 (n,).
-    `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
+    The dict of a list has `features` float32 (n, d), `mask` bool (n,), all True, and `qid`, a
+    string. If the data have them, it also has `labels` float32 (n,), `doc_id` (n strings),
+    `categories` int64 (n, c), `weight` float32 (n,), `position` int64 (n,), `protected` float32
+    (n,) and `rows` int64 (n,). `dataset[-1]` is a filler: a list of one masked document with the
+    qid "", for `ListSampler`.
 
     A `DataLoader` requests a whole batch at once (`__getitems__`). The batch is ragged: arrays are
     (N, ...) instead of (n, ...), and `lengths` int64 (B,) replaces the mask. A filler has length 0.
-    Its `collate_fn` is `collate_ragged`, which keeps this form, or `collate_lists`, which pads.
+    Use `collate_ragged` as the loader's `collate_fn` to keep this form, or `collate_lists` to pad.
 
-    Most users get one from `read_letor`, `read_table`, `open_lists` or `ListDataset.from_arrays`,
-    which check the data. This constructor checks only shapes, and keeps the arrays without copying
-    them.
+    Most users get a data set from `read_letor`, `read_table`, `open_lists` or
+    `ListDataset.from_arrays`, which check the data. This constructor checks only shapes, and keeps
+    the arrays without a copy.
 
     The arrays of `open_lists` are maps of files, so the lists need not fit into memory. A batch is
-    copied from the files and its values are checked. `select`, `between`, `widen` and
-    `take_features` then read nothing: the lists are chosen and changed as they are read. `features`
-    and the other arrays of such a choice read all of its documents at each access.
+    copied from the files, and its values are checked. For such lists, `select`, `widen` and
+    `take_features` read nothing: they only note which lists and features to read later. After one
+    of them, each access to `features` or another array may read all chosen documents again.
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
         labels: float32 (documents,), >= 0; None for data without labels.
-        offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
+        offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1] - 1.
         qids: one string per list.
         doc_id: one string per document, or None if the data have none.
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
         weight: float32 (documents,), >= 0.
-        position: int64 (documents,), where each document was shown, from 1.
+        position: int64 (documents,), the position at which each document was shown, from 1.
         protected: float32 (documents,), above 0 in the protected group; see `ExposureParity`.
-        rows: int64 (documents,), the position of each document in the table that it comes from.
+        rows: int64 (documents,), the row of each document in its table, from 0.
 
     Attributes:
         offsets: see the argument.
-        qids: one string per list; a sequence that reads them on demand, for lists on disk.
+        qids: one string per list; for lists on disk, a sequence that reads the qids on demand.
         source: the files of lists on disk, with their schema; None for lists in memory.
 
     Raises:
@@ -146,17 +147,17 @@ class ListDataset(Dataset[dict[str, Any]]):
         if doc_id is not None:
             if len(doc_id) != documents:
                 raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
-            # Arrow's texts are compact, and quick to cut.
+            # Arrow's texts are compact, and quick to slice.
             ready = isinstance(doc_id, pa.StringArray)
             arrays["doc_id"] = doc_id if ready else pa.array(doc_id, pa.string())
         self._arrays: Mapping[str, Any] = arrays
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
-        # These say how lists on disk are read. All are None for lists in memory.
-        self._starts: np.ndarray | None = None  # each list's row, if not all are chosen
-        self._columns: np.ndarray | None = None  # the features to read; -1 adds one of zeros
-        # This holds each category's position in the files, and a new code for each of its codes.
+        # The next four attributes say how lists on disk are read; None for lists in memory.
+        self._starts: np.ndarray | None = None  # each list's first row in the files, after `select`
+        self._columns: np.ndarray | None = None  # the features to read; -1 is a feature of zeros
+        # for each category: its position in the files, and a new code for each of its codes
         self._codes: list[tuple[int, np.ndarray]] | None = None
         self._first_row: int | None = None
 
@@ -171,16 +172,16 @@ class ListDataset(Dataset[dict[str, Any]]):
         sort_by_qid: bool = False,
         padding: float | None = None,
     ) -> "ListDataset":
-        """Make lists from your own arrays: numpy, torch, pandas (and so Parquet), or plain lists.
+        """Make lists from your own arrays: numpy, torch, pandas (also read from Parquet) or lists.
 
         Args:
             features: (documents, d), finite.
             labels: (documents,), graded relevance >= 0.
-            qid: (documents,), the list that each document belongs to; any type, kept as a string.
-            doc_id: (documents,), kept as strings; None for none.
+            qid: (documents,), the name of each document's list; any type, kept as a string.
+            doc_id: (documents,), the names of the documents, kept as strings; None for no names.
             sort_by_qid: see `read_letor`, with rows instead of lines.
             padding: the label of padding rows, such as -1 in allRank and TF-Ranking; these rows are
-                left out, whatever else they hold. None: there is no padding.
+                left out, whatever their other values are. None: there are no padding rows.
 
         Raises:
             ValueError: a shape does not fit, a feature is not finite, a label is negative or not
@@ -251,7 +252,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @classmethod
     def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":
-        """Return the lists of mapped files, which are read on demand; see `open_lists`."""
+        """Return lists that are read from mapped files on demand; see `open_lists`."""
         found = object.__new__(cls)
         found.__dict__.update(_arrays=files, offsets=files.offsets, qids=qids, source=files)
         found._starts = found._columns = found._codes = found._first_row = None
@@ -273,13 +274,13 @@ class ListDataset(Dataset[dict[str, Any]]):
         return {**item, "mask": mask}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists as a copy, because the arrays may be a map of a file.
+        """Return a ragged batch of lists, as a copy, because an array may be a map of a file.
 
         Args:
             indices: the numbers of the lists, in any order; -1 is a filler.
 
         Raises:
-            IndexError: there is no such list.
+            IndexError: an index is out of range.
         """
         chosen = np.asarray(indices, dtype=np.int64)
         if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
@@ -328,7 +329,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._in_memory(arrays, offsets, qids)
 
     def between(self, start: int, stop: int) -> "ListDataset":
-        """Return neighboring lists in memory, without copying them."""
+        """Return lists `start` to `stop` - 1, without a copy; only for lists in memory."""
         begin, end = int(self.offsets[start]), int(self.offsets[stop])
         arrays = {name: array[begin:end] for name, array in self._arrays.items()}
         return self._in_memory(
@@ -338,10 +339,10 @@ class ListDataset(Dataset[dict[str, Any]]):
     def blocks(
         self, values: int = BLOCK_VALUES, only: set[str] | None = None
     ) -> "Iterator[ListDataset]":
-        """Yield the lists in order, in memory: all at once, or block by block from the disk.
+        """Yield the lists in order, in memory: all at once, or in blocks for lists on disk.
 
         Args:
-            values: the most features of all documents of a block of several lists.
+            values: the most feature values of a block; only a block of one list may have more.
             only: see `read`.
         """
         if self.source is None:
@@ -359,18 +360,18 @@ class ListDataset(Dataset[dict[str, Any]]):
     def _in_memory(
         self, arrays: Mapping[str, Any], offsets: np.ndarray, qids: Sequence[str]
     ) -> Self:
-        """Return lists like these in memory, of other arrays."""
+        """Return lists in memory that consist of these arrays."""
         changes = {"_starts": None, "_columns": None, "_codes": None, "_first_row": None}
         return self._with(_arrays=arrays, offsets=offsets, qids=qids, source=None, **changes)
 
     def _with(self, **changes: Any) -> Self:
-        """Return the same lists with other attributes."""
+        """Return a copy of this object with other values of the given attributes."""
         found = object.__new__(type(self))
         found.__dict__.update({**self.__dict__, **changes})
         return found
 
     def _changed(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Return arrays with the columns and the codes that lists on disk get as they are read."""
+        """Return arrays from the disk with the chosen features and the new codes of categories."""
         if self._columns is not None and "features" in arrays:
             arrays["features"] = arrays["features"][:, self._columns]
             arrays["features"][:, self._columns < 0] = 0
@@ -379,7 +380,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return arrays
 
     def _whole(self, name: str) -> Any:
-        """Return an array of all documents, or None."""
+        """Return an array for all documents, or None if there is no such array."""
         if self.source is None:
             return self._arrays.get(name)
         unchanged = {"features": self._columns is None, "categories": self._codes is None}
@@ -394,7 +395,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @property
     def has_labels(self) -> bool:
-        """Whether there are labels: data to score may have none."""
+        """Whether there are labels; data that are only scored may have none."""
         return "labels" in self._arrays
 
     @property
@@ -402,7 +403,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         """The labels, float32 (documents,).
 
         Raises:
-            ValueError: there are none.
+            ValueError: there are no labels.
         """
         if not self.has_labels:
             raise ValueError("the lists must have labels, got none: name the label column")
@@ -430,7 +431,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @property
     def rows(self) -> np.ndarray | None:
-        """The positions of documents in their table, int64 (documents,), or None."""
+        """The row of each document in its table, int64 (documents,), or None."""
         return self._whole("rows")
 
     @property
@@ -480,7 +481,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         )
 
     def relevant(self) -> np.ndarray:
-        """Return which lists have a document of label > 0, bool (lists,).
+        """Return which lists have a document with label > 0, bool (lists,).
 
         Raises:
             ValueError: there are no labels.
@@ -488,7 +489,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._of_labels(np.maximum) > 0
 
     def varied(self) -> np.ndarray:
-        """Return which lists have two different labels, bool (lists,).
+        """Return which lists have at least two different labels, bool (lists,).
 
         Raises:
             ValueError: there are no labels.
@@ -502,7 +503,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
-        """Return only these lists, in this order: a copy, or a choice from lists on disk.
+        """Return the lists with these numbers, in this order.
+
+        Lists in memory are copied; lists on disk are not read.
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
         >>> data.select([1, 0]).qids
@@ -517,9 +520,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._with(_starts=starts, offsets=offsets, qids=qids.take(chosen))
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
-        """Return the lists with only the features of these indices, -1 for a feature of zeros.
+        """Return the lists with only the features at these indices; -1 is a feature of zeros.
 
-        Lists in memory are copied.
+        The features of lists in memory are copied.
         """
         if self.source is not None:
             if self._columns is not None:
@@ -533,8 +536,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         """Return the lists with other categories.
 
         Args:
-            codes: for each category, its position among those of the lists, and a new code for each
-                of its codes.
+            codes: for each new category, its position among the categories of the lists, and a new
+                code for each of its codes.
         """
         if self.source is not None:
             if (before := self._codes) is not None:
@@ -543,11 +546,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._with(_arrays=_recoded(dict(self._arrays), codes))
 
     def with_arrays(self, **arrays: Any) -> "ListDataset":
-        """Return lists in memory with other arrays, such as `features`, of as many documents."""
+        """Return lists in memory with other arrays, such as `features`, for the same documents."""
         return self._with(_arrays={**self._arrays, **arrays})
 
     def numbered(self, start: int) -> "ListDataset":
-        """Return the same lists; if they have no `rows`, number the documents from `start`."""
+        """Return the same lists with `start` added to `rows`, which are 0, 1, ... by default."""
         if self.source is not None:
             return self._with(_first_row=start)
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
@@ -556,8 +559,8 @@ class ListDataset(Dataset[dict[str, Any]]):
     def to_fit(self) -> "ListDataset":
         """Return the lists to fit a transform on, in memory: all lists, or a sample from the disk.
 
-        For lists on disk with more than `FIT_VALUES` feature values, it is a sample of whole lists,
-        drawn without regard to their labels and always the same.
+        If lists on disk have more than `FIT_VALUES` feature values, the result is a sample of whole
+        lists. The labels do not influence the sample, and it is always the same.
         """
         if self.source is None:
             return self
@@ -569,10 +572,10 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.read(np.sort(drawn))
 
     def widen(self, num_features: int) -> "ListDataset":
-        """Return the lists with `num_features` features; new ones are 0 (sparse files omit them).
+        """Return the lists with `num_features` features; new features are 0, as in sparse files.
 
         Raises:
-            ValueError: there are already more features.
+            ValueError: the lists already have more features.
 
         >>> data = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=[7, 7])
         >>> data.widen(2)[0]["features"]
@@ -598,7 +601,7 @@ def _recoded(arrays: dict[str, Any], codes: list[tuple[int, np.ndarray]]) -> dic
 
 
 def gather_runs(data: ListDataset) -> ListDataset:
-    """Join runs of the same qid into one list each, in the order of first appearance, stably.
+    """Join all runs of each qid into one list; lists and documents stay in order of appearance.
 
     >>> from ltr.datasets.lists import ListDataset
     >>> rows = np.ones((3, 1), dtype=np.float32)
@@ -622,8 +625,9 @@ def gather_runs(data: ListDataset) -> ListDataset:
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
     """Return the lists of several data sets, one after the other, in memory.
 
-    If a data set has fewer features than another one, the missing ones are 0. If only some have
-    document ids, those of the others are "". Other columns are kept only if all have them.
+    If a data set has fewer features than another one, the missing features are 0. If only some data
+    sets have document ids, the other ids are "". Any other column is kept only if all data sets
+    have it.
 
     Args:
         parts: one or more data sets.
@@ -669,9 +673,9 @@ _RECENT = 16
 
 
 class SeenQids:
-    """The qids of a stream's lists, as hashes of 8 bytes: did one occur before?
+    """The qids of a stream of lists, kept as hashes of 8 bytes, to find a qid that returns.
 
-    Two qids may have the same hash, about once in 2^64 pairs, so a match is only a suspicion.
+    Two different qids may have the same hash, about once in 2^64 pairs, so a match is not certain.
 
     >>> seen = SeenQids()
     >>> seen.add([b"5", b"6"]), seen.add([b"05"]), seen.add([b"7", b"5"])
@@ -679,15 +683,15 @@ class SeenQids:
     """
 
     def __init__(self) -> None:
-        self._known = np.empty(0, np.int64)  # sorted, and so are the next ones
+        self._known = np.empty(0, np.int64)  # sorted, as each array of `_recent` is
         self._recent: list[np.ndarray] = []
 
     def add(self, qids: Sequence[bytes]) -> bool:
-        """Add the qids of the next lists; return whether one of them occurred before."""
+        """Add the qids of the next lists; return whether any of them occurred before."""
         return self.add_numbers(np.fromiter(map(hash, qids), np.int64, len(qids)))
 
     def add_numbers(self, numbers: np.ndarray) -> bool:
-        """Do the same with whole numbers, int64 (n,), instead of names and their hashes."""
+        """Do the same as `add` with whole numbers, int64 (n,), instead of the hashes of qids."""
         hashes = np.unique(numbers)
         again = len(hashes) < len(numbers) or any(
             (known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes).any()
@@ -710,12 +714,12 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (N, d), `lengths` int64 (B,) and `qid` (B strings). If the items have
-        them, also `labels` float32 (N,), `doc_id` (N strings), and every other tensor (n, ...) of
-        the items as (N, ...). A filler is a list of length 0.
+        A batch with `features` float32 (N, d), `lengths` int64 (B,) and `qid` (B strings). If the
+        items have them, also `labels` float32 (N,), `doc_id` (N strings), and every other tensor
+        (n, ...) of the items as (N, ...). A filler is a list of length 0.
 
     Raises:
-        ValueError: there are no items, or their tensors differ in more than their length.
+        ValueError: there are no items, or tensors of one key differ in more than their length.
 
     >>> from ltr.datasets import ListDataset
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -748,7 +752,7 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
 
 
 def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a padded batch, in which every list is as long as the longest.
+    """Make a padded batch, in which every list is as long as the longest list.
 
     Use it as `collate_fn` of a `DataLoader` to get padded batches.
 
@@ -756,12 +760,12 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the items have
-        them, also `labels` float32 (B, n) and `doc_id` (B lists of strings, without padding).
-        Every other tensor (n, ...) of the items, such as `weight`, is also padded with 0.
+        A batch with `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the
+        items have them, also `labels` float32 (B, n) and `doc_id` (B lists of strings, without
+        padding). Every other tensor (n, ...) of the items, such as `weight`, is also padded with 0.
 
     Raises:
-        ValueError: there are no items, or their tensors differ in more than their length.
+        ValueError: there are no items, or tensors of one key differ in more than their length.
 
     >>> from ltr.datasets import ListDataset
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -780,7 +784,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ragged batch in padded form; a batch without `lengths` is returned unchanged.
 
     Args:
-        batch: ragged, as the data modules give it; see `collate_ragged`.
+        batch: a ragged batch, as the data modules give it; see `collate_ragged`.
 
     Returns:
         The padded batch; see `collate_lists`. n is at least 1, even if all lists are empty.
@@ -808,7 +812,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def real_places(lengths: Tensor) -> Tensor:
-    """Return the mask (B, n) for lists of these lengths (B,), padded to the longest; n >= 1.
+    """Return the mask (B, n) for lists of these lengths (B,); n is the largest, at least 1.
 
     >>> real_places(torch.tensor([1, 2]))
     tensor([[ True, False],
@@ -819,10 +823,10 @@ def real_places(lengths: Tensor) -> Tensor:
 
 
 def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
-    """Pad ragged values (N, ...) to (B, n, ...) with zeros; `padded[mask]` gives them back.
+    """Pad ragged values (N, ...) to (B, n, ...) with zeros; `padded[mask]` restores them.
 
     Args:
-        values: (N, ...), the documents of one list after the other.
+        values: (N, ...), one value per document, list after list.
         mask: (B, n) bool with N real positions; see `real_places`.
 
     >>> pad_documents(torch.tensor([3, 4, 5]), real_places(torch.tensor([1, 2])))

@@ -1,4 +1,4 @@
-"""The base classes of the data modules: their loaders, and the splits and transform of lists."""
+"""The base classes of data modules, which make the loaders and, for lists, fit the transform."""
 
 from collections.abc import Iterator, Sized
 from typing import Any, cast
@@ -15,10 +15,10 @@ from ltr.shapes import check_at_least, check_whole
 
 
 class TrainLoader(DataLoader[Any]):
-    """A loader whose workers begin with the first batch that is asked for.
+    """A loader that starts its workers only when the first batch is requested.
 
-    Lightning asks for an iterator before it sets the epoch of the sampler. Workers that began then
-    would have the order of another epoch after a resume.
+    Lightning requests an iterator before it sets the epoch of the sampler. After a resume, workers
+    that started at that point would have the order of another epoch.
     """
 
     def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -26,15 +26,15 @@ class TrainLoader(DataLoader[Any]):
 
 
 class SplitDataModule(LightningDataModule):
-    """Base class of data modules with a data set for each split: the loaders.
+    """Base class of data modules with a data set for each split; it makes their loaders.
 
-    A subclass writes `dataset`. The order of training lists (or images) depends only on (seed,
-    epoch). So a run resumes at the end of an epoch; within an epoch, lists would repeat. A
-    checkpoint keeps the seed.
+    A subclass defines `dataset`. The order of training lists (or images) depends only on (seed,
+    epoch). So a run can resume at the end of an epoch; if it resumed within an epoch, lists would
+    repeat. A checkpoint keeps the seed.
 
     Args:
         batch_size: lists in a batch, in each process.
-        num_workers: processes that make batches; 0: the main process makes them.
+        num_workers: processes that make batches; with 0, the main process makes them.
         seed: seed of the shuffling, >= 0. Default: 0; the program `ltr` sets it to
             `seed_everything`, and after training to the seed in the checkpoint.
 
@@ -50,7 +50,7 @@ class SplitDataModule(LightningDataModule):
         self.save_hyperparameters("seed", logger=False)  # the checkpoint keeps it
 
     def dataset(self, split: str) -> Dataset[Any]:
-        """The data set of "train", "val", "test" or "predict"."""
+        """Return the data set of a split: "train", "val", "test" or "predict"."""
         raise NotImplementedError(f"{type(self).__name__} must define dataset")
 
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
@@ -60,11 +60,11 @@ class SplitDataModule(LightningDataModule):
         )
 
     def replicas(self) -> dict[str, Any]:
-        """The number of processes and this one's rank, as arguments of a sampler."""
+        """Return the number of processes and the rank of this process, as a sampler's arguments."""
         return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
 
     def collate(self, batch: Any) -> dict[str, Any]:
-        """Return a batch that the data set made (`__getitems__`), or collate its items."""
+        """Return the batch that the data set made; a subclass may collate the items itself."""
         return batch
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -92,37 +92,38 @@ class SplitDataModule(LightningDataModule):
             "collate_fn": self.collate,
             "num_workers": self.num_workers,
             "persistent_workers": self.num_workers > 0,
-            # its own: a loader draws a seed at the start of each pass; from the global generator,
-            # that would give a resumed run other dropout masks or noise than an unbroken one
+            # A loader draws a seed at the start of each pass. If it used the global generator,
+            # a resumed run would get other dropout masks or noise than an uninterrupted run.
             "generator": torch.Generator().manual_seed(self.seed),
         }
 
 
 VALIDATION = 0.2
-"""The share of the queries that is held out for validation where nothing is given."""
+"""The default fraction of the queries that is held out for validation."""
 
 
 class ListDataModule(SplitDataModule):
     """Base class of the data modules for lists; a subclass defines `load_splits`.
 
-    The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
-    The transform is fitted on the training lists in `setup`. The model adopts it and saves it. The
-    order of training lists depends only on (seed, epoch).
+    The loaders give ragged batches of raw features: see `collate_ragged`, and `pad_batch` to pad a
+    batch. `setup` fits the transform on the training lists. The model then uses and saves the
+    transform. The order of training lists depends only on (seed, epoch).
 
     Args:
         batch_size: lists in a batch, in each process.
-        transform: fitted on the training lists in `setup`.
-        num_workers: processes that make batches; 0: the main process makes them.
+        transform: the transform of the features, which `setup` fits on the training lists.
+        num_workers: processes that make batches; with 0, the main process makes them.
         seed: seed of the shuffling, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
-            prediction. None until `setup`, which sets it to True if the model's scorer looks at
-            whole lists, because it then gets padded lists. It is always False for more than 10
-            million lists.
-        num_features: the number of features; after `setup`.
-        feature_transform: the transform; fitted after `setup` if there is a training split.
-        splits: the lists by split ("train", "val", "test", "predict") that exist; after `setup`.
+            prediction. None, the default, means True if the model's scorer looks at whole lists,
+            because such a scorer gets padded lists, and False otherwise. A split of more than 10
+            million lists never has such batches.
+        num_features: the number of features; `setup` sets it.
+        feature_transform: the transform; `setup` fits it if there is a training split.
+        splits: the lists of each split that exists ("train", "val", "test", "predict"); `setup`
+            sets them.
     """
 
     num_features: int
@@ -141,7 +142,7 @@ class ListDataModule(SplitDataModule):
         self.bucket: bool | None = None
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Load those of "train", "val", "test" and "predict" that exist."""
+        """Return the lists of each split that exists: "train", "val", "test" and "predict"."""
         raise NotImplementedError
 
     def missing_split(self, split: str) -> ValueError:
@@ -149,10 +150,11 @@ class ListDataModule(SplitDataModule):
         return ValueError(f"{type(self).__name__} has no {split} lists")
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the splits and fit the transform, once. A loader asks for a split that is missing.
+        """Load the splits and fit the transform, once.
 
         Raises:
-            ValueError: the data are invalid, or all labels to train on are equal.
+            ValueError: the data are invalid; or `stage` is "fit" and there are no training lists,
+                or all their labels are equal. Any other missing split is an error in its loader.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -171,8 +173,8 @@ class ListDataModule(SplitDataModule):
         """Fit the transform on the training lists.
 
         Raises:
-            ValueError: features are missing or there are categories, and the transform does not
-                accept them.
+            ValueError: the lists have missing features or categories, and the transform does not
+                accept these.
         """
         train = train.to_fit()
         numbers = train.features, train.categories
@@ -182,12 +184,12 @@ class ListDataModule(SplitDataModule):
         """Raise an error if all training labels are equal.
 
         Args:
-            train: the training lists; without labels nothing happens.
-            what: the labels, as the error names them.
+            train: the training lists; if they have no labels, nothing happens.
+            what: what the error calls the labels.
         """
         if not train.has_labels:
             return
-        for labels in (train.to_fit().labels, train.labels):  # a sample tells most
+        for labels in (train.to_fit().labels, train.labels):  # a sample usually suffices
             if not len(labels) or labels.min() < labels.max():
                 return
         raise ValueError(
@@ -196,10 +198,10 @@ class ListDataModule(SplitDataModule):
         )
 
     def dataset(self, split: str) -> ListDataset:
-        """The lists of a split.
+        """Return the lists of a split.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the split has no lists.
         """
         if split not in self.splits:
             raise self.missing_split(split)
@@ -225,6 +227,6 @@ class ListDataModule(SplitDataModule):
     def transfer_batch_to_device(
         self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
     ) -> dict[str, Any]:
-        """Move the tensors; Lightning's own hook would also look at each document's name."""
+        """Move the tensors of a batch; Lightning's own hook would also visit each document's id."""
         tensors = {key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}
         return {**batch, **super().transfer_batch_to_device(tensors, device, dataloader_idx)}

@@ -39,7 +39,10 @@ _RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "position": ("a position", "a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
     "protected": ("protected", "a finite number", np.isfinite),
 }
-"""The name of a row's number and what it must be, by its use; it must be finite in any case."""
+"""For each use of a column: what errors call a value, its rule in words, and its check.
+
+All values must also be finite.
+"""
 
 
 def read_table(
@@ -55,23 +58,24 @@ def read_table(
     """Read a table into lists; its schema says how each column is used.
 
     The rows of a query need not be together. Lists and documents are in the order of their first
-    appearance; `rows` of the result is the row of each document in the table. A missing feature is
+    appearance; `rows` of the result has the row of each document in the table. A missing feature is
     NaN. Dates are days since 1970-01-01, and the hour of the day if the schema has it; see
     `Schema.infer`. A missing category has code 0, and so has any value that is not a level of the
-    schema. Errors count rows from 0, without a header. For a folder or pattern they name the file,
-    and count its rows.
+    schema. Errors count rows from 0, without the header. For a folder or pattern, they name the
+    file, and count the rows within this file.
 
     Args:
-        source: see `load_table`; or LETOR text or lists on disk, which have the columns of their
-            schema (see `schema_of`). Lists on disk stay there.
+        source: see `load_table`; or LETOR text or lists on disk, which already have a schema (see
+            `schema_of`). Lists on disk are not loaded into memory.
         schema: how the columns are used; see `Schema.infer`.
         missing: "keep" keeps missing features as NaN; "error" refuses them.
-        needs_label: whether the column of the labels must exist. Otherwise it may be missing; the
-            lists then have no labels.
+        needs_label: whether the column of the labels must exist. If False and the column is
+            missing, the lists have no labels.
         needs_weight: whether the columns of weight, position and protected, which only training
-            uses, must exist. Without `needs_label` they may be missing too.
-        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
-        tell: called with a line on the columns that the schema does not have, if there are any.
+            uses, must exist. They may also be missing if `needs_label` is False.
+        sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
+            need not be together.
+        tell: called with a message that names the columns that are not in the schema, if any.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
@@ -109,8 +113,8 @@ class RowOrder:
     Attributes:
         rows: int64 (documents,), the row of each document.
         offsets: int64 (lists + 1,), where each list starts, and where the last one ends.
-        qids: one for each list.
-        train: how many lists are trained on; the others, which follow them, are held out.
+        qids: the qid of each list.
+        train: the number of training lists, which come first; the other lists are held out.
 
     >>> order = RowOrder.of(np.array([0, 1, 0, 2]), ["a", "b", "c"], np.array([True, False, False]))
     >>> order.rows.tolist(), order.offsets.tolist(), order.qids, order.train
@@ -130,8 +134,9 @@ class RowOrder:
 
         Args:
             lists: int64 (rows,), the list of each row.
-            qids: of the lists.
-            held: bool (lists,), which ones are held out: they come last. Default: none.
+            qids: the qid of each list.
+            held: bool (lists,), whether each list is held out. Held-out lists come last. Default:
+                no list is held out.
         """
         names, train = [*qids], len(qids)
         if held is not None:
@@ -155,12 +160,12 @@ def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) ->
 
 
 def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> ListDataset:
-    """Return the rows of a table as lists, with one copy of its numbers; see `read_table`.
+    """Return the rows of a table as lists, copying its features only once; see `read_table`.
 
     Args:
-        frame: with the columns of the schema.
+        frame: the table, with the columns of the schema.
         schema: how the columns are used.
-        order: of the rows.
+        order: the order of the rows.
         missing: see `read_table`.
     """
     rows = order.rows
@@ -196,7 +201,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
 
 
 def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> np.ndarray:
-    """Return the features, float32 (rows, d), in an order of the rows."""
+    """Return the features, float32 (rows, d), with the rows of the table in the given order."""
     in_order = (rows[1:] > rows[:-1]).all()
     found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
     block: list[np.ndarray] = []
@@ -206,7 +211,7 @@ def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> n
         _check_values(frame, name, values, missing)
         block.append(values if in_order else values.take(rows, axis=0))
         end += width
-        # Writing one column of a matrix is as slow as writing 8, so some are written at a time.
+        # Writing 8 columns of a matrix is as fast as writing one, so 8 are written at a time.
         if end - start >= _COLUMNS or end == found.shape[1]:
             for row in range(0, len(found), _ROWS):
                 some = slice(row, row + _ROWS)
@@ -216,7 +221,7 @@ def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> n
 
 
 def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> None:
-    """Raise an error for a value of a feature, (rows, width), that must not be."""
+    """Raise an error if a value (rows, width) is infinite, or is NaN and `missing` is "error"."""
     for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
         value = _shown(frame, name, int(row))
         raise RowError(int(row), name, f"must be finite in float32, got {value}")
@@ -226,11 +231,11 @@ def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> 
 
 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
-    """Return the list of each row, int64 (rows,), and the lists' qids in order of appearance.
+    """Return the number of each row's list, int64 (rows,), and the qids in order of appearance.
 
     Args:
-        column: of the qids.
-        name: its name, for errors.
+        column: the column of the qids.
+        name: the name of the column, for errors.
 
     Raises:
         ValueError: a qid is missing or empty.
@@ -253,7 +258,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
 
 
 def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
-    """Return the numbers of the column of a use of `_RULES`, float32 (rows,), after their checks.
+    """Return the values of a column, float32 (rows,), after the checks of `_RULES` for its use.
 
     Raises:
         RowError: see `read_table`.
@@ -272,7 +277,7 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
 
 
 def _refuse_text(frame: Frame, name: str, what: str) -> None:
-    """Raise an error for text instead of numbers; it names the first row without a number."""
+    """Raise an error if a column of numbers is text; name the first row without a number."""
     if kind_of(frame.schema.field(name).type) == "string":
         row = max(0, first_text(frame.column(name).cast(pa.string())))
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
@@ -295,7 +300,7 @@ class Prepared:
         schema: how each column is used, with the levels of the training lists.
         train: the training lists.
         val: the validation lists, or None if none are held out.
-        notice: what to tell of the columns before training, or "".
+        notice: a message about the table's columns, to be shown before training, or "".
     """
 
     schema: Schema
@@ -320,27 +325,31 @@ def prepare(
 ) -> Prepared:
     """Return the schema of a table, its training lists and its validation lists.
 
-    All numbers are written once, into one array in the order of the lists, the training lists
-    first. Training and validation lists are parts of that array. So it takes memory for that array,
-    for a few of the table's columns, and for 30 bytes a row. Lists on disk stay there.
+    All features are written once, into one array in the order of the lists, with the training lists
+    first. Training and validation lists are slices of this array. So the function takes memory for
+    this array, for a few of the table's columns, and for 30 bytes per row. Lists on disk are not
+    loaded into memory.
 
     Args:
-        source: see `load_table`; or a `Frame`. Or LETOR text, lists on disk or in memory, whose
-            roles may be left out; see `load_lists` and `schema_of`. Or what this function returned,
-            of which only validation lists may be held out.
+        source: a table (see `load_table`) or a `Frame`; LETOR text, or lists on disk or in memory,
+            whose roles may be left out (see `load_lists` and `schema_of`); or a `Prepared`, which
+            gets validation lists if it has none, and is otherwise returned unchanged.
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
             "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
             of the qid and `seed` decides, so a query always stays on its side.
-        seed: of the hash.
-        few: whether it is an error if no query would be held out or none would remain. Otherwise
-            `val` is None then, and also if either side has only lists of equal labels.
+        seed: the seed of the hash.
+        few: what to do if no query would be held out, or none would remain for training: "error"
+            raises an error; "none" holds no lists out (`val` is None). "none" also does this if no
+            list on one side has two different labels.
         max_levels: see `Schema.fit_levels`; or a function of the number of training documents.
         missing: see `read_table`.
-        schema: of an earlier training, whose levels are kept. Default: that of the table.
-        names_uses: whether the caller can name columns as features and categories: the notice
-            advises to do so.
-        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
+        schema: the schema of an earlier training run, with its levels. Default: a new schema for
+            the table.
+        names_uses: whether the user can name columns as features and categories. If so, the notice
+            advises the user to name them.
+        sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
+            need not be together.
         tell: see `with_schema`.
 
     Raises:
@@ -408,8 +417,9 @@ def prepare(
 def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     """Return the schema of files that need not fit into memory, with the levels of its categories.
 
-    It is the one that `prepare` finds without validation. A CSV file takes a pass for the types of
-    its columns; see also `infer_columns`. A warning names the columns that look like a mistake.
+    `prepare` finds the same schema if `validation` is 0. A CSV file is first read once to find the
+    types of its columns; see `infer_columns` for the other passes. A warning names the columns that
+    look like a mistake.
 
     Args:
         path: the file, folder or pattern.
@@ -435,13 +445,13 @@ def _describe(
     trained: np.ndarray | None = None,
     names_uses: bool = True,
 ) -> tuple[Schema, str]:
-    """Return the schema of a table, and what to tell of its columns; see `prepare`.
+    """Return the schema of a table, and the notice about its columns; see `prepare`.
 
     Args:
         table: the table.
         roles: see `prepare`.
         max_levels: see `Schema.fit_levels`.
-        trained: bool (rows,), the rows that are trained on. Default: all.
+        trained: bool (rows,), whether each row is in a training list. Default: all are.
         names_uses: see `prepare`.
     """
     found = infer_columns(table, roles, trained)
@@ -452,6 +462,6 @@ def _describe(
 
 
 def _texts(roles: Mapping[str, Any]) -> set[str]:
-    """Return the columns of a CSV file that are text whatever their values are."""
+    """Return the columns of a CSV file that are read as text, whatever their values are."""
     names = {roles.get("qid"), roles.get("doc_id"), *(roles.get("categories") or ())}
     return {name for name in names if name is not None}

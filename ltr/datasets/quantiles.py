@@ -1,4 +1,4 @@
-"""Transforms fitted by quantiles: piecewise-linear bins, and the distribution itself."""
+"""Transforms fitted by quantiles: piecewise-linear bins, and ranks in the training data."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -11,51 +11,55 @@ from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice, check_whole
 
-_VALUES = 1 << 24  # values of one part: a mapped file is copied in parts
+_VALUES = 1 << 24  # values that are copied at a time, since they may be in a mapped file
 _LARGEST = float(np.finfo(np.float32).max)
-_SAMPLE = 50_000  # documents that thresholds are looked for in, at most
-_NARROW = 400  # a threshold's bin has one of so many documents on either side
-_FEWEST, _SHARE = 50, 200  # documents between two thresholds: so many, and one of so many of all
-_GAIN = 15.0  # how much of the labels' variance, times the documents, a threshold must explain
+_SAMPLE = 50_000  # the most documents in which thresholds are sought
+_NARROW = 400  # a threshold's bin has 1/400 of the documents on each of its sides
+_FEWEST, _SHARE = 50, 200  # between two thresholds: >= 50 documents and >= 1/200 of all
+_GAIN = 15.0  # a threshold must reduce the squared error by this many variances of the labels
 
 
 class PiecewiseLinearBins(FeatureTransform):
     """Splits each feature into bins, so that a linear layer becomes a piecewise-linear function.
 
-    Each number says how much of a bin lies below the value. The edges b_0 <= ... <= b_bins of a
-    feature's bins are its quantiles at equal steps, from the smallest value in training to the
-    largest. The bin from b_(t-1) to b_t gives one number, (x - b_(t-1)) / (b_t - b_(t-1)), clipped
-    to [0, 1]: 1 for each bin below x, 0 for each bin above it, and a fraction for the bin that
-    contains x. A linear layer on these numbers is a piecewise-linear function of the feature, so a
-    network bends where the data are. "On Embeddings for Numerical Features in Tabular Deep
-    Learning" (Gorishniy et al., 2022) extends the first and the last bin beyond the training data.
-    Here they are clipped: values beyond the training data get the score of the nearest value in it,
-    as in boosted trees. So an extreme or infinite value does no harm.
+    Each output is the fraction of a bin that lies below the feature's value. The edges
+    b_0 <= ... <= b_bins of a feature's bins are its quantiles at equal steps, from the smallest
+    value in training to the largest. The bin from b_(t-1) to b_t gives one output,
+    (x - b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above
+    x, and a fraction for the bin that contains x. A linear layer on these outputs is a
+    piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
+    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends the first and
+    the last bin beyond the training data. Here these bins are clipped: a value beyond the training
+    data gives the outputs of the nearest training value, as in boosted trees. So an extreme or
+    infinite value does no harm.
 
-    If many documents have the same value, quantiles are equal; the bins between them are left out.
-    A feature that is constant or always missing in training gives one number, always 0. Quantiles
-    ignore missing values. `TableTransform(PiecewiseLinearBins())` replaces a missing value by the
-    median and adds an indicator. Before a linear layer, the median is as general as any other
-    value, because the indicator has its own weight. A feature that is missing for the first time
-    after training then looks average.
+    If many documents have the same value, some quantiles are equal; the bins between equal
+    quantiles are left out. A feature that is constant or always missing in training gives one
+    output, which is always 0. Quantiles ignore missing values.
+    `TableTransform(PiecewiseLinearBins())` replaces a missing value by the median and adds an
+    indicator. For a linear layer, the median is as good as any other value, because the indicator
+    has its own weight. A feature that was never missing in training has no indicator: if it is
+    missing later, it looks average.
 
     If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
-    which the labels jump. Each of them gets a narrow bin with 0.5 % of the documents. A linear
-    layer can then make a step there, as boosted trees do; with wide bins it would make a ramp. The
-    labels are the training labels minus the mean of their list. A threshold must explain at least
-    15 times the variance of one document's label, so uninformative features get none.
+    which the labels jump. Each of these values gets a narrow bin with 0.5 % of the documents. There
+    a linear layer can make a step, as boosted trees do; with wide bins it would make a ramp. The
+    labels are the training labels minus the mean of their list. A threshold must reduce the sum of
+    squared errors by more than 15 times the variance of the labels, so uninformative features get
+    no threshold.
 
     Cost: one pass over the output. Fitting sorts each feature once, and grows the tree on at most
     50,000 documents, which takes some 40 ms per feature.
 
     Args:
-        bins: the most bins of a feature, with equal numbers of documents, >= 1.
+        bins: the largest number of bins per feature, >= 1; they have equal numbers of documents.
         num_features: d, the number of features, if it is already known.
-        thresholds: the most narrow bins of a feature, >= 0. If it is above 0, `fit` needs labels.
+        thresholds: the largest number of thresholds, and so of narrow bins, per feature, >= 0. If
+            it is above 0, `fit` needs labels.
 
     Attributes:
-        out_features: the bins of all features together, at most (bins + 2 * thresholds) * d; after
-            `fit`, or after a state is loaded.
+        out_features: the number of bins of all features together, at most
+            (bins + 2 * thresholds) * d; None before `fit` or the loading of a state.
 
     >>> fitted = PiecewiseLinearBins(bins=2).fit(torch.tensor([[0.0], [4.0], [8.0]]))
     >>> fitted(torch.tensor([[1.0], [4.0], [5.0], [99.0]]))
@@ -91,20 +95,20 @@ class PiecewiseLinearBins(FeatureTransform):
         return len(self.columns) or None
 
     def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
-        """Take the edges of the bins of each feature.
+        """Learn the edges of the bins of each feature.
 
         Raises:
-            ValueError: `thresholds` is not 0 and labels are missing, of another length than the
-                features, or not finite.
+            ValueError: `thresholds` is not 0, and the labels are missing, not one per document, or
+                not finite.
         """
         steps = np.linspace(0, 1, self.bins + 1)
         kept = [np.quantile(values, steps) for values in _columns(features)]
         if self.thresholds:
             narrow = self._narrow_bins(features, labels)
             kept = [np.r_[wide, more] for wide, more in zip(kept, narrow, strict=True)]
-        # The edges are compared in the type in which they are kept.
+        # Equal edges are found in the dtype in which they are kept.
         edges = [torch.from_numpy(one).to(self.low).unique() for one in kept]
-        low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant has one bin without width
+        low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant has one bin of width 0
         columns = torch.arange(len(edges)).repeat_interleave(torch.tensor([*map(len, low)]))
         self.columns = columns.to(self.columns)
         self.low = torch.cat(low)
@@ -113,7 +117,7 @@ class PiecewiseLinearBins(FeatureTransform):
     def _narrow_bins(
         self, features: np.ndarray, labels: np.ndarray | Tensor | None
     ) -> list[np.ndarray]:
-        """Return for each feature the edges of the bins around its thresholds."""
+        """Return the edges of the bins around the thresholds of each feature."""
         if labels is None:
             raise ValueError(f"labels must be given to fit with thresholds={self.thresholds}")
         y = as_numbers("labels", labels)
@@ -132,10 +136,10 @@ class PiecewiseLinearBins(FeatureTransform):
         return found
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the fraction of each bin that lies below the value, (..., n, out_features)."""
+        """Return the fraction of each bin below its feature's value, (..., n, out_features)."""
         if not len(self.columns):
             raise self.not_fitted()
-        # no difference may overflow, nor an edge that has been converted to half precision
+        # Neither a difference of edges nor an edge in half precision may overflow.
         limit = torch.finfo(features.dtype).max / 4
         low = self.low.to(features.dtype).clamp(-limit, limit)
         high = self.high.to(features.dtype).clamp(-limit, limit)
@@ -145,15 +149,15 @@ class PiecewiseLinearBins(FeatureTransform):
             values = rows.transpose(-1, -2)
         else:
             values = features.index_select(-1, self.columns)
-        # This takes half the time in place.
+        # Operations that write into `values` take half the time.
         return values.clamp_(low, high).sub_(low).div_(width)
 
     def monotone_columns(self) -> Tensor:
-        """Return the column of each bin."""
+        """Return the column of each bin's feature."""
         return self.columns
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the smallest and the largest values in training."""
+        """Return the smallest and the largest value of each feature in training, (d,) each."""
         width = self.num_features or 0
         low, high = self.low.new_full((width,), torch.inf), self.low.new_full((width,), -torch.inf)
         low = low.scatter_reduce(0, self.columns, self.low, "amin")
@@ -165,22 +169,23 @@ class PiecewiseLinearBins(FeatureTransform):
 
 
 class Quantile(FeatureTransform):
-    """Replaces each feature by its quantile in the training data, or by a normal score of it.
+    """Replaces each feature by its rank in the training data, as a fraction or a normal score.
 
     A value in the training data gets the fraction (mean rank - 1/2) / documents. Ranks count from
-    1, and tied documents have their mean rank. Values between two training values are interpolated;
-    values beyond them get the fraction of the nearest one. The normal score is the normal
-    distribution's quantile for this fraction (Bliss's rankit). Training documents then have nearly
-    normal features, whatever the distribution was. A feature that is constant or always missing in
-    training gives a normal score of 0, or a fraction of 1/2. If there are more training documents
-    than `quantiles`, that many quantiles at equal steps replace them. NaN gives NaN;
-    `TableTransform(Quantile())` fills in missing values.
+    1, and tied documents have their mean rank. The normal score is the normal distribution's
+    quantile for this fraction (Bliss's rankit). Training documents then have nearly normal
+    features, whatever the distribution was. A value between two training values gets an
+    interpolated output; a value beyond the training data gets the output of the nearest training
+    value. A feature that is constant or always missing in training gives a normal score of 0, or a
+    fraction of 1/2. If there are more training documents than `quantiles`, only `quantiles`
+    quantiles at equal steps are kept. NaN gives NaN; `TableTransform(Quantile())` fills in missing
+    values.
 
-    Cost: a binary search and an interpolation for each number; fitting sorts each feature once.
+    Cost: a binary search and an interpolation for each value; fitting sorts each feature once.
 
     Args:
-        output: "normal" for the normal score, "uniform" for the fraction itself.
-        quantiles: the most quantiles that are kept for a feature, >= 2.
+        output: "normal" for the normal score, "uniform" for the fraction.
+        quantiles: the largest number of quantiles that are kept for a feature, >= 2.
         num_features: d, the number of features, if it is already known.
 
     >>> fitted = Quantile("uniform").fit(torch.tensor([[0.0], [0.0], [5.0], [9.0]]))
@@ -206,10 +211,10 @@ class Quantile(FeatureTransform):
         self.register_buffer("scores", torch.zeros(0, 0))
 
     def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
-        """Take the quantiles of each feature."""
+        """Learn the quantiles of each feature."""
         found = [self._fit_column(values) for values in _columns(features)]
         longest = max(len(values) for values, _ in found)
-        # The last point is repeated, since nothing lies beyond it.
+        # A feature with fewer quantiles repeats its last one.
         padded = [
             [np.pad(one, (0, longest - len(one)), mode="edge") for one in pair] for pair in found
         ]
@@ -217,7 +222,7 @@ class Quantile(FeatureTransform):
         self.scores = torch.from_numpy(np.stack([scores for _, scores in padded])).to(self.scores)
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the normal scores or fractions of the features."""
+        """Return the normal score or the fraction of each feature."""
         if not len(self.values):
             raise self.not_fitted()
         dtype = features.dtype if features.dtype == torch.float64 else torch.float32
@@ -226,7 +231,7 @@ class Quantile(FeatureTransform):
         scores = self.scores.to(dtype)
         x = features.to(dtype).reshape(-1, len(values)).t().contiguous()
         x = x.clamp(values[:, :1], values[:, -1:])
-        # NaN goes beyond the last value.
+        # `searchsorted` puts NaN after the last value.
         right = torch.searchsorted(values, x.detach()).clamp(max=values.shape[1] - 1)
         left = (right - 1).clamp(min=0)
         low, width = values.gather(1, left), values.gather(1, right) - values.gather(1, left)
@@ -235,22 +240,22 @@ class Quantile(FeatureTransform):
         return found.t().reshape(features.shape).to(features.dtype)
 
     def monotone_columns(self) -> Tensor:
-        """Return the columns in their order: each output rises with its own."""
+        """Return 0 to d - 1: each output rises with the feature in the same column."""
         return torch.arange(self.num_features or 0)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the smallest and the largest quantiles."""
+        """Return the smallest and the largest quantile of each feature, (d,) each."""
         return self.values[:, 0], self.values[:, -1]
 
     def _fit_column(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct quantiles of a feature and their scores."""
+        """Return the distinct quantiles of a feature and their normal scores or fractions."""
         count = min(self.quantiles, len(values))
         shares = (np.arange(count) + 0.5) / count
         # Hazen's quantile at (k - 1/2) / n is the k-th of n values
         kept = np.quantile(values, shares, method="hazen").astype(np.float32)
         kept, inverse, times = np.unique(kept, return_inverse=True, return_counts=True)
         shares = np.bincount(inverse, shares) / times
-        if self.output == "normal":  # torch's function, since scipy would load for this alone
+        if self.output == "normal":  # torch's function, since this alone would load scipy
             shares = torch.special.ndtri(torch.from_numpy(shares)).numpy()
         return kept, shares
 
@@ -259,10 +264,10 @@ class Quantile(FeatureTransform):
 
 
 def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
-    """Return the edges of narrow bins around the values where the labels jump, two for each."""
+    """Return the two edges of a narrow bin around each value at which the labels jump."""
     if len(values) < 2 * _FEWEST or labels.var() == 0:
         return np.zeros(0)
-    from sklearn.tree import DecisionTreeRegressor  # the import takes a while
+    from sklearn.tree import DecisionTreeRegressor  # the import is slow
 
     fewest = max(_FEWEST, len(values) // _SHARE)
     tree = DecisionTreeRegressor(max_leaf_nodes=most + 1, min_samples_leaf=fewest, random_state=0)
@@ -281,7 +286,7 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
 
 def _columns(features: np.ndarray) -> Iterator[np.ndarray]:
-    """Return the known, finite values of each feature in float64; a 0 if there is none."""
+    """Yield each feature's values in float64, without NaN, clipped to float32; 0 if none exist."""
     block = max(1, _VALUES // len(features))
     for start in range(0, features.shape[1], block):
         part = np.asarray(features[:, start : start + block])

@@ -11,13 +11,13 @@ from ltr.arrays import as_numbers
 from ltr.shapes import check_at_least, check_whole
 
 EXACT = 10**7
-"""The most lists whose order is drawn as a whole; of more, it is drawn by blocks."""
+"""Up to this many lists, the order is drawn as a whole; for more lists, it is drawn by blocks."""
 
-_BLOCK = 1 << 12  # neighboring lists that stay together, and how many are in memory at a time
-_WINDOW = 1 << 8  # blocks
+_BLOCK = 1 << 12  # neighboring lists in a block, and indices that are converted at a time
+_WINDOW = 1 << 8  # blocks whose lists are shuffled together
 
 MOST_PADDING = 0.1
-"""The largest share of padded cells in the batches of a `BucketSampler`."""
+"""The largest fraction of padded cells in the batches of a `BucketSampler`."""
 
 
 class ListSampler(DistributedSampler[int]):
@@ -26,13 +26,13 @@ class ListSampler(DistributedSampler[int]):
     The order depends only on (seed, epoch).
 
     If the lists do not divide evenly, some processes get the index -1, the filler of `ListDataset`,
-    instead of a list of another process. So no metric counts a list twice. The class is a
-    `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
+    instead of a list of another process. So no metric counts a list twice. Since the class is a
+    `DistributedSampler`, Lightning does not replace it and calls `set_epoch`.
 
     Up to `EXACT` lists (10 million), every order is equally likely, and an order takes 16 bytes per
-    list. For more lists, blocks of 4,096 neighboring lists are shuffled. Then the lists within
-    every 256 blocks are shuffled together. This takes some 25 MB, and 2 MB more for each billion
-    lists.
+    list. For more lists, blocks of 4,096 neighboring lists are shuffled. Then the lists of every
+    256 blocks, in their new order, are shuffled together. This takes some 25 MB, and 2 MB more for
+    each billion lists.
 
     Args:
         dataset: anything with a length.
@@ -77,9 +77,9 @@ class ListSampler(DistributedSampler[int]):
         )
 
     def __iter__(self) -> Iterator[int]:
-        # It is a generator, so that the epoch is read when the first index is requested.
+        # This method is a generator, so it reads the epoch only when the first index is requested.
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        position = self.rank  # that of this process's next list, in its part
+        position = self.rank  # where in `part` this process's next list is
         for part in self.parts(draws):
             mine = part[position :: self.num_replicas]
             position += len(mine) * self.num_replicas - len(part)
@@ -87,10 +87,10 @@ class ListSampler(DistributedSampler[int]):
                 yield from mine[start : start + _BLOCK].tolist()
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield the lists of all processes in turn, part by part; -1 for a filler.
+        """Yield the lists in order, part by part; the processes take turns, and -1 is a filler.
 
         Args:
-            draws: decides the order; None for the data's own.
+            draws: the random generator of the order; None for the order of the data.
         """
         lists = len(cast(Sized, self.dataset))
         if lists <= EXACT:
@@ -148,7 +148,7 @@ class BucketSampler(ListSampler):
         together = check_whole("batch_size", batch_size) * self.num_replicas
         self._by_length = np.argsort(lengths, kind="stable")
         self._buckets = _buckets(lengths[self._by_length])
-        # These are the positions of each batch of all processes among the sorted lists.
+        # The start and the end of each batch, for all processes together, among the sorted lists.
         self._batches = [
             (start + part[0], start + part[-1] + 1)
             for start, end in self._buckets
@@ -159,7 +159,7 @@ class BucketSampler(ListSampler):
         self.num_samples = self.total_size // self.num_replicas
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield the lists of all processes, batch by batch, however many there are."""
+        """Yield one part with the batches of all processes; -1 completes the short batches."""
         lists = self._by_length.copy()
         if draws is not None:
             for start, end in self._buckets:
@@ -171,23 +171,23 @@ class BucketSampler(ListSampler):
 
 
 def order_lists(lists: Any, batch_size: int, *, bucket: bool, **options: Any) -> ListSampler:
-    """Return the order of lists: a `BucketSampler`, or a `ListSampler` for too many lists.
+    """Return a `BucketSampler` for `bucket` and up to `EXACT` lists, otherwise a `ListSampler`.
 
     Args:
         lists: a `ListDataset`.
         batch_size: lists in a batch, in each process.
         bucket: whether the lists of a batch should have similar lengths.
-        options: of the samplers.
+        options: the other arguments of the sampler.
     """
-    if bucket and len(lists) <= EXACT:  # lengths are sorted in memory
+    if bucket and len(lists) <= EXACT:  # a `BucketSampler` sorts all lengths in memory
         return BucketSampler(lists.lengths, batch_size, **options)
     return ListSampler(lists, **options)
 
 
 def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and the last position + 1 of each bucket of ascending lengths (lists,).
+    """Return the (start, end) of each bucket among ascending lengths (lists,); `end` is exclusive.
 
-    A bucket is extended as long as little padding is needed.
+    A bucket is extended as long as at most `MOST_PADDING` of its cells are padding.
     """
     found: list[tuple[int, int]] = []
     sizes, starts = np.unique(lengths, return_index=True)

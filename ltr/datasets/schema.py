@@ -21,19 +21,19 @@ _KEYS = ("qid", "label", "weight", "position", "protected", "doc_id")
 class Schema:
     """Says how a ranker uses each column of a table: as query, label, feature or category.
 
-    `Schema.infer` makes one for a table, `fit_levels` adds the levels of its categories, and
-    `read_table` turns any table that has these columns into lists.
+    `Schema.infer` makes the schema of a table, `fit_levels` adds the levels of its categories, and
+    `read_table` turns any table with these columns into lists.
 
     Args:
         qid: the column of the query that a row belongs to.
         label: the column of graded relevance, or None.
         weight: the column of the rows' weights, or None.
         position: the column of the positions at which documents were shown, or None.
-        protected: the column of numbers above 0 for documents in the protected group, or None; see
-            `ltr.losses.ExposureParity`.
+        protected: the column whose value is above 0 for documents in the protected group, or None;
+            see `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
-        steps: what each other column becomes, by its name: a `Number`, `Vector`, `Date` or
-            `Category` of `ltr.datasets.column_steps`.
+        steps: what each column of features or categories becomes, by the column's name: a `Number`,
+            `Vector`, `Date` or `Category` of `ltr.datasets.column_steps`.
 
     >>> table = pa.table({"q": [1, 1], "y": [0, 2], "price": [9.5, None], "shop": ["a", "b"]})
     >>> schema = Schema.infer(table, qid="q", label="y")
@@ -68,9 +68,9 @@ class Schema:
         """Return the schema of a table, without the levels of its categories.
 
         Dates become the days since 1970-01-01, and the hour of the day if any value of the column
-        has a time of day. Times with a time zone are instants: their days and hours are in UTC.
-        Text is dates if each value of the column is an ISO 8601 date, YYYY-MM-DD, with or without a
-        time, which may have an offset.
+        has a time of day. Times with a time zone are instants: their days and hours are in UTC. A
+        column of text holds dates if each of its values is an ISO 8601 date, YYYY-MM-DD, with or
+        without a time, which may have an offset.
 
         Args:
             table: the table.
@@ -83,9 +83,9 @@ class Schema:
             features: the columns of numbers, embeddings or dates. Default: all other columns of
                 numbers, of dates, of missing values only, and of fixed-size lists of numbers.
             categories: the columns of categories. Default: all other columns that are categorical
-                (Arrow's dictionaries), text or boolean, without text that has nearly one value per
-                row. By default the index of a pandas frame is neither; in files it is known from
-                pandas' metadata.
+                (Arrow's dictionaries), text or boolean, except text with nearly one value per row.
+                By default the index of a pandas frame is neither a feature nor a category; in files
+                it is found by pandas' metadata or by its name, such as "Unnamed: 0".
 
         Raises:
             ValueError: a column is missing, is named twice, or has the wrong type for its use; some
@@ -117,26 +117,26 @@ class Schema:
     def with_levels(
         self, counts: Mapping[str, Mapping[str, int]], max_levels: int = 256
     ) -> "Schema":
-        """Return the schema with levels, from the count of each value; see `fit_levels`."""
+        """Return the schema with levels, given how often each value occurs; see `fit_levels`."""
         if max_levels < 1:
             raise ValueError(f"max_levels must be >= 1, got {max_levels}")
         fitted = {x: one.fit(counts[x], max_levels) for x, one in self.categories.items()}
         return replace(self, steps={**self.steps, **fitted})
 
     def narrowed(self, names: Collection[str]) -> "Schema":
-        """Return the schema with only some of the columns of features and categories."""
+        """Return the schema with only the named columns of features and categories."""
         kept = {*names}
         return replace(self, steps={x: step for x, step in self.steps.items() if x in kept})
 
     @cached_property
     def features(self) -> dict[str, int]:
-        """The columns of numbers and dates, each with the number of features that it becomes."""
+        """The columns of features, each with the number of features that it becomes."""
         steps = self.steps.items()
         return {name: step.width for name, step in steps if not isinstance(step, Category)}
 
     @cached_property
     def dates(self) -> dict[str, Zone]:
-        """Those of `features` that hold dates: "utc" if they have a time zone, else "naive"."""
+        """The columns of dates, each with "utc" if its dates have a time zone, else "naive"."""
         return {name: step.zone for name, step in self.steps.items() if isinstance(step, Date)}
 
     @cached_property
@@ -146,12 +146,12 @@ class Schema:
 
     @property
     def num_features(self) -> int:
-        """The number of features of a document; an embedding counts as its size."""
+        """The number of features of a document; an embedding of size n counts as n features."""
         return sum(self.features.values())
 
     @property
     def feature_names(self) -> list[str]:
-        """The name of each feature: its column's, "name[0]" in an embedding, or "name (hour)".
+        """The name of each feature: "name", "name[0]" in an embedding, "name (hour)" for an hour.
 
         >>> from ltr.datasets.column_steps import Date, Number, Vector
         >>> steps = {"x": Number(), "at": Date("utc", hour=True), "v": Vector(2)}
@@ -163,7 +163,7 @@ class Schema:
 
     @property
     def columns(self) -> list[str]:
-        """The names of all columns."""
+        """The names of all columns that the schema uses."""
         keys = (getattr(self, key) for key in _KEYS)
         found = [*(name for name in keys if name is not None), *self.features, *self.categories]
         return list(dict.fromkeys(found))
@@ -176,7 +176,7 @@ class Schema:
         return {name for name in found if name is not None}
 
     def text_types(self) -> dict[str, pa.DataType]:
-        """Return the type of each column for reading it from a text file."""
+        """Return the type in which each column is read from a text file."""
         types: dict[str, pa.DataType] = dict.fromkeys(self.columns, pa.float64())
         types |= {name: step.text_type for name, step in self.steps.items()}
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
@@ -186,7 +186,7 @@ class Schema:
         """Compare a table with this schema, column by column.
 
         Args:
-            table: a table of Arrow, or a `Frame`.
+            table: an Arrow table, or a `Frame`.
             optional: columns that may be missing.
 
         Raises:
@@ -206,14 +206,14 @@ class Schema:
         there = {*names, *optional}
         for name in self.columns:
             if name not in there:
-                # the qid of an estimator's training had no name
+                # In an estimator's training, the qid was an array without a column name.
                 of_qid = "the query of each row (qid, or --data.qid, names it)"
                 what = of_qid if name == self.qid else "as in training"
                 known = shown_names(names)
                 raise ValueError(f"the table must have the column {name!r}, {what}, got {known}")
 
     def difference(self, other: "Schema") -> str | None:
-        """Return the first column in which two schemas differ, with both descriptions, or None.
+        """Return a description of the first difference from another schema, or None.
 
         >>> from ltr.datasets.column_steps import Number, Vector
         >>> Schema("q", steps={"x": Number()}).difference(Schema("q", steps={"x": Vector(3)}))
@@ -242,7 +242,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
-        """Return the schema from plain data.
+        """Return the schema that `to_dict` turned into these plain data.
 
         Raises:
             ValueError: the data do not describe a schema.

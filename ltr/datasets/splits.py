@@ -1,4 +1,4 @@
-"""Splits: by a hash of the query, or by the names that publishers give to the files."""
+"""Splits of lists: by a hash of the query, or by the names that publishers give to the files."""
 
 import hashlib
 import re
@@ -31,7 +31,7 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     Args:
         root: a folder with the files, or with the folders Fold1, Fold2, ..., or with files of
             several sets, such as set1.train.txt and set2.train.txt.
-        fold: the number of the fold or set; 1 if there are none.
+        fold: the number of the fold or set; 1 if there are neither folds nor sets.
 
     Returns:
         A path for each split that exists. A plain file is preferred to its compressed copy.
@@ -90,10 +90,10 @@ def _matching(folder: Path, pattern: str) -> dict[str, Path]:
 
 
 def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
-    """Return a number in [0, 1) for each qid, float64 (len(qids),): its hash with the seed.
+    """Return for each qid its hash with the seed, as a fraction in [0, 1), float64 (len(qids),).
 
-    It depends only on the text of the qid and the seed, so it is the same in every process and
-    every data set.
+    The hash depends only on the text of the qid and the seed, so it is the same in every process
+    and every data set.
 
     >>> query_shares(["a", "b"])
     array([0.74171942, 0.38296227])
@@ -112,11 +112,11 @@ def hold_out(
     A hash of the qid and the seed decides, so a query always stays on its side.
 
     Args:
-        qids: of the queries.
+        qids: the qids of the queries.
         validation: the fraction of the queries to hold out.
-        seed: of the hash.
-        varied: bool (queries,), which queries have two different labels: the result is None if one
-            side has none of them. Default: any query will do.
+        seed: the seed of the hash.
+        varied: bool (queries,), whether each query has two different labels. If it is given, the
+            result is None unless both sides have such a query. Default: labels do not matter.
 
     Raises:
         ValueError: no query would be held out, or none would remain, and `varied` is not given.
@@ -137,14 +137,14 @@ def labels_vary(lists: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     Args:
         lists: (rows,), the number of each row's list, from 0.
-        labels: (rows,).
+        labels: (rows,), the label of each row.
 
     >>> labels_vary(np.array([0, 1, 0]), np.array([2, 1, 3]))
     array([ True, False])
     """
     count = lists.max(initial=-1) + 1
     some, varies = np.empty(count, labels.dtype), np.zeros(count, dtype=bool)
-    some[lists] = labels  # any one of each list
+    some[lists] = labels  # an arbitrary label of each list
     varies[lists[labels != some[lists]]] = True
     return varies
 
@@ -170,7 +170,7 @@ class QueryFolds:
             groups: not used; scikit-learn passes it.
 
         Raises:
-            ValueError: X has another number of rows.
+            ValueError: X does not have one row per qid.
         """
         rows = X.shape[0] if hasattr(X, "shape") else len(self.folds) if X is None else len(X)
         if rows != len(self.folds):
@@ -189,7 +189,7 @@ class QueryFolds:
 def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     """Return folds for cross-validation that never divide a query.
 
-    A hash of the qid and the seed decides the fold of a query. So a query stays in its fold when
+    A hash of the qid and the seed decides the fold of a query. So a query stays in its fold if
     other queries are added or removed. The folds differ slightly in size.
 
     Args:

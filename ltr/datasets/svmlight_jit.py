@@ -1,13 +1,13 @@
 """The compiled parser of svmlight lines: one pass over the bytes of a block.
 
-It parses the usual lines and stops at any other one, valid or not. Then `ltr.datasets.letor` reads
-that line with its strict parser.
+It parses lines of the usual form, and stops at any other line, valid or not. Then
+`ltr.datasets.letor` reads that line with its strict parser.
 
-A number becomes the same float32 as by Python's `float` and a conversion to float32. If the digits
-fit a float64 and the power of ten is exact, one operation rounds like `float`. Otherwise the
-product is within a few units of the true float64. The float32 is then right unless the product is
-near the middle between two float32 numbers; such a number is left to `float`. This module loads
-numba.
+A number becomes the float32 that Python's `float` and a conversion to float32 would give. If the
+digits fit into a float64 and the power of ten is exact, a single multiplication or division rounds
+like `float`. Otherwise the result is within a few units in the last place of the true float64. The
+float32 is then correct unless that result is near the middle between two float32 numbers; the
+strict parser reads such a number with `float`. This module loads numba.
 """
 
 from typing import Any
@@ -17,19 +17,19 @@ import numpy as np
 from ltr.kernels.cpu.jit import compiler, entry
 
 DONE, FULL, ODD = 0, 1, 2
-"""Why the parser stopped: at the end of the text, without room for a document, at an odd line."""
+"""Why the parser stopped: the text ended, the arrays are full, or a line has an unusual form."""
 
 _POWERS = np.array([float(f"1e{i}") for i in range(291)])
 _EXACT = 22  # 10^22 is the largest power of ten that a float64 holds exactly
 _MIDDLE = 1 << 28  # the middle of the 29 bits that float32 lacks
-_NEAR = 64  # more units in the last place than the product can be off
-_LEAST, _LARGEST = 2.0**-125, 3.4e38  # `float` reads what may be subnormal or infinite
+_NEAR = 64  # units in the last place, more than the error of the product
+_LEAST, _LARGEST = 2.0**-125, 3.4e38  # outside, a float32 may be subnormal or infinite
 _LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
 _QID = np.frombuffer(b"qid:", np.uint8)
 
-_jit = compiler()  # numbers stay exact: -0 is -0
+_jit = compiler()  # without fast math, so that -0 stays -0
 
 
 @_jit
@@ -49,7 +49,7 @@ def _starts(text: Any, i: Any, word: Any) -> Any:
 
 @_jit
 def _number(text: Any, i: Any) -> Any:
-    """Return the number at text[i:], the position after it, and whether it is exact."""
+    """Return the number at text[i:], the position after it, and whether the number is certain."""
     negative = text[i] == _MINUS
     if negative or text[i] == _PLUS:
         i += 1
@@ -136,7 +136,7 @@ def _parse(
         if docs == room:
             why, pos = FULL, line
             break
-        why, next_line = ODD, line  # a line is odd until it was read to its end
+        why, next_line = ODD, line  # a line counts as odd until it has been read to its end
         label, pos, sure = _number(text, pos)
         if not sure or label < 0 or not _is_blank(text[pos]):
             pos = line
@@ -158,7 +158,7 @@ def _parse(
                 pos = line
                 break
         before = 0
-        ascends = True  # the indices, so far
+        ascends = True  # whether the indices have ascended so far
         pairs = pos
         while True:
             while _is_blank(text[pos]):
@@ -242,11 +242,12 @@ def _parse(
 
 
 parse = entry(_parse)
-"""Parse documents of `text` (uint8, ending in a line feed) from `state` on, and say why it stopped.
+"""Parse documents of `text` (uint8, ending in a line feed) from `state` on; return why it stopped.
 
-`state` holds the position in the text, the lines before it, how many documents and runs of one qid
-are in the other arrays, and the largest index. Of a document these get the features (a row of
-`rows`, 0 where a line leaves one out), the label, and where its comment begins and ends; of a run,
-its first document and where its qid begins and ends. `seen` (as wide as `rows`) notes the indices
-of a line in which they do not ascend; such a line is read twice.
+`state` holds the position in the text, the number of lines before it, how many documents and how
+many runs of one qid are in the other arrays, and the largest index. For each document, `rows` gets
+the features (0 if the line leaves one out), `labels` the label, and `comments` the start and the
+end of its comment. For each run, `runs` gets its first document and the start and the end of its
+qid. If the indices of a line do not ascend, the line is read twice, and `seen` (as wide as `rows`)
+notes which indices it has.
 """

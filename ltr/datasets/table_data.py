@@ -24,36 +24,36 @@ _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "
 class TableDataModule(ListDataModule):
     """Lists from tables: files, or data frames in Python.
 
-    `fit` makes the schema of the training table, and the model saves it. So `test` and `predict`
-    match the columns of their tables by name, and you need not name them again. A column that is
-    missing or has another type is an error. One notice names the unused columns.
+    `fit` makes the schema of the training table, and the model saves the schema. So `test` and
+    `predict` match the columns of their tables by name, and you need not name the columns again. A
+    column that is missing or has another type is an error. One notice names the unused columns.
 
     LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table with
     the columns `qid`, `label` and the features, whose names are their numbers. You need not name
-    them, and a feature that no line has is 0. Comments are document ids. A query whose rows are not
-    together is an error unless `sort_by_qid` is given.
+    these columns. A feature that no line has is 0. Comments are document ids. A query whose rows
+    are not together is an error unless `sort_by_qid` is True.
 
     `path` may also be a folder of LETOR text with a train, a validation and a test file, under any
     usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with folders
-    Fold1, Fold2, ... of such files. They are `path`, `val_path` and `test_path`, and `predict`
-    takes the test file.
+    Fold1, Fold2, ... of such files. These files serve as `path`, `val_path` and `test_path`, and
+    `predict` takes the test file.
 
-    The folder of `ltr convert` is a table too, and need not fit into memory. It has the names and
-    the levels of its conversion.
+    A folder that `ltr convert` has written is a table too, and need not fit into memory. The names
+    of its columns and the levels of its categories are those of the conversion.
 
     Args:
-        path: the table to train on; if there is no `test_path` or `predict_path`, `test` and
-            `predict` take it (after a `fit` of this object, `test` asks for a `test_path`). See
-            `load_table` for what it may be.
+        path: the table to train on, in any form that `load_table` takes or that is described above.
+            Without a `test_path`, `test` takes this table too (but after a `fit` of this object,
+            `test` requires a `test_path`). Without a `predict_path`, `predict` takes this table.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
         weight: the column of the rows' weights, for the loss. Only training needs the columns
             `weight`, `position` and `protected`: tables to test on or to score may lack them.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
-        protected: the column of numbers above 0 for documents in the protected group, which
+        protected: the column whose value is above 0 for documents in the protected group, which
             `ExposureParity` needs.
         doc_id: the column of the documents' names.
-        features: the columns of numbers. Default: see `Schema.infer`.
+        features: the columns of numbers, embeddings or dates. Default: see `Schema.infer`.
         categories: the columns of categories. Default: see `Schema.infer`.
         validation: the fraction of the queries of `path` that is held out for validation, in (0,
             1). A hash of the qid and `seed` decides, so a query always stays on its side. Default:
@@ -62,21 +62,21 @@ class TableDataModule(ListDataModule):
         test_path: the table to test on.
         predict_path: the table to score.
         batch_size: lists in a batch, in each process.
-        transform: of features and categories, fitted on the training lists. Default:
-            `TableTransform()`.
+        transform: the transform of features and categories, which is fitted on the training lists.
+            Default: `TableTransform()`.
         missing: see `read_table`.
         max_levels: see `Schema.fit_levels`.
         num_workers: processes that make batches.
         seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
-        sort_by_qid: see `read_letor`; for LETOR text. The rows of other tables are always gathered.
-        fold: which fold, if `path` has folds.
+        sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
+            need not be together.
+        fold: the number of the fold or set, if `path` has several; see `find_splits`.
 
     Attributes:
-        schema: the schema of the table that `fit` read, or of the model; None before.
+        schema: the schema of the table that `fit` read, or of the model; None until either exists.
 
     Raises:
-        ValueError: at construction for an argument out of range; later for a table that
-            `read_table` refuses.
+        ValueError: an argument is out of range; or, later, `read_table` refuses a table.
 
     >>> import pyarrow as pa
     >>> frame = pa.table({"q": [1, 1, 2, 2], "y": [0, 1, 1, 0], "x": [0.1, 0.5, 0.7, 0.2]})
@@ -140,8 +140,8 @@ class TableDataModule(ListDataModule):
         """Read the tables to train and validate on; others are read when a loader needs them.
 
         Raises:
-            ValueError: a table or a column is missing, the data are invalid, or all labels to
-                train on are equal.
+            ValueError: a table or a column is missing, the data are invalid, or all training
+                labels are equal.
         """
         if stage in ("fit", None) and "train" not in self.splits:
             self._setup_fit()
@@ -150,7 +150,7 @@ class TableDataModule(ListDataModule):
         """Return the lists of a split, read when they are first requested.
 
         Raises:
-            ValueError: there are none, or the data are invalid.
+            ValueError: the split has no lists, or the data are invalid.
         """
         if split not in self.splits:
             if split == "val" and "val" not in self._sources():
@@ -189,7 +189,7 @@ class TableDataModule(ListDataModule):
         self.schema = schema
 
     def _sources(self) -> dict[str, Any]:
-        """Return the tables, by the splits that they are given for."""
+        """Return the table of each split that has one."""
         path = self.given.get("train")
         if path is None:
             return self.given
@@ -197,7 +197,7 @@ class TableDataModule(ListDataModule):
         if "test" in found:
             found["predict"] = found["test"]
         elif not found:
-            # Lists that were trained on test nothing.
+            # A test on the training lists would say nothing.
             uses = ("train", "predict") if "train" in self.splits else ("train", "test", "predict")
             found = dict.fromkeys(uses, path)
         return {**found, **{x: one for x, one in self.given.items() if x != "train"}}
@@ -270,7 +270,7 @@ class TableDataModule(ListDataModule):
             )
         doc_id = self.uses["doc_id"]
         schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
-        if split == "test":  # metrics need none of them
+        if split == "test":  # metrics need neither
             schema = replace(schema, position=None, protected=None)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)

@@ -1,8 +1,9 @@
 """The files of tables, CSV and Parquet, read by Arrow.
 
-Arrow reads both, in memory and chunk by chunk, and frames become its tables anyway. It parses a CSV
-file as text, so that one rule types a column by all of its values and an error can name a row.
-DuckDB, which groups rows beyond memory, would be a second reader with rules of its own.
+Arrow reads both formats, as a whole or chunk by chunk, and data frames become Arrow tables anyway.
+The values of a CSV file are read as text, so that one rule finds the type of a column from all of
+its values, and an error can name a row. DuckDB, which can group rows that do not fit into memory,
+would be a second reader with other rules.
 """
 
 import io
@@ -32,14 +33,14 @@ _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".
 _MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
 
 BLOCKS = (1 << 21, 1 << 24)
-"""The bytes of a CSV file that are read at a time; Arrow reads 32 blocks ahead.
+"""The sizes, in bytes, of the blocks in which a CSV file is read; Arrow reads 32 blocks ahead.
 
-The larger block is for files with a row that does not fit into two of the smaller ones.
+The larger size is for files with a row that does not fit into two of the smaller blocks.
 """
 
 
 VALUES = 1 << 22
-"""The most features of all rows that are read at a time, if there are several rows."""
+"""The most feature values that are read at a time; a row with more values is read alone."""
 
 
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
@@ -56,12 +57,12 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
             order of their names; `.csv` and `.tsv`, plain or compressed, `.parquet` and `.pq`), or
             a pandas or polars data frame, an Arrow table, or any other object with
             `__arrow_c_stream__`.
-        text: columns of a CSV file that are text whatever their values are.
+        text: the columns of a CSV file that are text, whatever their values are.
 
     Raises:
-        ValueError: the file is missing, damaged or of another kind, several files have different
-            columns, a column name is repeated, a column has values of mixed types, or there is no
-            row.
+        ValueError: a file is missing, damaged or of another kind, several files have different
+            columns, a column name is repeated, a column has values of mixed types, or the table has
+            no rows.
 
     >>> load_table(pa.table({"q": [1, 2]})).num_rows
     2
@@ -70,7 +71,7 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
 
 
 def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
-    """Load a table like `load_table`, without a copy of the numbers of pandas and numpy."""
+    """Load a table like `load_table`, without copying the numbers of pandas and numpy."""
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
     files = TableFiles(source)
@@ -85,11 +86,11 @@ def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
 def load_columns(
     source: Any, schema: Schema, optional: Collection[str] = ()
 ) -> tuple[Frame, list[str]]:
-    """Load the columns of a schema, and return the names of the other columns too.
+    """Return the columns of a schema from a table, and the names of the table's other columns.
 
     Args:
         source: see `load_table`.
-        schema: its types are used for the columns of a CSV file.
+        schema: the schema, which also gives the types of a CSV file's columns.
         optional: columns that may be missing.
 
     Raises:
@@ -108,7 +109,7 @@ def load_columns(
 
 
 def rows_at_once(schema: Schema) -> int:
-    """Return how many rows of a table are read at a time: fewer if there are many features."""
+    """Return how many rows of a table are read at a time; many features mean fewer rows."""
     return max(1, min(ROWS, VALUES // max(1, schema.num_features)))
 
 
@@ -124,14 +125,14 @@ class TableFiles:
 
     Args:
         path: a file, a folder or a pattern.
-        types: the types of the columns of CSV files; the others are text, and so is a column with
-            a value that does not fit. Parquet has types of its own.
+        types: the types of the columns of CSV files. A column without a type is text, and so is a
+            column with a value that does not fit its type. Parquet files have their own types.
 
     Attributes:
-        files: in the order of their names.
-        delimiter: of the columns of text; None for Parquet.
+        files: the files, in the order of their names.
+        delimiter: the delimiter of CSV files; None for Parquet.
         schema: the columns and their types.
-        size: of the files together, in bytes.
+        size: the size of all files together, in bytes.
 
     Raises:
         ValueError: a file is missing, damaged or of another kind, the files have different columns,
@@ -159,14 +160,14 @@ class TableFiles:
             self.schema = pa.schema([(x, types.get(x, pa.string())) for x in self.schema.names])
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return all rows of some columns."""
+        """Return all rows of the given columns."""
         schema = self._schema_of(columns)
         tables = [schema.empty_table()] if self.delimiter is None else []
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
-                    # Files are read one at a time: Arrow would fill columns that a file lacks with
-                    # nulls.
+                    # Files are read one by one. If Arrow read them together, it would fill a column
+                    # that one of them lacks with nulls.
                     tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
@@ -177,12 +178,12 @@ class TableFiles:
     def chunks(
         self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows of some columns in memory that does not grow with the files.
+        """Yield the given columns in chunks of rows; the memory does not grow with the files.
 
         Args:
-            columns: which ones.
+            columns: the names of the columns.
             rows: the most rows of a chunk.
-            watch: called before each chunk, with the bytes of the files on disk read so far.
+            watch: called before each chunk, with the number of bytes read so far from the disk.
         """
         watch = watch or (lambda _: None)
         schema = self._schema_of(columns)
@@ -229,7 +230,7 @@ class TableFiles:
         return pa.schema([(name, pa.string()) for name in names])
 
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield columns as text, null where a value is missing, and the bytes read so far."""
+        """Yield the number of bytes read so far, and columns as text, with missing values null."""
         assert self.delimiter is not None
         convert = csv.ConvertOptions(
             column_types=dict.fromkeys(columns, pa.string()),
@@ -259,7 +260,7 @@ class TableFiles:
 def _open_csv(
     file: Path, delimiter: str, block: int, convert: csv.ConvertOptions
 ) -> Iterator[tuple[csv.CSVStreamingReader, TextFile]]:
-    # One thread reads, so that an error names the row.
+    # Arrow's errors name the row only if a single thread reads.
     options = csv.ReadOptions(block_size=block, use_threads=False)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with open_text(file) as content, csv.open_csv(content, options, parse, convert) as reader:
@@ -269,8 +270,8 @@ def _open_csv(
 def _parquet_chunks(
     file: Path, columns: Sequence[str], rows: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    # by a buffer, since a group of rows may be as large as the file; what is read ahead
-    # (`pre_buffer`) is never given back
+    # A buffer is used, since a row group may be as large as the file. The memory of `pre_buffer`,
+    # which reads ahead, would not be released.
     whole = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     size, done = file.stat().st_size, 0
     for group in range(whole.num_row_groups):
@@ -290,7 +291,7 @@ def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
 
 
 def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
-    """Raise an error for a file whose columns differ from those of the first."""
+    """Raise an error if the columns of another file differ from those of the first, `file`."""
     for name in sorted({*first.names} ^ {*other.names}):
         has, lacks = (file, "it") if name in first.names else ("it", file)
         raise ValueError(
@@ -313,9 +314,9 @@ def _with_rows(frame: Frame, source: Any) -> Frame:
 
 
 def find_files(path: Path) -> list[Path]:
-    """Return the files of a table, in the order of their names: all of one kind.
+    """Return the files of a table, which are all of one kind, in the order of their names.
 
-    LETOR text is ignored if there are files of other kinds.
+    In a folder, LETOR text is ignored if there are files of other kinds.
 
     Raises:
         ValueError: there is no file, or the files are of several kinds.
@@ -341,7 +342,7 @@ def find_files(path: Path) -> list[Path]:
 
 
 def kind_of_file(path: Path) -> str:
-    """Return a file's kind by its name: "parquet", "letor", the delimiter of text, or "".
+    """Return a file's kind by its name: "parquet", "letor", the delimiter of CSV text, or "".
 
     >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
     (',', '')
@@ -355,7 +356,7 @@ def kind_of_file(path: Path) -> str:
 
 
 def kind_of_table(file: Path) -> str:
-    """Return "parquet", or the delimiter of a text.
+    """Return "parquet", or the delimiter of CSV text.
 
     Raises:
         ValueError: the file is of another kind.
@@ -376,22 +377,22 @@ def kind_of_table(file: Path) -> str:
 
 @contextmanager
 def naming_damage() -> Iterator[None]:
-    """Raise an error that says that a file is not a table, instead of Arrow's errors."""
+    """Replace Arrow's errors by one that says that the file is not a table."""
     try:
         yield
     except (pa.ArrowException, CsvError, OSError) as error:
-        if getattr(error, "errno", None) is not None:  # the disk's own error
+        if getattr(error, "errno", None) is not None:  # an error of the file system
             raise
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
 
 
 class NamedError(ValueError):
-    """An error that begins with the name of a file."""
+    """An error whose message begins with the name of a file."""
 
 
 @contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Put the file's name before an error, if the table comes from a file.
+    """Put the file's name before the message of an error, if the table comes from a file.
 
     For a folder or a pattern, name the file that has the row, and count the row within that file.
     """
@@ -409,7 +410,7 @@ def naming(source: Any) -> Iterator[None]:
 
 
 def _placed(error: RowError, files: TableFiles) -> NamedError:
-    """Return the error with the names of the rows' own files."""
+    """Return the error with the file of each of its rows, and the row's number in that file."""
     file, row = files.locate(error.row)
     problem, other = error.problem, error.other
     if other is not None:
@@ -431,13 +432,13 @@ _HEAD = 64
 class TextColumn(Finder):
     """Finds the type of a column of text from its chunks.
 
-    A column has numbers or booleans if all of its values are of that type, otherwise text. Numbers
-    are int64 if all of them are whole and fit. It has the type null if it has no value. Blanks
-    around a value do not count. If more than half of the values of a column of text are numbers, it
-    is an error.
+    A column whose values are all numbers, or all booleans, has this type; any other column is text.
+    Numbers are int64 if all of them are whole and fit, else float64. A column without values has
+    the type null. Blanks around a value are ignored. If a column is text, but more than half of its
+    values are numbers, `found` raises an error.
 
     Args:
-        name: of the column.
+        name: the name of the column.
 
     >>> column = TextColumn("x")
     >>> column.add(pa.table({"x": ["1", None]}), 0)
@@ -450,7 +451,7 @@ class TextColumn(Finder):
         super().__init__(name)
         self._possible = [*_TYPES]
         self._values = self._numbers = 0
-        self._first: tuple[int, str] | None = None  # text that is no number, and its row
+        self._first: tuple[int, str] | None = None  # row and text of the first non-number
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
@@ -469,7 +470,7 @@ class TextColumn(Finder):
             self._first = row + at, column[at].as_py()
 
     def found(self) -> pa.DataType:
-        """Return the type.
+        """Return the type of the column.
 
         Raises:
             RowError: a column of text has numbers in more than half of its values.
@@ -490,10 +491,10 @@ class TextColumn(Finder):
 
 
 def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
-    """Return those of `_TYPES` that all values of a column of text have."""
+    """Return the types of `_TYPES` that fit all values of a column of text."""
     whole, fraction, flag = _TYPES
     numbers = parsed(column, fraction)
-    if numbers is None:  # 0x10 is only a whole number: it counts as text
+    if numbers is None:  # Arrow reads 0x10 as a whole number, not as a float; here it is text
         return [] if parsed(column, flag) is None else [flag]
     # A cast that fails takes five times as long as the comparison.
     if pc.any(pc.not_equal(pc.floor(numbers), numbers)).as_py() or parsed(column, whole) is None:
@@ -502,7 +503,7 @@ def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
 
 
 def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column of a table of text, after one pass; see `load_table`.
+    """Return the type of each column of a table of text, found in one pass; see `load_table`.
 
     >>> table = pa.table({"q": ["007", "08"], "x": ["1", None]})
     >>> text_types(Frame.of(table), {"q"})
@@ -515,9 +516,9 @@ def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
 
 
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return columns of text converted to other types; a column with other values stays text.
+    """Return a table of text converted to a schema's types; a column that does not fit stays text.
 
-    A column that should have numbers may have booleans.
+    If the schema has float64 for a column whose values are all booleans, the column is boolean.
 
     >>> numbers = pa.schema({"x": pa.int8(), "y": pa.int8()})
     >>> typed(pa.table({"x": ["1", None], "y": ["1", "a"]}), numbers)
@@ -543,7 +544,7 @@ def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | Non
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), dtype)])
     found = None
-    # The first values tell most of long columns.
+    # In a long column, the first values usually show whether the type is wrong.
     for part in (column.slice(0, _HEAD), column) if len(column) > 16 * _HEAD else (column,):
         try:
             found = part.cast(dtype)

@@ -15,7 +15,7 @@ from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
-_MANY = 1000  # rows: in fewer, the numbers of a feature may all differ by chance
+_MANY = 1000  # rows; in a table with fewer, the values of a feature may all differ by chance
 
 
 def notice(
@@ -27,23 +27,23 @@ def notice(
     *,
     names_uses: bool = True,
 ) -> str:
-    """Return a notice of columns that are not used, or should probably not be used, or "".
+    """Return a notice about columns that are unused, or perhaps used wrongly; "" if there are none.
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
-    index of a pandas frame; text that looks like dates; text with nearly one value per row, which
-    is left out; whole numbers of which float32 keeps at most half; a feature or category that
-    equals the qid or the label; a feature with a different whole number in each row; and categories
-    with more levels than codes.
+    index of a pandas frame; text that is read as dates; text with nearly one value per row, which
+    is left out; whole numbers of which float32 distinguishes at most half; a feature or category
+    that equals the qid or the label; a feature with a different whole number in each row; and
+    categories with more than `max_levels` levels.
 
     Args:
         table: the table.
         schema: how the columns are used.
-        found: what is known of them.
+        found: the result of `infer_columns` for the table.
         max_levels: see `Schema.fit_levels`.
-        roles: see `infer_columns`. If both the features and the categories are named, the other
-            columns are left out on purpose.
+        roles: see `infer_columns`. If both the features and the categories are named, the notice
+            names neither unused columns nor text that is read as dates.
         names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
-            the advice is to change the table.
+            the notice advises the user to change the table.
     """
     columns = table.schema
     copies, unique, rows = find_suspects(table, schema)
@@ -99,8 +99,8 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
     """Return the columns that should probably not be features or categories.
 
     Returns:
-        The columns that equal the qid or the label in all rows, with the word for it; the features
-        with a different whole number in each row; and how many rows were read.
+        A dict of the columns that equal the qid or the label in all rows, with "qid" or "label" as
+        values; the features with a different whole number in each row; and how many rows were read.
 
     >>> from ltr.datasets.frames import Frame
     >>> table = pa.table({"q": ["07", "8"], "y": [2, 1], "x": [7.0, 8.0], "z": [2.0, 1.0]})
@@ -119,14 +119,14 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
 
 
 class Copies(Finder):
-    """Finds which columns equal another one in all rows, as text or as numbers.
+    """Finds which columns equal a key column in all rows, as text or as numbers.
 
     Args:
-        key: the other column.
-        same: the columns.
+        key: the name of the key column.
+        same: the names of the columns to compare with the key column.
 
     Attributes:
-        varies: whether the other column has two different values.
+        varies: whether the key column has two different values.
     """
 
     def __init__(self, key: str, same: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ class Copies(Finder):
 
 
 def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
-    """Return whether a column of text has these texts, or another one these numbers."""
+    """Return whether a column of text equals `texts`, or any other column equals `numbers`."""
     is_text = kind_of(column.type) == "string"
     one = without_codes(column).cast(pa.string()) if is_text else _as_floats(column)
     other = texts if is_text else numbers
@@ -155,7 +155,7 @@ def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
 
 
 class Unique(Finder):
-    """Finds whether whole numbers are different in each row: then it stays open."""
+    """Finds whether a column has a different whole number in each row; then `open` stays True."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -180,7 +180,7 @@ def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _is_new(column: pa.ChunkedArray, seen: SeenQids) -> bool:
-    """Add the next whole numbers of a column; return whether none has occurred before."""
+    """Add the next whole numbers of a column; return whether none of them occurred before."""
     if not pa.types.is_integer(column.type) or column.null_count:
         return False
     return not seen.add_numbers(column.cast(pa.int64(), safe=False).to_numpy())
@@ -192,10 +192,10 @@ def _described(field: pa.Field, indexes: set[str]) -> str:
 
 
 def warn_caller(message: str) -> None:
-    """Warn with the line that called this package, directly or through a library.
+    """Warn, and show the line of the user's code that called this package, even via a library.
 
     Args:
-        message: nothing happens if it is "".
+        message: the text of the warning; for "" there is no warning.
     """
     if not message:
         return

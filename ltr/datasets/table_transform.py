@@ -15,28 +15,28 @@ _COLUMNS = 8  # features that are read at a time
 class TableTransform(FeatureTransform):
     """Fills in missing values, encodes categories, and transforms the features.
 
-    The output is the concatenation of three parts, d' numbers together:
+    The output is the concatenation of three parts, with d' values in total:
 
-    - the d features, transformed by the argument `features`. Before, a missing one (NaN) is
-      replaced by its median over the training documents that have it (0 if none has it);
-    - for each feature that is missing in some training document, 1 if it is missing and 0
-      otherwise;
+    - the d features, transformed by the argument `features`. Before this, a missing feature (NaN)
+      is replaced by its median over the training documents that have it (0 if none has it);
+    - for each feature that is missing in some training document, an indicator: 1 if the feature is
+      missing and 0 otherwise;
     - for each category, 1 at the position of its level and 0 elsewhere (one-hot). Followed by a
-      linear layer, this is a learned embedding. Code 0, a value that is missing or unseen, has a
-      position too, which is always 0 if no training document had it. `coded` gives the position
-      in place of the zeros and the 1.
+      linear layer, this is a learned embedding. Code 0, of missing and unseen values, has a
+      position too, with an output that is always 0 if no training document had this code. `coded`
+      returns positions instead of zeros and ones.
 
     A feature that was never missing in training may be missing later: it is replaced by the median.
 
     Args:
-        features: the transform of the features. It is fitted on the training values that are not
-            missing, or, if it has no `fits_missing`, after missing ones are replaced. Use `Join`
-            for several. Default: `Standardize()`.
+        features: the transform of the features. If it has `fits_missing`, it is fitted on the
+            values that are not missing; if not, on all values, with missing ones replaced. Use
+            `Join` for several transforms. Default: `Standardize()`.
         num_features: d, the number of features, if it is already known; 0 if there are only
             categories.
 
     Attributes:
-        out_features: d'; after `fit`, or after a state is loaded.
+        out_features: d', the width of the output; None before `fit` or the loading of a state.
 
     >>> rows = np.array([[1.0], [np.nan], [3.0]], dtype=np.float32)
     >>> fitted = TableTransform().fit(rows, categories=np.array([[1], [2], [1]]))
@@ -68,9 +68,9 @@ class TableTransform(FeatureTransform):
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
-        # the position of the first level of each category; made from the levels
+        # the position of the first level of each category; computed from `levels`
         self.register_buffer("starts", torch.zeros(0, dtype=torch.int64), persistent=False)
-        self._codes = 0  # how many numbers the one-hot codes are
+        self._codes = 0  # the width of the one-hot codes
         self.within_list = self.features.within_list
         self.fits_labels = self.features.fits_labels
         self._fitted = False
@@ -89,12 +89,12 @@ class TableTransform(FeatureTransform):
         categories: np.ndarray | Tensor | None = None,
         labels: np.ndarray | Tensor | None = None,
     ) -> "TableTransform":
-        """Learn medians, missing columns and levels from the documents of the training lists.
+        """Learn medians, indicators and levels from the documents of the training lists.
 
         Args:
             features: (documents, d), NaN where missing; d may be 0 if there are categories.
             categories: (documents, c), codes from 0; None if there are no categories.
-            labels: (documents,), for the argument `features`, if that has `fits_labels`.
+            labels: (documents,), which the transform `features` needs if it has `fits_labels`.
 
         Returns:
             Itself.
@@ -120,7 +120,7 @@ class TableTransform(FeatureTransform):
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
         missing = np.zeros(features.shape[1], dtype=bool)
-        # Reading one column of a matrix is as slow as reading 8, so some are read at a time.
+        # Reading 8 columns of a matrix is as fast as reading one, so 8 are read at a time.
         for start in range(0, features.shape[1], _COLUMNS):
             block = features[:, start : start + _COLUMNS].T.copy()
             for position, column in enumerate(block, start):
@@ -149,7 +149,7 @@ class TableTransform(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return (..., n, d') numbers, none missing; 0 under the mask.
+        """Return the output, (..., n, d'), without missing values; 0 under the mask.
 
         See `coded` for the arguments and the errors.
         """
@@ -163,15 +163,15 @@ class TableTransform(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Coded:
-        """Return the numbers and the positions of the levels, which stand for the output.
+        """Return the output as numbers and positions of levels, without the zeros of the codes.
 
         Args:
-            features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked ones are
+            features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked documents are
                 ignored.
             mask: (..., n) bool, True for a real document. Default: all are real.
             categories: (..., n, c) codes; a code above the largest in training counts as 0. None if
                 the transform was fitted without categories.
-            lengths: (B,), the documents of each list; see `FeatureTransform.forward`.
+            lengths: (B,), how many documents each list has; see `FeatureTransform.forward`.
 
         Raises:
             ValueError: d, c, another shape or a dtype is wrong, mask and lengths are both given, or
@@ -190,7 +190,7 @@ class TableTransform(FeatureTransform):
             filled = features
             if _may_be_missing(features):
                 filled = torch.where(features.isnan(), self.median.to(features.dtype), features)
-            known = () if lengths is None else (None, lengths)  # a user's own may not know them
+            known = () if lengths is None else (None, lengths)  # not all transforms take lengths
             parts.append(self.features(filled, mask, *known))
         if len(self.indicators):
             missing = features.index_select(-1, self.indicators).isnan()
@@ -211,7 +211,7 @@ class TableTransform(FeatureTransform):
         return torch.cat([self.features.monotone_columns(), others]) if len(self.median) else others
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the range of the numbers."""
+        """Return the range of the features in training; see `FeatureTransform.training_range`."""
         if not len(self.median):
             return self.median, self.median
         return self.features.training_range()
@@ -230,9 +230,9 @@ class TableTransform(FeatureTransform):
 
 
 def _median(values: np.ndarray) -> float:
-    """Return the median of values (n,), which are put into another order.
+    """Return the median of values (n,), whose order changes in place.
 
-    It takes one partition. `np.median` makes three, in ten times the time.
+    This takes a single partition. `np.median` makes three and takes ten times as long.
     """
     middle = len(values) // 2
     values.partition(middle)

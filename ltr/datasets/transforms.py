@@ -1,4 +1,4 @@
-"""Feature transforms: fitted on the training lists, or comparing the documents of one list."""
+"""Feature transforms, which are fitted on the training lists or compare a list's documents."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -13,20 +13,21 @@ from ltr.kernels.lists import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)
-_VALUES = 1 << 19  # values of one part: its copy in float64 fits into a cache
+_VALUES = 1 << 19  # values of a chunk, whose copy in float64 fits into a CPU cache
 
 
 class FeatureTransform(nn.Module):
     """Base class of transforms of the features, which are fitted on the training lists.
 
-    Features (..., n, d) and mask (..., n) become (..., n, out_features), 0 under the mask.
+    A transform maps features (..., n, d) with a mask (..., n) to (..., n, out_features), which is 0
+    under the mask.
 
-    A subclass writes `transform`. If it learns from the data, it also writes `learn`, and keeps the
-    result in buffers. A buffer may be empty until the transform is fitted: loading a state adopts
-    its shape. A checkpoint has the state and the constructor's arguments, so each argument must be
-    an attribute of the same name. `TableTransform` handles missing values and categories, and
-    passes the numbers on to any other transform. A transform that looks at the other documents of a
-    list is a `ListTransform`.
+    A subclass defines `transform`. If it learns from the data, it also defines `learn`, and keeps
+    the result in buffers. A buffer may be empty until the transform is fitted; it gets the shape of
+    its value in a loaded state. A checkpoint has the state and the constructor's arguments, so each
+    argument must be an attribute of the same name. `TableTransform` handles missing values and
+    categories, and passes the features to another transform. A transform that looks at the other
+    documents of a list is a `ListTransform`.
 
     Args:
         num_features: d, the number of features, if it is already known; fitting or loading a state
@@ -36,7 +37,7 @@ class FeatureTransform(nn.Module):
         takes_missing: whether features may be NaN and categories may be given.
         fits_missing: whether `fit` accepts NaN, and ignores it.
         fits_labels: whether `fit` needs labels. If not, it gets none.
-        within_list: whether a document's numbers depend on the other documents of its list, so that
+        within_list: whether a document's output depends on the other documents of its list, so that
             `forward` must know the lists.
 
     >>> class Halve(FeatureTransform):
@@ -75,14 +76,14 @@ class FeatureTransform(nn.Module):
 
         Args:
             features: (documents, d), all of them real; NaN where missing if `fits_missing`.
-            categories: (documents, c), codes; None unless the transform takes them.
+            categories: (documents, c), codes; must be None unless the transform takes categories.
             labels: (documents,), the grades minus the mean of their list, if `fits_labels`.
 
         Returns:
             Itself.
 
         Raises:
-            ValueError: the shape is wrong, there is no document, there are categories, or the
+            ValueError: the shape is wrong, there is no document, categories are given, or the
                 features are not numbers.
         """
         self._refuse_categories(categories)
@@ -98,17 +99,18 @@ class FeatureTransform(nn.Module):
         """Learn from the checked arguments of `fit`. By default there is nothing to learn."""
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the transformed features: features (..., n, d), 0 under mask (..., n)."""
+        """Return the transform of features (..., n, d), which are 0 under the mask (..., n)."""
         raise NotImplementedError
 
     def monotone_columns(self) -> Tensor:
-        """Return the column that each output rises with, (out_features,), after `fit`.
+        """Return for each output the feature with which it rises, (out_features,), after `fit`.
 
-        It is the position of the feature, from 0, if the output depends on that feature alone and
-        never falls as it rises, and -1 otherwise. `NeuralRanker(monotone=...)` needs it.
+        This is the position of the feature, from 0, if the output depends on that feature alone and
+        never falls as the feature rises; otherwise it is -1. `NeuralRanker(monotone=...)` needs the
+        positions.
 
         Raises:
-            ValueError: the transform does not say it.
+            ValueError: the subclass does not define this method.
         """
         raise ValueError(
             f"{type(self).__name__} does not say which columns its outputs rise with, as monotone "
@@ -116,10 +118,10 @@ class FeatureTransform(nn.Module):
         )
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the approximate lower and upper ends of the features in training, (d,) each.
+        """Return roughly the smallest and the largest value of each feature in training, (d,) each.
 
-        It is derived from the state of the transform, such as three standard deviations around the
-        mean. A transform that learns nothing gives -1 and 1.
+        They are derived from the state of the transform, such as the mean minus and plus three
+        standard deviations. A transform that learns nothing gives -1 and 1.
         """
         width = self.num_features or 0
         return torch.full((width,), -1.0), torch.ones(width)
@@ -131,18 +133,18 @@ class FeatureTransform(nn.Module):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Transform the features of real documents, and set those of masked ones to 0.
+        """Transform the features of real documents; the output of masked documents is 0.
 
         Args:
-            features: (..., n, d), or (N, d) with `lengths`; masked ones are ignored.
+            features: (..., n, d), or (N, d) with `lengths`; masked documents are ignored.
             mask: (..., n) bool, True for a real document. Default: all are real.
-            categories: (..., n, c), codes; None unless the transform takes them.
-            lengths: (B,), the documents of each list, if the lists are ragged;
-                their sum must be N.
+            categories: (..., n, c), codes; must be None unless the transform takes categories.
+            lengths: (B,), how many documents each list has, if the lists are ragged; the lengths
+                must sum to N.
 
         Raises:
             ValueError: a shape or dtype is wrong, mask and lengths are both given, lengths do not
-                sum to N, there are categories, or the transform is not fitted.
+                sum to N, categories are given, or the transform is not fitted.
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
@@ -154,7 +156,7 @@ class FeatureTransform(nn.Module):
         return self.transform(clean, mask).masked_fill(padding, 0)
 
     def check_shapes(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> None:
-        """Raise `ValueError` unless features, mask and lengths fit together and have d features.
+        """Raise `ValueError` unless there are d features, and the mask or the lengths fit them.
 
         The values of lengths are checked only on the CPU; on a GPU the check would wait for the
         device.
@@ -184,7 +186,7 @@ class FeatureTransform(nn.Module):
         )
 
     def _end_loading(self) -> None:
-        # It is called after the buffers were filled.
+        # This method is called after the buffers have been loaded.
         pass
 
     def _refuse_categories(self, categories: np.ndarray | Tensor | None) -> None:
@@ -209,15 +211,15 @@ def fit_documents(
     """Fit a transform on the documents of the training lists.
 
     Args:
-        transform: fitted in place.
+        transform: the transform, which is fitted in place.
         features: (documents, d), NaN where missing.
         categories: (documents, c), codes, or None.
         labels: (documents,), grades.
         offsets: (lists + 1,), where each list starts, and where the last one ends.
 
     Raises:
-        ValueError: features are missing or there are categories, and the transform does not accept
-            them.
+        ValueError: there are missing features or categories, and the transform does not accept
+            these.
     """
     within = None
     if transform.fits_labels:
@@ -244,13 +246,13 @@ def fit_numbers(
     labels: np.ndarray | Tensor | None,
     categories: np.ndarray | Tensor | None = None,
 ) -> None:
-    """Fit a transform, with labels and categories only if it needs or has them."""
+    """Fit a transform, with labels only if it needs them, and categories only if there are any."""
     given = {"categories": categories} if categories is not None else {}
     given |= {"labels": labels} if transform.fits_labels else {}
     transform.fit(features, **given)
 
 
-# They are functions of the module, so that a transform can be copied and pickled with its hooks.
+# These hooks are functions of the module, so that a transform with them can be copied and pickled.
 def _before_loading(
     transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any
 ) -> None:
@@ -281,17 +283,17 @@ class NoTransform(FeatureTransform):
         return features
 
     def monotone_columns(self) -> Tensor:
-        """Return the columns in their order: each output rises with its own."""
+        """Return 0 to d - 1: each output rises with the feature in the same column."""
         return torch.arange(self.num_features or 0)
 
 
 class Standardize(FeatureTransform):
     """Standardizes each feature by its mean and standard deviation in training.
 
-    The result is (x - mean) / standard deviation for each feature; 0 if it is constant in training.
+    The result is (x - mean) / standard deviation, or 0 for a feature that is constant in training.
 
-    Mean and deviation are computed in float64, in two passes, over the documents that have the
-    feature. The deviation divides by their number n, not by n - 1. A feature that is always missing
+    Mean and deviation are computed in float64, in two passes, over the n documents that have the
+    feature. The deviation divides by n, not by n - 1. A feature that is always missing in training
     gives 0.
 
     Args:
@@ -313,7 +315,7 @@ class Standardize(FeatureTransform):
         self.register_buffer("scale", torch.zeros(0))
 
     def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
-        """Take mean and standard deviation of each feature.
+        """Learn the mean and the standard deviation of each feature.
 
         Raises:
             ValueError: a feature is infinite in float32.
@@ -323,7 +325,7 @@ class Standardize(FeatureTransform):
         total, squares = np.zeros(width), np.zeros(width)
         count = np.zeros(width, dtype=np.int64)
         for chunk in self._chunks(features):
-            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only where both are
+            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only if both are
             high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
             count += _without_missing(chunk)
             total += chunk.sum(axis=0)
@@ -352,11 +354,11 @@ class Standardize(FeatureTransform):
         return self._warp(features).sub(self.mean).mul_(self.scale)
 
     def monotone_columns(self) -> Tensor:
-        """Return the columns in their order: each output rises with its own."""
+        """Return 0 to d - 1: each output rises with the feature in the same column."""
         return torch.arange(self.num_features or 0)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return three standard deviations below and above the mean."""
+        """Return the mean minus and plus three standard deviations, (d,) each."""
         spread = torch.where(self.scale > 0, 3 / self.scale, 0)
         return self._unwarp(self.mean - spread), self._unwarp(self.mean + spread)
 
@@ -368,7 +370,7 @@ class Standardize(FeatureTransform):
 
     def _chunks(self, features: np.ndarray) -> Iterator[np.ndarray]:
         rows = min(_rows(features), len(features))
-        copy = np.empty((rows, features.shape[1]))  # it holds one chunk at a time
+        copy = np.empty((rows, features.shape[1]))  # holds one chunk at a time
         for start in range(0, len(features), rows):
             part = features[start : start + rows]
             copy[: len(part)] = part
@@ -384,7 +386,7 @@ def _rows(features: np.ndarray) -> int:
 
 
 def _without_missing(chunk: np.ndarray) -> np.ndarray:
-    """Make NaN 0, in place; return how many numbers each column (rows, d) has."""
+    """Replace NaN by 0 in a chunk (rows, d), in place; return how many values are not NaN, (d,)."""
     absent = np.isnan(chunk)
     if not absent.any():
         return np.full(chunk.shape[1], len(chunk))
@@ -393,9 +395,9 @@ def _without_missing(chunk: np.ndarray) -> np.ndarray:
 
 
 class SignedLog1pStandardize(Standardize):
-    """Takes logarithms of the features, then standardizes them: for counts and long tails.
+    """Takes logarithms of features, such as counts with a long tail, then standardizes them.
 
-    Each feature x becomes sign(x) log(1 + |x|), which `Standardize` then standardizes.
+    Each feature x becomes sign(x) log(1 + |x|), which is standardized as by `Standardize`.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -416,16 +418,16 @@ class SignedLog1pStandardize(Standardize):
 class Join(FeatureTransform):
     """Applies several transforms to the same features, and concatenates their outputs.
 
-    For missing values and categories, wrap it in `TableTransform`.
+    For missing values and categories, wrap the `Join` in `TableTransform`.
 
     Args:
-        transforms: one or more; each is fitted on the training lists.
+        transforms: one or more transforms; each is fitted on the training lists.
 
     Attributes:
-        out_features: the sum over the transforms; after `fit`, or after a state is loaded.
+        out_features: the sum of the transforms' `out_features`; None before they are known.
 
     Raises:
-        ValueError: there is no transform, or one that accepts missing values itself.
+        ValueError: there is no transform, or one of them has `takes_missing`.
 
     >>> fitted = Join([NoTransform(), Standardize()]).fit(torch.tensor([[1.0], [3.0]]))
     >>> fitted(torch.tensor([[1.0], [4.0]])), fitted.out_features
@@ -479,7 +481,7 @@ class Join(FeatureTransform):
         return torch.cat([one.monotone_columns() for one in self._parts()])
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the widest range of the transforms."""
+        """Return the smallest lower end and the largest upper end of the transforms' ranges."""
         lows, highs = zip(*(one.training_range() for one in self._parts()), strict=True)
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
@@ -491,9 +493,9 @@ _FAR = torch.iinfo(torch.int64).max
 
 
 class ListTransform(FeatureTransform):
-    """Base class of transforms that look at the whole list; a subclass writes `transform_lists`.
+    """Base class of transforms that look at the whole list; a subclass defines `transform_lists`.
 
-    `forward` must know the lists: from a mask, from the shape (..., n, d), or from `lengths`.
+    `forward` gets the lists from a mask, from the shape (..., n, d), or from `lengths`.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -509,10 +511,10 @@ class ListTransform(FeatureTransform):
     within_list = True
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the transformed features of the documents; their order does not matter.
+        """Return the transformed features of the documents, which may be in any order.
 
         Args:
-            features: (N, d).
+            features: (N, d), the features of all documents.
             lists: (N,), the list of each document, from 0.
             num_lists: how many lists there are; some may be empty.
         """
@@ -527,7 +529,7 @@ class ListTransform(FeatureTransform):
     ) -> Tensor:
         """Transform each list; see `FeatureTransform.forward`.
 
-        Without mask and lengths, each (n, d) is one list.
+        Without mask and lengths, each matrix (n, d) is one list.
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
@@ -543,7 +545,7 @@ class ListTransform(FeatureTransform):
         if mask is None:
             return self.transform_lists(flat, lists, count).unflatten(0, features.shape[:-1])
         padding = ~mask.reshape(-1)
-        # what stands under the mask is a list of its own
+        # The masked documents of each list form a separate list.
         flat = flat.masked_fill(padding.unsqueeze(-1), 0)
         found = self.transform_lists(flat, 2 * lists + padding, 2 * count)
         return found.masked_fill(padding.unsqueeze(-1), 0).unflatten(0, features.shape[:-1])
@@ -565,7 +567,7 @@ class MinMaxPerList(ListTransform):
     """
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the features, scaled to 0..1 in each list."""
+        """Return the features, scaled to [0, 1] in each list."""
         return _min_max(features, lists, num_lists).to(features.dtype)
 
 
@@ -575,8 +577,8 @@ class StandardizePerList(ListTransform):
     The result is (x - mean) / standard deviation over the list's real documents; 0 for a constant
     feature.
 
-    The deviation divides by the number of documents n, not by n - 1. A list of one gives 0. There
-    is nothing to fit.
+    The deviation divides by the number of documents n, not by n - 1. A list of one document gives
+    0. There is nothing to fit.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -589,7 +591,7 @@ class StandardizePerList(ListTransform):
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
         """Return the features, with mean 0 and standard deviation 1 in each list."""
-        # From 0 to 1, a constant feature is exactly 0, and no square overflows.
+        # After scaling to [0, 1], a constant feature is exactly 0, and no square overflows.
         x = _min_max(features, lists, num_lists)
         zeros = x.new_zeros(num_lists, x.shape[1])
         counts = x.new_zeros(num_lists).index_add(0, lists, torch.ones_like(x[:, 0]))
@@ -604,8 +606,8 @@ class RankPerList(ListTransform):
     """Replaces each feature by its rank within the list, scaled from -1 (smallest) to 1 (largest).
 
     The result is (2 r - n - 1) / (n - 1) for the rank r from 1 to n; ties have their mean rank. A
-    list of one gives 0, and so does a constant feature. A NaN gives NaN, and ranks above the
-    others. There is nothing to fit, and no gradient.
+    list of one document gives 0, and so does a constant feature. A NaN gives NaN, and ranks above
+    all other values. There is nothing to fit, and no gradient.
 
     Cost: two sorts of each feature over the batch.
 
@@ -617,15 +619,16 @@ class RankPerList(ListTransform):
     """
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-        """Return the ranks."""
-        # (d, N), since sorting is fastest along the last axis: by list, and by value within it
+        """Return the scaled ranks."""
+        # Sort by value, then stably by list, which keeps the order by value in each list. The shape
+        # is (d, N), since sorting is fastest along the last axis.
         values, order = features.detach().t().contiguous().sort(stable=True)
         owners, again = lists[order].sort(stable=True)
         values, order = values.gather(1, again), order.gather(1, again)
         owner = owners[0]  # a position's list is the same for each feature
         positions = torch.arange(lists.shape[0], device=lists.device)
         before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
-        # These are the first and the last position of each run of ties.
+        # Mark the first and the last position of each run of ties.
         new_list, end_list = owner != owner[before], owner != owner[after]
         starts = (values != values.index_select(1, before)) | new_list | (positions == 0)
         ends = (values != values.index_select(1, after)) | end_list | (positions == after)
@@ -640,7 +643,7 @@ class RankPerList(ListTransform):
 
 
 def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-    """The features (N, d) from 0 to 1 in each list, in at least float32."""
+    """Return the features (N, d), scaled to [0, 1] in each list, in at least float32."""
     x = features if features.dtype == torch.float64 else features.float()
     limit = torch.finfo(x.dtype).max / 4  # no difference may overflow
     x = x.clamp(-limit, limit)

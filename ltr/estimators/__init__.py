@@ -1,6 +1,6 @@
-"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, `Blend`, and explanations.
+"""Estimators as in scikit-learn: `NeuralRanker().fit(X, y, qid=qid)`, `Blend`, and explanations.
 
-torchmetrics, which takes a second to import, is loaded at the first `fit`. Lightning is not needed.
+The first `fit` imports torchmetrics, which takes a second. Lightning is not needed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

@@ -33,31 +33,33 @@ if TYPE_CHECKING:
     from ltr.export import Exported
 
 _SCALE_LISTS = 1000
-"""The scales are fitted on at most this many training lists."""
+"""The scales of the rankers are fitted on at most this many training lists."""
 
 _LEAVES = (15, 31)
-"""The numbers of leaves that the default trees try."""
+"""The default trees are fitted with each of these numbers of leaves."""
 
 
 class Blend(RankingEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
     Different kinds of rankers make different mistakes, so their average often ranks better than
-    each of them. The scores of each ranker are multiplied by a constant, so that their mean
-    standard deviation within a training list is 1, and averaged with weights.
+    each of them. The scores of each ranker are multiplied by a constant that makes their mean
+    standard deviation within a training list 1. Then the scores are averaged with weights.
 
-    The weights have the best NDCG@10 on the validation lists. For two rankers, all steps of 1/20
-    are tried; for more, the weight of one ranker after another, until nothing improves. They stay
-    equal if the gain is at most two standard errors of the paired differences. With a few hundred
-    lists the best weights are mostly chance, and equal weights are better on new lists.
+    The weights have the best NDCG@10 on the validation lists. For two rankers, all multiples of
+    1/20 are tried. For more rankers, they are tried for the weight of one ranker at a time, in
+    rounds, until nothing improves or five rounds are over. The weights stay equal if the gain is at
+    most two standard errors of the paired differences. With a few hundred lists, the best weights
+    are mostly chance, and equal weights are better on new lists.
 
-    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets the arguments that its
-    `fit` names: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
-    the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
-    and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
-    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work. Rankers of
-    LightGBM, XGBoost and CatBoost that name no metric or cutoff of their own look at NDCG@10 on the
-    validation lists, so early stopping looks at the metric of the blend.
+    A ranker is any estimator with `fit(X, y)` and `predict(X)`. The rows are sorted by query. Of
+    the following arguments, a ranker gets those that its `fit` names: `qid` (numbers from 0), or
+    else `group` (the sizes of the lists), or else `group_id`; `sample_weight`; and the validation
+    lists as `eval_set` (or `eval_X` and `eval_y`) with `eval_qid` or `eval_group`. So
+    `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`, `catboost.CatBoostRanker` and
+    scikit-learn's regressors work. Rankers of LightGBM, XGBoost and CatBoost without a metric or
+    cutoff of their own evaluate NDCG@10 on the validation lists. So early stopping uses the metric
+    of the blend.
 
     Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
@@ -69,29 +71,30 @@ class Blend(RankingEstimator):
     Args:
         rankers: the estimators, one or more. They are cloned, and not changed. Default:
             `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
-            trees have at most 15 or 31 leaves, whatever has the best NDCG@10 on the validation
-            lists, and stop early on it. Without validation lists it has LightGBM's defaults. A
-            `NeuralRanker`, not in a list, replaces that of the default; the trees take over its
-            `monotone`.
-        validation: the fraction of the queries that is held out to choose the weights, if `fit`
-            gets no `eval_set`, in (0, 1). A hash of the qid decides which. With 0, or too few
-            queries, none are held out and the weights stay equal.
+            trees have at most 15 or 31 leaves, whichever number has the better NDCG@10 on the
+            validation lists. Early stopping uses this metric too. Without validation lists,
+            `LGBMRanker` has its own defaults. A `NeuralRanker` that is not in a list replaces the
+            default one, and its `monotone` holds for the trees too.
+        validation: the fraction of the queries that is held out to choose the weights if `fit` gets
+            no `eval_set`, in [0, 1). A hash of the qid decides which. With 0, or too few queries,
+            none are held out and the weights stay equal.
         verbose: 0 prints nothing, 1 one line on stderr with the weights.
 
     Attributes:
         rankers_: the fitted rankers.
         levels_: the levels of each column of text or categories, in the training lists.
-        schema_: the columns, for `ltr predict` and exports; None if X was an array or has columns
-            whose names are not text.
-        scales_: (rankers,), the factors of their scores.
-        weights_: (rankers,), >= 0, which add up to 1.
-        validation_score_: NDCG@10 on the validation lists; None without.
+        schema_: the schema of the columns, for `ltr predict` and exports. None if X was an array,
+            or had a column whose name is not text or whose levels are not all text, all numbers or
+            all booleans.
+        scales_: (rankers,), the constants that the scores of the rankers are multiplied by.
+        weights_: (rankers,), the weights of the rankers, >= 0, which add up to 1.
+        validation_score_: NDCG@10 of the blend on the validation lists; None if there are none.
         validation_queries_: the number of validation queries.
         n_features_in_: the number of columns of X.
-        feature_names_in_: their names, if all of them are strings.
+        feature_names_in_: the names of the columns, if all of them are strings.
 
-    To set parameters of a ranker, put the name of its class before them, in lower case:
-    `set_params(lgbmranker__num_leaves=7)`. Two rankers of the same class are `ridge-1` and
+    To set a parameter of a ranker, put the name of the ranker's class in lower case before it:
+    `set_params(lgbmranker__num_leaves=7)`. Two rankers of the same class are called `ridge-1` and
     `ridge-2`.
 
     >>> from sklearn.linear_model import Ridge
@@ -138,16 +141,17 @@ class Blend(RankingEstimator):
         eval_qid: Any = None,
         eval_group: Any = None,
     ) -> Self:
-        """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
+        """Fit each ranker, the scales and the weights; see `NeuralRanker.fit` for the arguments.
 
-        If it fails, the blend stays as it was. X may be lists here too. They are read into memory,
-        as the table that they were made of.
+        If `fit` fails, the blend stays as it was. X may be lists here too. They are read into
+        memory, and turned back into the table that they were made of.
 
-        A ranker that takes `qid` gets weights of lists unchanged; any other ranker gets them as
-        weights of rows. Only rankers whose `fit` takes `position` and `protected` get them.
+        If `sample_weight` has one weight per list, a ranker that takes `qid` gets it like this. Any
+        other ranker gets one weight per row. Only rankers whose `fit` takes `position` or
+        `protected` get these arguments.
 
         Returns:
-            Itself.
+            The blend itself.
 
         Raises:
             ValueError: a parameter or an argument is out of range, or the arguments do not fit
@@ -174,14 +178,14 @@ class Blend(RankingEstimator):
         return self
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
-        """Return a score for each row, float64 (rows,); within a query, higher ranks first.
+        """Return a score for each row, float64 (rows,); the highest score of a query ranks first.
 
         Args:
-            X: the columns of the training. If they have names, their order does not matter, and X
-                may have further columns, which the rankers do not get.
-            qid: (rows,), see `fit`; passed to the rankers whose `predict` takes it. It is needed
-                only if one of them needs it.
-            group: instead of `qid`.
+            X: the columns of the training data. If they have names, their order does not matter,
+                and X may have further columns, which the rankers do not get.
+            qid: (rows,), see `fit`; passed to the rankers whose `predict` takes `qid`. It is needed
+                only if a ranker needs it.
+            group: the sizes of the lists, instead of `qid`; see `fit`.
         """
         check_is_fitted(self)
         X = self._columns(X)
@@ -191,31 +195,31 @@ class Blend(RankingEstimator):
 
     @property
     def model_(self) -> BlendModel:
-        """What scores tables by the names of their columns, also files, and lists."""
+        """A model that scores lists, tables and files of tables, by the names of their columns."""
         check_is_fitted(self)
         return BlendModel(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
 
-        `config.json` holds the scales, the weights and the columns, and `model.safetensors` the
+        `config.json` holds the scales, the weights and the columns. `model.safetensors` holds the
         weights of each `NeuralRanker`. Each other ranker has its own file: LightGBM's text,
         XGBoost's UBJ, CatBoost's cbm, and skops' zip for scikit-learn's estimators. As with
-        `NeuralRanker.save`, a reader finds the older model or this one, and other files stay.
+        `NeuralRanker.save`, a reader finds the previous model or this one, and other files stay.
 
         Args:
             path: the folder, made if it is missing.
 
         Raises:
-            ValueError: the blend is not fitted; a ranker, which the message names, has no safe
-                format; or a weight is not finite. Nothing is written.
+            ValueError: the blend is not fitted; a ranker has no safe format (the message names the
+                ranker); or a weight is not finite. Nothing is written.
             OSError: a file cannot be written. The folder is then unchanged.
         """
         saved = self.saved()
         write_folder(path, saved.parts, saved.config, saved.files)
 
     def saved(self) -> Saved:
-        """Return what `save` writes, for folders that hold more."""
+        """Return what `save` writes, for code that saves more in the same folder."""
         from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
@@ -232,9 +236,9 @@ class Blend(RankingEstimator):
     ) -> "Exported":
         """Write the blend as one ONNX file; see `ltr.export.export_model`.
 
-        Its input is the raw columns and its output one score: it contains the transforms, the
-            networks and the trees. The rankers must be `NeuralRanker`s or trees of LightGBM and
-            XGBoost.
+        The file contains the transforms, the networks and the trees. Its input is the raw columns,
+        and its output is one score per document. The rankers must be `NeuralRanker`s or trees of
+        LightGBM and XGBoost.
 
         Args:
             path: a file that ends in .onnx, or a folder, which `load` can read too.
@@ -257,15 +261,15 @@ class Blend(RankingEstimator):
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
-        """Return the blend that `save` wrote: its scores are equal bit for bit.
+        """Return the blend that `save` wrote; its scores are the same bit for bit.
 
-        Loading runs no code from the files. The libraries parse their own files of trees. A ranker
-        of LightGBM is then a `lightgbm.Booster`. `fit` trains again, with the parameters of the
+        Loading runs no code from the files. Each library parses its own files of trees. A ranker
+        of LightGBM becomes a `lightgbm.Booster`. `fit` trains again, with the parameters of the
         original rankers.
 
         Args:
             path: the folder.
-            trust: packages whose classes a `NeuralRanker` in it may use, besides `ltr` and
+            trust: packages whose classes a `NeuralRanker` of the blend may use, besides `ltr` and
                 `torch.nn`.
 
         Raises:
@@ -298,11 +302,14 @@ class Blend(RankingEstimator):
         return self
 
     def _rankers(self) -> Sequence[Any]:
-        """Return the rankers; none for the default, and for what only `fit` refuses."""
+        """Return the listed rankers; () if `rankers` is not a list, which `fit` checks."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
 
     def _names_of_fitted(self) -> list[str]:
-        """Return the names of `rankers_`; a loaded ranker of LightGBM has another class."""
+        """Return the names of `rankers_`: those of the given rankers, if there is a list of them.
+
+        After `load`, a fitted ranker of LightGBM has another class than the given ranker.
+        """
         return _names(self._rankers() or self.rankers_)
 
     def _check(self) -> None:
@@ -366,7 +373,7 @@ class Blend(RankingEstimator):
             self._tell(note)
 
     def _directions(self, X: Any) -> list[int]:
-        """Return the direction of each column of the trees; [] if the network is not monotone."""
+        """Return the direction of each column of the trees; [] if `monotone` is not given."""
         given = getattr(self.rankers, "monotone", None)
         if not given:
             return []
@@ -375,7 +382,7 @@ class Blend(RankingEstimator):
         return [given.get(x, 0) for x in in_form(X, self.levels_, "categories", self.schema_)]
 
     def _columns(self, X: Any) -> Any:
-        """Return the columns of the training, after checks."""
+        """Return X, after checks; if it has names, only the training columns, in order."""
         X = tables.by_name(self, tables.with_rows(X))
         validate_data(self, X, reset=False, skip_check_array=True)
         return X
@@ -388,7 +395,10 @@ class Blend(RankingEstimator):
         weights: tuple[np.ndarray, bool] | None,
         side: dict[str, np.ndarray],
     ) -> Any:
-        """Fit rankers; return the only one, or the first of the best on the validation lists."""
+        """Fit the candidates, and return the one with the best NDCG@10 on the validation lists.
+
+        If several are equal, or if there are no validation lists, it is the first one.
+        """
         fitted = [self._fitted(clone(one), train, val, weights, side) for one in candidates]
         if val is None or len(fitted) == 1:
             return fitted[0]
@@ -402,7 +412,7 @@ class Blend(RankingEstimator):
         weights: tuple[np.ndarray, bool] | None,
         side: dict[str, np.ndarray],
     ) -> Any:
-        """Fit a ranker with the arguments that its `fit` takes, and return it."""
+        """Fit a ranker with the arguments that its `fit` takes, and return the ranker."""
         takes, form = inspect.signature(ranker.fit).parameters, form_of(ranker)
         given: dict[str, Any] = {}
         if "qid" in takes:
@@ -414,7 +424,7 @@ class Blend(RankingEstimator):
         if form == "text":
             given["cat_features"] = [*self.levels_]
         elif form == "categories" and self.levels_ and hasattr(ranker, "enable_categorical"):
-            ranker.set_params(enable_categorical=True)  # XGBoost needs it
+            ranker.set_params(enable_categorical=True)  # for XGBoost
         if weights is not None:
             if "sample_weight" not in takes:
                 raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
@@ -441,7 +451,7 @@ class Blend(RankingEstimator):
         return np.stack([self._scores_of(one, X, qid) for one in self.rankers_])
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:
-        """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
+        """Return the scales (rankers,) of the scores, like those of an `Ensemble`."""
         sizes = train.sizes[:_SCALE_LISTS]
         some = np.arange(sizes.sum())
         scores = torch.from_numpy(self._scores(_take(train.X, some), train.codes[some]))
@@ -462,7 +472,7 @@ class Blend(RankingEstimator):
 
 
 def _names(rankers: Sequence[Any]) -> list[str]:
-    """Return the names of rankers: their classes' in lower case, numbered if several are equal."""
+    """Return the class names of rankers in lower case, with a number if a class occurs again."""
     names = [type(one).__name__.lower() for one in rankers]
     total, seen, found = Counter(names), Counter(), []
     for name in names:
@@ -475,8 +485,8 @@ def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
     """Return the candidates for the trees of `Blend()`, not fitted.
 
     Args:
-        validated: whether there are validation lists, to stop early and to choose leaves.
-        directions: of the columns, as `NeuralRanker(monotone=...)` has them; [] for none.
+        validated: whether there are validation lists, for early stopping and the choice of leaves.
+        directions: the direction of each column: 1, 0 or -1; [] if the score is not monotone.
 
     Raises:
         ValueError: LightGBM is not installed.
@@ -529,14 +539,14 @@ class _Lists:
 
     @classmethod
     def of(cls, X: Any, labels: np.ndarray, order: RowOrder, start: int, stop: int) -> "_Lists":
-        """Return neighboring lists of an order."""
+        """Return the lists from index `start` up to `stop`, exclusive, of an order."""
         offsets = order.offsets[start : stop + 1]
         rows = order.rows[offsets[0] : offsets[-1]]
         return cls(_take(X, rows), labels[rows], rows, np.diff(offsets))
 
     @classmethod
     def read(cls, X: Any, y: Any, qid: Any, group: Any) -> "_Lists":
-        """Check and sort the validation arguments of `fit`."""
+        """Return the lists of the validation arguments of `fit`, checked and sorted by query."""
         rows = tables.row_count(X)
         labels = tables.as_labels(y, rows)
         order = RowOrder.of(*tables.list_groups(tables.query_names(rows, qid, group, "eval_")))
@@ -544,7 +554,7 @@ class _Lists:
 
     @property
     def codes(self) -> np.ndarray:
-        """The number of each row's query, from 0 without gaps."""
+        """The index of each row's query, from 0 without gaps."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
@@ -556,11 +566,11 @@ def _evaluation(
     takes: Mapping[str, Any], X: Any, val: _Lists, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the validation arguments that a `fit` takes."""
-    if "group_id" in takes:  # CatBoost has no argument for the lists of an evaluation
+    if "group_id" in takes:  # CatBoost has no argument for validation qids
         pool = import_module("catboost").Pool
         more = {"group_id": val.codes, "cat_features": given.get("cat_features")}
         return {"eval_set": pool(X, val.labels, **more)}
-    if "eval_X" in takes:  # LightGBM warns of the other form
+    if "eval_X" in takes:  # LightGBM warns if `eval_set` is used
         found: dict[str, Any] = {"eval_X": (X,), "eval_y": (val.labels,)}
     elif "eval_set" in takes:
         found = {"eval_set": [(X, val.labels)]}
@@ -576,10 +586,10 @@ def _evaluation(
 def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
     """Let a ranker without a metric of its own stop early on NDCG@10; return arguments of `fit`.
 
-    By default LightGBM stops as soon as one of NDCG@1 to NDCG@5 is at its best, XGBoost looks at
-    NDCG@32, and CatBoost at the NDCG of whole lists or at its loss.
+    By default, LightGBM stops as soon as one of NDCG@1 to NDCG@5 no longer improves, XGBoost
+    evaluates NDCG@32, and CatBoost evaluates the NDCG of whole lists or its loss.
     """
-    if "eval_at" in takes:  # in LightGBM a cutoff of the constructor has priority
+    if "eval_at" in takes:  # in LightGBM, a cutoff in the constructor has priority
         return {"eval_at": (10,)}
     own = ranker.get_params()
     if own.get("eval_metric") is None:
@@ -591,7 +601,7 @@ def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _take(X: Any, rows: np.ndarray) -> Any:
-    """Return some of the rows of a table or an array."""
+    """Return the given rows of a table or an array."""
     if isinstance(X, pa.Table):
         return X.take(pa.array(rows))
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]

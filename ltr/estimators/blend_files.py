@@ -1,4 +1,4 @@
-"""Save a Blend, each of its rankers in the format of its own library; load it without pickle."""
+"""Save a `Blend`, each ranker in the format of its library, and load it without pickle."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,17 +23,18 @@ from ltr.names import one_line
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
 _DTYPES = {"str", "object", "string", "bool", "int64", "int32", "int16", "int8", "float64"}
 _HARMLESS = ["numpy.dtype"]
-"""A dtype runs nothing, but skops leaves it to the caller to trust it."""
+"""These types run no code, but skops loads them only if the caller trusts them."""
 
 
 class _Format(NamedTuple):
-    """How a library writes its rankers and reads them.
+    """How a library writes its rankers to files and reads them.
 
     Attributes:
-        suffix: of the file.
-        classes: the names of the rankers that it can hold.
-        write: returns the content of the file.
-        read: returns the ranker of a file, from its content and a ranker that is not fitted.
+        suffix: the suffix of a file, without the dot.
+        classes: the names of the classes whose rankers can be written.
+        write: a function that returns the content of a file, for a fitted ranker.
+        read: a function that returns the fitted ranker, for the content of a file and an unfitted
+            ranker.
     """
 
     suffix: str
@@ -83,12 +84,12 @@ _FORMATS = {
 
 
 def contents(blend: Any, names: Sequence[str]) -> Saved:
-    """Return a Blend's configuration and files; `names` are those of its rankers, for errors."""
+    """Return the configuration and the files of a blend; `names` name its rankers in errors."""
     parts: dict[str, nn.Module | None] = {}
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    given = isinstance(blend.rankers, list | tuple)  # otherwise these are the default ones
+    given = isinstance(blend.rankers, list | tuple)  # otherwise they are the default rankers
     originals = blend.rankers if given else blend.rankers_
     each = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(each):
@@ -120,7 +121,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
 
 
 def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
-    """Return the Blend of these files; see `Blend.load`."""
+    """Return the `Blend` that is saved in a folder; see `Blend.load`."""
     trusted = check_trust(trust)
     about, files = read_folder(path)
     with describing(path):
@@ -152,7 +153,7 @@ def _ranker(
     files: Mapping[str, bytes],
     trusted: Sequence[str],
 ) -> tuple[Any, Any]:
-    """Return the ranker at a position, not fitted and fitted."""
+    """Return the ranker at a position twice: unfitted, and fitted."""
     package = entry["format"]
     if package == "ltr":
         weights = files[WEIGHTS]
@@ -162,12 +163,12 @@ def _ranker(
     data = files[file]
     try:
         return _read(package, entry, data)
-    except Exception as error:  # the libraries' errors have no base class
+    except Exception as error:  # the libraries' errors have no common base class
         raise ValueError(f"{Path(path) / file} cannot be read: {one_line(str(error))}") from error
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
-    with warnings.catch_warnings(action="ignore"):  # what it warns of is an error here
+    with warnings.catch_warnings(action="ignore"):  # an unsaved parameter is an error below
         found = content(ranker)
     for part, reason in found["unsaved"].items():
         raise ValueError(f"rankers must all have a safe format, got {name}: {part}: {reason}")
@@ -175,11 +176,11 @@ def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
 
 
 def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], bytes]:
-    """Return the format of a ranker, its entry of `config.json`, and its file.
+    """Return the format of a ranker, its entry in `config.json`, and the content of its file.
 
     Args:
-        name: what an error names.
-        fitted: the ranker.
+        name: the name of the ranker, for errors.
+        fitted: the fitted ranker.
         given: the ranker before `fit`; it has the parameters that a `lightgbm.Booster` lacks.
 
     Raises:
@@ -209,9 +210,9 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a ranker, without None and values that JSON cannot hold.
+    """Return the parameters of a ranker, without those that are None or that JSON cannot hold.
 
-    A warning names these values. Only another `fit` needs them.
+    A warning names each parameter that JSON cannot hold. Only another `fit` needs it.
     """
     found = {}
     for name, value in params.items():
@@ -231,7 +232,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
-    """Return an unfitted ranker, and the fitted one from a file."""
+    """Return a ranker from the content of its file twice: unfitted, and fitted."""
     if package == "skops":
         fitted = _skops().loads(data, trusted=_HARMLESS)
         if not isinstance(fitted, BaseEstimator) or not hasattr(fitted, "predict"):
@@ -255,7 +256,7 @@ def _skops() -> Any:
 
 
 def _levels(name: Any, known: pd.Index) -> tuple[Any, str, list[Any]]:
-    """Return a column's levels as plain data."""
+    """Return the name, the dtype and the levels of a column, as plain data."""
     kind, values = str(known.dtype), known.tolist()
     if kind not in _DTYPES or not all(type(x) in (str, bool, int, float) for x in (name, *values)):
         raise ValueError(

@@ -27,26 +27,26 @@ class Calibrated(RankingEstimator):
     `fit` learns an increasing function from scores to probabilities, on lists that the ranker was
     not trained on. So the order within a list never changes: `predict`, `rank` and `score` are
     those of the ranker, and only `probability` is new. Rows with different scores may have the same
-    isotonic probability. `rank` keeps them apart by their scores.
+    isotonic probability. `rank` still orders them by their scores.
 
-    A probability compares rows of different lists, so the scores must too. Losses of differences of
-    scores, as the default of `NeuralRanker`, leave the level of a list open. Then the probability
-    of a row in a list without relevant rows may be far off. `CalibratedSoftmax` and pointwise
-    losses fix the level.
+    Probabilities can be compared across lists only if the scores can. Losses on differences of
+    scores, such as the default of `NeuralRanker`, do not determine the level of the scores in a
+    list. Then the probability of a row in a list without relevant rows may be far off.
+    `CalibratedSoftmax` and pointwise losses determine the level.
 
     Args:
         ranker: a fitted `NeuralRanker`, `Blend`, or any estimator with `predict(X)`. It is not
             changed.
         method: "isotonic", which finds any increasing function and needs about 1,000 rows, or
-            "sigmoid", the two numbers of Platt's method.
+            "sigmoid", which fits the slope and the intercept of Platt's method.
         relevant_from: the lowest label that counts as relevant.
 
     Attributes:
-        scores_: (steps,), ascending scores where the isotonic function is known. It is linear
-            between them, and constant outside.
-        probabilities_: (steps,), its values.
-        slope_: of the sigmoid: the probability is 1 / (1 + exp(-slope * score - intercept)).
-        intercept_: of the sigmoid.
+        scores_: (steps,), the ascending scores between which the isotonic function is linear;
+            below and above them it is constant.
+        probabilities_: (steps,), the values of the isotonic function at `scores_`.
+        slope_: the slope of the sigmoid 1 / (1 + exp(-slope * score - intercept)).
+        intercept_: the intercept of the sigmoid.
 
     Reference: Platt, "Probabilistic outputs for support vector machines", 1999; Zadrozny and Elkan,
     "Transforming classifier scores into accurate multiclass probability estimates", KDD 2002.
@@ -79,13 +79,13 @@ class Calibrated(RankingEstimator):
 
         Args:
             X: see `NeuralRanker.fit`.
-            y: (rows,), labels.
+            y: (rows,), the labels.
             qid: (rows,), needed only if the ranker looks at the whole list.
-            group: instead of `qid`.
+            group: the sizes of the lists, instead of `qid`.
 
         Raises:
-            ValueError: an argument is out of range; the labels are all relevant or none is; or
-                the probability does not rise with the score.
+            ValueError: an argument is out of range; all rows are relevant, or none is; or the
+                probability does not rise with the score.
         """
         if self.method not in get_args(Method):
             raise ValueError(f"method must be 'isotonic' or 'sigmoid', got {self.method!r}")
@@ -129,17 +129,17 @@ class Calibrated(RankingEstimator):
         scores = self.predict(X, qid, group=group)
         if self.method == "isotonic":
             found = np.interp(scores, self.scores_, self.probabilities_)
-            # it rounds, so the end of a step may be above the begin of the next one
+            # rounding may put the end of a step above the start of the next step
             after = np.searchsorted(self.scores_, scores).clip(max=len(self.scores_) - 1)
             return np.minimum(found, self.probabilities_[after])
         return expit(self.slope_ * scores + self.intercept_)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the ranker's folder, with the calibration; the ranker's `load` reads it too.
+        """Write the ranker and the calibration into a folder, which the ranker's `load` reads too.
 
         Raises:
-            ValueError: it is not fitted; the ranker is neither a `NeuralRanker` nor a `Blend`; or
-                `save` of the ranker refuses it.
+            ValueError: the calibration is not fitted; the ranker is neither a `NeuralRanker` nor a
+                `Blend`; or the ranker's `save` raises this error.
             OSError: a file cannot be written. The folder is then unchanged.
         """
         check_is_fitted(self)
@@ -155,7 +155,7 @@ class Calibrated(RankingEstimator):
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
-        """Return what `save` wrote; see `NeuralRanker.load`.
+        """Return the calibrated ranker that `save` wrote; see `NeuralRanker.load`.
 
         Raises:
             ValueError: the folder has no calibration, or the ranker cannot be loaded.
@@ -178,9 +178,9 @@ _VALUES = {"isotonic": ("scores_", "probabilities_"), "sigmoid": ("slope_", "int
 
 
 def _sigmoid(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
-    """Return slope and intercept by logistic regression on Platt's targets."""
+    """Return the slope and the intercept of a logistic regression on Platt's targets."""
     number = relevant.sum()
-    # Platt's targets are not 0 and 1, so that separable rows have a finite slope.
+    # Platt's targets are not 0 and 1: so the slope is finite even if the rows are separable.
     target = np.where(relevant, (number + 1) / (number + 2), 1 / (len(relevant) - number + 2))
     middle, spread = scores.mean(), scores.std() or 1.0
     x = np.tile((scores - middle) / spread, 2)[:, None]

@@ -18,7 +18,7 @@ from ltr.estimators import tables as tables
 Form = Literal["as it is", "categories", "text", "numbers"]
 
 _WRAPPERS = {"estimator", "estimators", "regressor"}
-"""The parameters of scikit-learn's rankers of others, which may encode text themselves."""
+"""An estimator of scikit-learn with one of these parameters wraps others that may encode text."""
 
 
 def form_of(ranker: Any) -> Form:
@@ -26,8 +26,8 @@ def form_of(ranker: Any) -> Form:
 
     LightGBM, XGBoost and scikit-learn's `HistGradientBoostingRegressor` accept "categories" of
     pandas. CatBoost accepts "text" and the names of the columns. scikit-learn's other regressors
-    accept "numbers": a column of 0 and 1 for each level. All others, such as a pipeline, get the
-    table unchanged.
+    accept "numbers": a column of 0 and 1 for each level. All other rankers, such as a pipeline, get
+    the table unchanged.
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
@@ -46,13 +46,14 @@ def form_of(ranker: Any) -> Form:
 def columns_of(
     X: Any, given: Mapping[str, Any] | None = None
 ) -> tuple[dict[Any, pd.Index], Schema | None]:
-    """Return the levels of each column of text or categories of a table, and its schema.
+    """Return the levels of each column of text or categories in a table, and the table's schema.
 
-    Text that holds dates has no levels. A column of booleans is a category without levels of its
-    own, as in `Schema.infer`; all other columns without levels are numbers or dates.
+    Text that holds dates has no levels. A column of booleans is a category, as in `Schema.infer`,
+    but its levels are not returned, as they are always false and true. All other columns without
+    levels are numbers or dates.
 
     An array has neither levels nor schema. A table has no schema if a column's name is not text, or
-    if levels are not text, numbers or booleans.
+    if the levels of a column are not all text, all numbers or all booleans.
 
     Args:
         X: the table.
@@ -92,7 +93,7 @@ def columns_of(
 
 
 def category_of(levels: Any) -> Category | None:
-    """Return the category of a column's levels; None if they have another type, or several.
+    """Return the category with these levels; None unless all are text, numbers or booleans.
 
     >>> category_of([1, 2]).kind, category_of(["a", 1])
     ('number', None)
@@ -111,12 +112,12 @@ def category_of(levels: Any) -> Category | None:
 def from_codes(
     schema: Schema, levels: Mapping[Any, pd.Index], features: np.ndarray, codes: np.ndarray
 ) -> pd.DataFrame:
-    """Return the table of numbers, dates included, and categories that features and codes encode.
+    """Return the table of numbers, dates and categories that features and codes encode.
 
     Args:
-        schema: of the columns.
+        schema: the schema of the columns.
         levels: see `columns_of`.
-        features: (rows, d), as the schema orders them.
+        features: (rows, d), in the order of the schema.
         codes: (rows, c), 1 for the first level, 0 for a missing or unseen value.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]})
@@ -147,16 +148,16 @@ def from_codes(
 def in_form(
     X: Any, levels: Mapping[Any, pd.Index], form: Form, schema: Schema | None = None
 ) -> Any:
-    """Return a table with text, categories and dates in a form; X itself if it has none.
+    """Return a table with text, categories and dates in a form; X itself if it has none of them.
 
-    A column of dates becomes the days since 1970-01-01. A column "NAME (hour)" follows it if the
-    schema has the hour of the day.
+    A column of dates becomes a number, the days since 1970-01-01. If the schema has the hour of the
+    day, a column "NAME (hour)" follows.
 
     Args:
         X: a table.
-        levels: of the training lists. Any other value counts as missing.
-        form: see `form_of`.
-        schema: which columns are dates; None for none.
+        levels: the levels in the training lists. Any other value counts as missing.
+        form: see `form_of`. "as it is" returns X itself.
+        schema: the schema, which tells the columns of dates; None if there are none.
 
     Raises:
         ValueError: a column of hours would have the name of another column.
@@ -176,7 +177,7 @@ def in_form(
     columns: dict[Any, Any] = {}
     for name, known in levels.items():
         values = pd.Index(frame[name].astype(object))
-        codes = known.get_indexer(values)  # -1 for any other value
+        codes = known.get_indexer(values)  # -1 for a value that is no level
         columns[name] = pd.Categorical.from_codes(codes, known)
     if form == "text":
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}
@@ -185,7 +186,7 @@ def in_form(
 
 
 def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Return a frame with numbers instead of its dates."""
+    """Return the frame with its dates as numbers."""
     names = [*frame.columns]
     for name, step in schema.steps.items():
         if not isinstance(step, Date):

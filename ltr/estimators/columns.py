@@ -1,4 +1,4 @@
-"""The choice of the columns that a ranker is trained on, by shuffling them on validation lists."""
+"""Choose the columns to train a ranker on, by shuffling columns on the validation lists."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +11,16 @@ from ltr.estimators.scoring import values_of_lists
 from ltr.models import RankingModel
 
 _CLEAR = 2.0
-"""A column that costs more standard errors than this is kept in any case."""
+"""A column is always kept if shuffling it costs more than this many standard errors."""
 
 _JOINT = 1.0
-"""Together, the dropped columns may cost this many standard errors."""
+"""Shuffling all dropped columns together may cost at most this many standard errors."""
 
 _RUNS = 20
-"""This many numbers of columns are tried together."""
+"""How many sets of columns are shuffled together: all weak columns, then 19/20 of them, ..."""
 
 _SHUFFLES = 3
-"""Columns are shuffled together this many times: one shuffle keeps useless columns by chance."""
+"""A set is shuffled this many times: after only one shuffle, useless columns may look useful."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Column:
     """Why a column is kept or dropped.
 
     Attributes:
-        kept: whether the networks get it.
-        cost: the loss of the metric on the validation lists if only this column is shuffled; None
-            if it was not measured.
-        error: the standard error of `cost`, over the lists.
-        reason: in words.
+        kept: whether the networks get the column.
+        cost: the decrease of the metric on the validation lists if only this column is shuffled;
+            None if it was not measured.
+        error: the standard error of `cost`, over the lists; None like `cost`.
+        reason: why the column is kept or dropped, in words.
     """
 
     kept: bool
@@ -42,7 +42,7 @@ class Column:
 
 
 def all_kept(schema: Schema, reason: str) -> dict[str, Column]:
-    """Return that each column is kept, for one reason."""
+    """Return a `Column` for each column of the schema: all are kept, for the given reason."""
     return {name: Column(True, None, None, reason) for name in column_names(schema)}
 
 
@@ -59,25 +59,25 @@ def choose_columns(
     device: str,
     seed: int,
 ) -> dict[str, Column]:
-    """Return which columns a trained model needs, each with the reason.
+    """Return for each column whether a trained model needs it, and why.
 
-    Each column is shuffled among all documents of the validation lists. The cost of a column
-    is the loss of the metric. A column that costs more than two standard errors is kept. The others
-    may still matter together. So they are ordered by cost / standard error, and shuffled
-    together: all of them, then the first 95 %, 90 %, ... of them. The most columns that together
-    cost at most one standard error are dropped.
+    Each column is shuffled among all documents of the validation lists. The decrease of the metric
+    is the cost of the column. A column that costs more than two standard errors is kept. The other
+    columns may still matter together. So they are ordered by cost / standard error, and shuffled
+    together: all of them, then the first 95 %, 90 %, ... of them, and those that change nothing.
+    The largest of these sets that costs at most one standard error is dropped.
 
-    If nothing is left, all are kept, with a warning: the model has not learned enough to choose by.
+    If no column would be left, all are kept, with a warning: the model has learned too little.
 
-    Cost: the lists are scored once for each column, and then at most 60 times more.
+    Cost: the lists are scored once for each column, and at most 64 times more.
 
     Args:
-        model: trained on all columns.
-        lists: to validate on.
-        schema: the columns of the lists.
-        metric: its name.
-        device: where to compute.
-        seed: seed of the shuffles.
+        model: the model, trained on all columns.
+        lists: the validation lists.
+        schema: the schema of the lists.
+        metric: the name of the metric.
+        device: the device to compute on.
+        seed: the seed of the shuffles.
     """
     names = column_names(schema)
     shuffled = _Shuffled(model, lists, schema, metric, device, seed)
@@ -119,9 +119,15 @@ def _chosen(positions: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
 def _longest(
     shuffled: "_Shuffled", weak: Sequence[str], unused: int
 ) -> tuple[Sequence[str], tuple[float, float]]:
-    """Return the longest run of the first columns that costs little together, and its cost.
+    """Return as many of the first weak columns as cost little together, and what they cost.
 
-    The first columns are those that the model does not use, `unused` of them.
+    Args:
+        shuffled: the lists.
+        weak: the weak columns, in ascending order of cost / standard error.
+        unused: how many of them, the first ones, change nothing if they are shuffled.
+
+    Returns:
+        The columns, and their joint cost with its standard error.
     """
     lengths = {unused} | {-(-len(weak) * run // _RUNS) for run in range(1, _RUNS + 1)}
     for length in sorted(lengths - {0}, reverse=True):
@@ -132,12 +138,12 @@ def _longest(
 
 
 def _ratio(cost: float, error: float) -> float:
-    """Return the cost in standard errors; a column that changes nothing comes first."""
+    """Return cost / standard error; -inf for a column that changes nothing, to come first."""
     return cost / error if error > 0 else -np.inf
 
 
 class _Shuffled:
-    """The lists, to be scored with some columns shuffled."""
+    """Validation lists that a model scores with some columns shuffled."""
 
     def __init__(
         self,
@@ -157,9 +163,9 @@ class _Shuffled:
         self.whole = self._values(self.lists)
 
     def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
-        """Return the loss from shuffling columns together: the mean over the lists, and its error.
+        """Return the mean decrease of the metric if columns are shuffled, and the standard error.
 
-        All columns are shuffled by the same permutation, so this measures what they tell together.
+        All columns are shuffled by the same permutation, so this measures their joint information.
         """
         lost = self.whole - np.mean([self._shuffled_values(names) for _ in range(shuffles)], axis=0)
         if len(lost) < 2:
@@ -183,7 +189,7 @@ class _Shuffled:
 
 
 def _positions(widths: Mapping[str, int]) -> dict[str, range]:
-    """Return the positions of each column's numbers."""
+    """Return the positions of each column's features."""
     found, start = {}, 0
     for name, width in widths.items():
         found[name] = range(start, start + width)

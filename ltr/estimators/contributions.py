@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Method = Literal["trees", "shap"]
 
 _CHUNK = 1 << 14
-"""This many mixed rows are scored at a time."""
+"""At most this many rows, mixed from those of X and the background, are scored at a time."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,13 +32,13 @@ class Contributions:
     """The result of `contributions`: use `between(a, b)`, `of(row)`, `table` or `plot()`.
 
     Attributes:
-        columns: their names.
+        columns: the names of the columns.
         values: (rows, columns), what each column adds to each row's score.
         base: the mean score of the background. A row of `values` sums to the row's score minus
             `base`.
         scores: (rows,), the predictions of the ranker.
-        data: the columns of X, as pandas has them.
-        method: "trees" is exact; "shap" draws orders of the columns.
+        data: the columns of X, as a pandas data frame.
+        method: "trees" for exact contributions, "shap" for those by random orders of the columns.
     """
 
     columns: list[Any]
@@ -54,26 +54,28 @@ class Contributions:
         return pd.DataFrame(self.values, columns=pd.Index(self.columns))
 
     def of(self, row: int) -> pd.DataFrame:
-        """Return each column's value in a row and its contribution, the largest contribution first.
+        """Return the value and the contribution of each column in a row.
+
+        The largest absolute contribution comes first.
 
         Args:
-            row: its position in X, from 0.
+            row: the position of the row in X, from 0.
         """
         row = self._position("row", row)
         content = {"value": self._held(row), "contribution": self.values[row]}
         return self._sorted(content, self.values[row])
 
     def between(self, a: int, b: int) -> pd.DataFrame:
-        """Return why row a has a different score than row b: how each contribution differs.
+        """Return why rows a and b have different scores: the differences of their contributions.
 
         Args:
-            a: position of a row in X, from 0.
-            b: position of another.
+            a: the position of a row in X, from 0.
+            b: the position of another row.
 
         Returns:
             A row for each column: its values in a and b, and the difference of the contributions.
-            The differences sum to score a - score b. The largest comes first; a positive one favors
-            a.
+            The differences sum to the score of a minus the score of b. The largest absolute
+            difference comes first. A positive difference favors a.
         """
         a, b = self._position("a", a), self._position("b", b)
         difference = self.values[a] - self.values[b]
@@ -85,15 +87,17 @@ class Contributions:
     ) -> "Axes":
         """Draw a bar for each column's contribution to a row's score.
 
+        This needs matplotlib (the extra `plots`).
+
         Args:
-            row: position of the row in X, from 0.
-            other: position of another row. Then the bars are the differences of `between(row,
-                other)`. Default: none, and the bars are those of `of(row)`.
-            axes: where to draw. Default: a new figure, `plot().figure`.
-            most: how many bars are drawn, the largest ones; one more is the sum of the others.
+            row: the position of the row in X, from 0.
+            other: the position of another row. Then the bars are the differences of `between(row,
+                other)`. Default: no other row; the bars are the contributions of `of(row)`.
+            axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
+            most: the largest number of bars; one more bar is the sum of all smaller contributions.
 
         Returns:
-            The axes. Needs matplotlib (the extra `plots`).
+            The axes.
         """
         check_at_least("most", most, 1)
         if other is None:
@@ -158,36 +162,36 @@ def contributions(
     A contribution is a Shapley value: the mean change of the score when the column's value replaces
     that of the background, over all orders of the columns. The contributions of a row sum to its
     score minus the mean score of the background. A column of text or categories has one
-    contribution, even if the model makes many features of it.
+    contribution, even if the model turns it into many features.
 
-    - They are exact for LightGBM's models without a `background`. LightGBM computes them
-      (`pred_contrib`); its background is the training rows, as counted in the trees.
-    - For all others, `shap` (the extra `explain`) draws orders of the columns. One order and its
-      reverse are enough for columns that matter only alone or in pairs. So they are exact for an
-      additive model, such as a linear regression.
+    - For LightGBM's models without a `background`, the contributions are exact. LightGBM computes
+      them (`pred_contrib`); the background is then the training rows, as counted in the trees.
+    - For all other rankers, `shap` (the extra `explain`) draws orders of the columns. One order and
+      its reverse are enough for columns that matter only alone or in pairs. So the contributions
+      are exact for an additive model, such as a linear regression.
 
     Args:
-        ranker: fitted, with a `predict` that returns a score for each row. A score must depend on
+        ranker: a fitted ranker whose `predict` returns a score for each row. A score must depend on
             its row alone.
-        X: (rows, columns) of the documents: a pandas or polars data frame, an Arrow table, or an
-            array, as the ranker takes it. A few hundred rows.
-        background: rows of the same columns, which represent usual documents. If it is the other
-            documents of the list, the contributions tell what sets a document apart in this list.
-            If it is one row b, they tell why a row's score differs from that of b. Default: X.
-        samples: how many rows of the background are used, at equal steps.
-        permutations: how many orders are drawn for each row, for `shap`, each with its reverse.
-        seed: seed of the draws.
+        X: (rows, columns), the documents: a pandas or polars data frame, an Arrow table, or an
+            array, in a form that the ranker takes. A few hundred rows are practical.
+        background: rows with the same columns, which represent usual documents. With the other
+            documents of a list, the contributions tell what sets a document apart in this list.
+            With a single row b, they tell why a row's score differs from that of b. Default: X.
+        samples: how many rows of the background are used, evenly spaced.
+        permutations: how many orders `shap` draws for each row; it uses the reverse of each too.
+        seed: the seed of the random orders.
 
     Returns:
         The contributions, with the base value and the scores.
 
     Cost: 2 * columns * samples * permutations predictions for each row, and fewer if a row and the
-    background share values.
+    background have equal values.
 
     Raises:
-        ValueError: X or the background does not fit, an argument is out of range, the ranker looks
-            at whole lists or does not predict one number per row, or `shap` is needed and not
-            installed.
+        ValueError: X or the background has a wrong shape, they differ in their columns or types, an
+            argument is out of range, the ranker looks at whole lists or does not predict one finite
+            number per row, or `shap` is needed and not installed.
 
     Reference: Lundberg and Lee, "A unified approach to interpreting model predictions", 2017;
     Lundberg et al., "From local explanations to global understanding with explainable AI for
@@ -240,10 +244,10 @@ def _by_shap(
     """Return the contributions (rows, columns) and the base value, from random orders.
 
     Args:
-        ranker: what scores rows whose columns come from different rows of the table.
-        table: the rows of X and those of the background.
-        explained: how many rows X has, the first ones.
-        usual: the numbers of the rows that represent the background.
+        ranker: the ranker, which scores rows mixed from different rows of the table.
+        table: the rows of X, followed by those of the background if there is one.
+        explained: the number of rows of X.
+        usual: the indices of the rows that represent the background.
         permutations: see `contributions`.
         seed: see `contributions`.
     """
@@ -265,17 +269,17 @@ def _by_shap(
 
     codes = _first_rows(table).astype(np.float64)
     orders = 2 * codes.shape[1] + 1
-    with own_random_numbers():  # shap seeds the generator of numpy
+    with own_random_numbers():  # shap seeds numpy's global generator
         masker = Independent(codes[usual], max_samples=len(usual))
         explainer = Permutation(scores, masker, seed=seed)
         most = permutations * orders
         found = explainer(codes[:explained], max_evals=most, batch_size=orders, silent=True)
-    assert isinstance(found, Explanation)  # one output
+    assert isinstance(found, Explanation)  # shap returns a list only for several outputs
     return np.asarray(found.values), float(np.ravel(found.base_values)[0])
 
 
 def _select(X: Any, positions: list[int]) -> Any:
-    """Return the columns with these indices."""
+    """Return the columns of X at the given positions."""
     return X.iloc[:, positions] if isinstance(X, pd.DataFrame) else X[:, positions]
 
 
@@ -283,8 +287,8 @@ def _concatenate(X: Any, background: Any) -> Any:
     """Return the rows of X and those of the background, which has the same columns.
 
     Raises:
-        ValueError: one is an array and the other a table, or they differ in a column's name or
-            type.
+        ValueError: X and the background differ in their kind (array or table), or in the name or
+            the type of a column.
     """
     if type(X) is not type(background):
         names = type(X).__name__, type(background).__name__
@@ -301,7 +305,7 @@ def _concatenate(X: Any, background: Any) -> Any:
         parts = [one.iloc[:, j] for one in (X, background)]
         kinds = [part.dtype for part in parts]
         if all(isinstance(kind, pd.CategoricalDtype) for kind in kinds):
-            columns[j] = union_categoricals(parts)  # pd.concat makes text of different levels
+            columns[j] = union_categoricals(parts)  # pd.concat would return text
             continue
         columns[j] = pd.concat(parts, ignore_index=True)
         if columns[j].dtype == object and object not in kinds:
@@ -313,7 +317,9 @@ def _concatenate(X: Any, background: Any) -> Any:
 
 
 def _first_rows(X: Any) -> np.ndarray:
-    """Return, for each value of a table, the first row with it in its column, (rows, columns).
+    """Return the first row with the same value in the same column, for each value of a table.
+
+    The result has the shape (rows, columns).
 
     >>> _first_rows(np.array([[1, 5], [2, 5], [1, 6]]))
     array([[0, 0],
@@ -324,7 +330,7 @@ def _first_rows(X: Any) -> np.ndarray:
     for j in range(X.shape[1]):
         try:
             codes, _ = pd.factorize(_select(X, [j]).squeeze(axis=1), use_na_sentinel=False)
-        except TypeError:  # lists of numbers
+        except TypeError:  # lists cannot be compared: each counts as a new value
             codes = np.arange(len(X))
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
         found[:, j] = first[which]
@@ -332,14 +338,14 @@ def _first_rows(X: Any) -> np.ndarray:
 
 
 def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """Return LightGBM's contributions, or None if the model or its score has another form."""
+    """Return LightGBM's contributions; None for other models, or if the score is not their sum."""
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(ranker).__mro__}
     if not kinds & {("lightgbm", "LGBMModel"), ("lightgbm", "Booster")}:
         return None
     found = np.asarray(ranker.predict(X, pred_contrib=True))
     sums = found.sum(1) if found.shape == (len(X), X.shape[1] + 1) else None
     if sums is None or abs(sums - scores).max() > 1e-6 * max(abs(scores).max(), 1):
-        return None  # an objective that predicts a function of the sum
+        return None  # the score is a function of the sum, as for some objectives
     return found[:, :-1], float(found[0, -1])
 
 

@@ -1,4 +1,4 @@
-"""How much a ranking depends on each column: the loss of a metric when the column is shuffled."""
+"""How much a ranking depends on a column: the decrease of a metric if the column is shuffled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ class Importance:
         metric: the metric's name.
         score: the mean metric of the unchanged lists.
         columns: the names of the columns that were shuffled, in the order of X.
-        among: (repeats, columns), the loss of the mean metric if the column is shuffled among all
-            documents; negative if it rises.
+        among: (repeats, columns), the decrease of the mean metric if the column is shuffled among
+            all documents; negative if the metric rises.
         within: (repeats, columns), the same for a column that is shuffled within each list.
-        confidence: level of the intervals, in (0, 1).
+        confidence: the confidence level of the intervals, in (0, 1).
     """
 
     metric: str
@@ -42,11 +42,11 @@ class Importance:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A table with one row per column, the largest mean loss among all documents first.
+        """A table with one row per shuffled column, the largest mean of `among` first.
 
         `among` and `within` are the means over the repeats. `among_low`, `among_high`, `within_low`
-        and `within_high` are bounds by Student's t. They show how far the mean would move with
-        other random shuffles, not with other lists.
+        and `within_high` are the bounds of their confidence intervals, by Student's t. The
+        intervals show how much the means vary with the random shuffles, not with the lists.
         """
         found: dict[str, np.ndarray] = {}
         for name, losses in (("among", self.among), ("within", self.within)):
@@ -72,14 +72,16 @@ class Importance:
         return "\n".join([*lines, caption])
 
     def plot(self, axes: "Axes | None" = None, *, most: int = 20) -> "Axes":
-        """Draw a bar for each loss, with its interval.
+        """Draw a bar for each mean decrease of the metric, with its confidence interval.
+
+        This needs matplotlib (the extra `plots`).
 
         Args:
-            axes: where to draw. Default: a new figure, `plot().figure`.
-            most: how many columns are drawn, those with the largest losses.
+            axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
+            most: the largest number of columns to draw, the first ones of `table`.
 
         Returns:
-            The axes. Needs matplotlib (the extra `plots`).
+            The axes.
         """
         check_at_least("most", most, 1)
         table = self.table.head(most)
@@ -114,43 +116,44 @@ def importance(
 
     A column is shuffled in two ways. Shuffling among all documents removes all information of the
     column, about the document and about the query. Shuffling within each list keeps the values of
-    the list, and removes only which document has which. So a column that is constant within each
-    list, such as the length of the query, loses exactly 0. The ranker is not fitted again. Use
-    lists that it was not trained on; on its training lists, columns that it has memorized look
-    important.
+    the list, and changes only which document has which value. So the decrease is exactly 0 for a
+    column that is constant within each list, such as the length of the query. The ranker is not
+    fitted again. Use lists that the ranker was not trained on. On its training lists, columns that
+    it has memorized look important.
 
     If two columns have the same information, each may look unimportant, because the ranker still
-    has the other one.
+    has the other column.
 
     Args:
-        ranker: fitted, with a `predict` that returns a score for each row: `NeuralRanker`,
-            `Blend`, LightGBM's and XGBoost's rankers, a pipeline of scikit-learn. If its `predict`
-            takes `qid`, it gets the lists' numbers.
+        ranker: a fitted ranker whose `predict` returns a score for each row, such as a
+            `NeuralRanker`, a `Blend`, a ranker of LightGBM or XGBoost, or a pipeline of
+            scikit-learn. If `predict` takes `qid`, it gets the index of each row's list.
         X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array. The ranker
             gets an array or a pandas data frame, with text and categories unchanged.
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
-        group: instead of `qid`, the sizes of lists that follow each other.
-        metric: a metric's name, such as "mrr@10"; see `ltr.reports.evaluate`.
+        group: instead of `qid`, the sizes of the lists, in the order of the rows.
+        metric: the name of a metric, such as "mrr@10"; see `ltr.reports.evaluate`.
         columns: the names of the columns to shuffle; those of an array are x0, x1 and so on.
             Default: the columns that the ranker was trained on, if it knows their names
-            (`feature_names_in_`), or all.
+            (`feature_names_in_`); otherwise all columns.
         repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
-            by the same permutations, so a result does not depend on which others are requested.
-        confidence: level of the intervals, in (0, 1).
-        seed: seed of the permutations.
+            by the same permutations, so the result of a column does not depend on which other
+            columns are requested.
+        confidence: the confidence level of the intervals, in (0, 1).
+        seed: the seed of the permutations.
 
     Returns:
-        The losses of each repeat, and their table.
+        The decreases of the metric in each repeat, and a table of their means.
 
     Cost: 2 * repeats predictions of X for each column.
 
     Raises:
-        ValueError: an argument is out of range or of another length, a column or a metric is
+        ValueError: an argument is out of range or has the wrong length, a column or a metric is
             unknown, or the ranker does not predict a finite number for each row.
 
     Reference: Fisher, Rudin and Dominici, "All models are wrong, but many are useful", JMLR 2019,
-    here with the loss of a ranking metric.
+    here with a ranking metric.
 
     >>> from ltr.estimators import NeuralRanker
     >>> rng = np.random.default_rng(0)
@@ -198,10 +201,10 @@ def importance(
 
 
 def as_columns(X: Any, name: str = "X") -> np.ndarray | pd.DataFrame:
-    """Return X as an array, or a table as a data frame of pandas.
+    """Return a table as a pandas data frame, and anything else as an array.
 
     Raises:
-        ValueError: X is sparse, or has no rows and columns.
+        ValueError: X is sparse, or has no rows or no columns.
     """
     X = tables.with_rows(X)
     X = tables.as_pandas(X) if tables.is_frame(X) else np.asarray(X)
@@ -216,9 +219,9 @@ def column_names(X: np.ndarray | pd.DataFrame) -> list[Any]:
 
 
 def trained_positions(ranker: Any, X: np.ndarray | pd.DataFrame) -> list[int]:
-    """Return the indices of the columns that a ranker was trained on; all if it does not tell."""
+    """Return the indices of the columns that a ranker was trained on; all if they are unknown."""
     names = column_names(X)
-    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # a `RankingModel` has them
+    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # of a `RankingModel`
     trained = [*getattr(ranker, "feature_names_in_", steps)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
 
@@ -226,12 +229,12 @@ def trained_positions(ranker: Any, X: np.ndarray | pd.DataFrame) -> list[int]:
 def take_by_column(
     X: np.ndarray | pd.DataFrame, rows: Sequence[np.ndarray | None]
 ) -> np.ndarray | pd.DataFrame:
-    """Return a table whose column j has the values of X in the rows `rows[j]`.
+    """Return a table whose column j has the values of column j of X in the rows `rows[j]`.
 
     Args:
         X: see `as_columns`. Types are kept: categories, text, dates, lists.
-        rows: for each column an array of row numbers, all of one length; None for the column as it
-            is.
+        rows: an array of row indices for each column, all of the same length; None keeps the column
+            as it is.
 
     >>> take_by_column(np.array([[1, 10], [2, 20]]), [None, np.array([1, 0])])
     array([[ 1, 20],
@@ -250,10 +253,10 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     Args:
         ranker: see `importance`.
         X: the columns.
-        groups: (rows,), the lists' numbers, if they are known.
+        groups: (rows,), the index of each row's list, if it is known.
 
     Raises:
-        ValueError: it predicts something else.
+        ValueError: the ranker does not predict one finite number for each row.
     """
     scores = scores_of(ranker, X, groups)
     if (bad := np.flatnonzero(~np.isfinite(scores))).size:
@@ -262,7 +265,7 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
 
 
 def _positions(X: Any, columns: Sequence[Any] | None, ranker: Any) -> list[int]:
-    """Return the numbers of the columns to shuffle."""
+    """Return the indices of the columns to shuffle."""
     if columns is None:
         return trained_positions(ranker, X)
     if isinstance(columns, str) or not len(columns):

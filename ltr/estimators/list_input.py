@@ -1,4 +1,4 @@
-"""Lists to train on, which bring what a table needs as further arguments of `fit`."""
+"""Read lists to train on; unlike a table, they contain the labels, the qids and the weights."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from ltr.losses import RankingLoss
 
 
 def is_lists(X: Any) -> bool:
-    """Return whether X is lists, or the path of lists, and not a table or an array."""
+    """Return whether X is lists or a path, and not a table or an array."""
     return isinstance(X, str | PathLike | ListDataset | Prepared)
 
 
@@ -32,15 +32,16 @@ def read_lists(
 
     Args:
         X: see `NeuralRanker.fit`.
-        beside: the other arguments of `fit`, which must be None, except `eval_set`: a list of
-            one data set to validate on, in a form of `X`.
-        loss: whose side inputs the lists must have.
-        known: the schema of an earlier training, to match the columns with.
+        beside: the other arguments of `fit`. All must be None, except `eval_set`, which may be a
+            list of one data set to validate on, in any of the forms of `X`.
+        loss: the loss, whose side inputs the lists must have; None for the default loss.
+        known: the schema of the previous training run, which the columns must match; None for none.
         validation: the fraction of the queries to hold out if there are no validation lists.
 
     Raises:
-        ValueError: another argument is given; a side input is missing; or lists in memory have
-            categories, but no schema.
+        ValueError: another argument is given; `eval_set` is not a list of one data set; a side
+            input is missing; the columns do not match; or lists in memory have categories, but no
+            schema.
     """
     eval_set = beside["eval_set"]
     for name, value in beside.items():
@@ -62,9 +63,9 @@ def read_lists(
 
 
 def set_columns(estimator: Any, schema: Schema) -> None:
-    """Let an estimator take tables with the columns of lists.
+    """Set an estimator's columns to those of lists, so that it accepts tables with these columns.
 
-    Columns that are called 1, 2, 3 and so on, as in LETOR text, count as columns of an array.
+    If the columns are called 1, 2, 3 and so on, as in LETOR text, they count as those of an array.
     """
     names = [*schema.steps]
     named = names != [str(i + 1) for i in range(len(names))]

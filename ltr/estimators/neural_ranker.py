@@ -1,4 +1,4 @@
-"""A neural ranker that is used like LightGBM's and XGBoost's."""
+"""A neural ranker that is used like the rankers of LightGBM and XGBoost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,57 +43,57 @@ if TYPE_CHECKING:
     from ltr.export import Exported
 
 _CHOICE_LISTS = 10_000
-"""Columns are chosen with at most this many training lists."""
+"""The choice of columns uses at most this many training lists."""
 
 Callback = Callable[[list[list[float]]], Any]
 
 
 class NeuralRanker(RankingEstimator):
-    """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
+    """Ranks the rows of a table by the average of neural networks, trained on a ranking loss.
 
-    It takes data like `lightgbm.LGBMRanker` and `xgboost.XGBRanker`, and follows scikit-learn's
-    conventions. Numbers may be missing, and text, booleans, categorical columns and dates are
-    encoded; see `Schema.infer`.
+    The data has the same form as for `lightgbm.LGBMRanker` and `xgboost.XGBRanker`, and the class
+    follows scikit-learn's conventions. Numbers may be missing. Text, booleans, categorical columns
+    and dates are encoded; see `Schema.infer`.
 
     Args:
-        effort: "fast", "default" or "best": chooses the arguments that are None, depending on the
-            number of training rows; see `settings_`. Arguments that are not None override it.
-            "fast" trains one network, and from 30,000 rows two for a few epochs. "best" has twice
-            the members of the default, each a `CrossScorer`.
-        columns: "all", or "useful": one member is trained first, each column is shuffled on the
-            validation lists, and columns are dropped if shuffling them, alone and together, costs
-            nothing; see `selected_`. Default: "useful" from 30,000 training rows, if there are
-            validation lists.
+        effort: "fast", "default" or "best". It sets the arguments that are None, depending on the
+            number of training rows; see `settings_`. "fast" trains one network, and from 30,000
+            rows on two networks for a few epochs. "best" trains twice as many members as the
+            default, each a `CrossScorer`.
+        columns: "all", or "useful": one member is trained first, and each column is shuffled on the
+            validation lists. Columns are dropped if shuffling them, alone and together, hardly
+            lowers the metric; see `selected_`. Default: "useful" from 30,000 training rows on, if
+            there are validation lists.
         scorer: the network, made without the number of features; each member is a copy of it.
             Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
-        loss: what training minimizes. Default: `XENDCG(gamma="random")`.
-        transform: turns the columns into the scorer's input. Default:
+        loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`.
+        transform: the transform of the columns into the scorer's input. Default:
             `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
-        monotone: columns of numbers with which the score may only rise (1) or only fall (-1), such
+        monotone: the numeric columns with which the score may only rise (1) or only fall (-1), such
             as `{"price": -1, "rating": 1}`; the networks are then `MonotoneScorer`s. Missing values
             are exempt. Columns of an array are called x0, x1 and so on. Default: none.
-        members: how many networks are trained and averaged, >= 1. They differ only by random draws.
-            Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows).
-        learning_rate: of AdamW. Default: 3e-3.
+        members: the number of networks that are trained and averaged, >= 1. They differ only by
+            random draws. Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows on).
+        learning_rate: the learning rate of AdamW. Default: 3e-3.
         schedule: "constant", or "cycle": the learning rate rises in the first tenth of the steps of
-            `max_epochs`, and descends to 0 by a half cosine. Default: "constant"; "cycle" from
-            30,000 rows.
-        weight_decay: of AdamW.
-        batch_size: lists per training step.
-        max_epochs: the most passes over the training lists. Default: 100; for a cycle as many as
-            make 2,000 steps, but at least 5 and at most 15 ("fast": 5), or as many as make 300
-            steps.
+            `max_epochs`, and then decreases to 0 along a half cosine. Default: "constant", and
+            "cycle" from 30,000 rows on.
+        weight_decay: the weight decay of AdamW.
+        batch_size: the number of lists per training step.
+        max_epochs: the largest number of passes over the training lists. Default: 100. With a
+            cycle, the number that gives 2,000 steps, but at least 5 and at most 15 ("fast" from
+            30,000 rows on: 5); if this gives less than 300 steps, the number that gives 300, at
+            most 100.
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.reports.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
-            many epochs, and keeps the weights of its best epoch. Default: 3, or as many as make 40
-            steps if an epoch has fewer than 14; with a cycle, at least a third of `max_epochs`.
-        validation: the fraction of the queries that is held out for early stopping, if `fit` gets
-            no `eval_set`, in (0, 1). A hash of the qid decides, so a query always stays on its
-            side. With 0, or too few queries, none are held out, and training takes all of
-            `max_epochs`.
+            many epochs, and keeps the weights of its best epoch. Default: 3, or the number that
+            gives 40 steps if 3 epochs give fewer; with a cycle, at least a third of `max_epochs`.
+        validation: the fraction of the queries that is held out for early stopping if `fit` gets no
+            `eval_set`, in [0, 1). A hash of the qid decides, so a query is always on the same side.
+            With 0, or too few queries, none are held out, and training runs for all `max_epochs`.
         max_levels: how many levels of a category get a code of their own, the most frequent first.
-            The others share the code of missing values. Default: 256, and 1,024 from 30,000 rows.
+            The others have the code of missing values. Default: 256, and 1,024 from 30,000 rows on.
         warm_start: whether another `fit` continues from the existing weights, with the same columns
             and transform.
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
@@ -105,22 +105,23 @@ class NeuralRanker(RankingEstimator):
 
     Attributes:
         n_features_in_: the number of columns of X.
-        feature_names_in_: their names, if all of them are strings.
+        feature_names_in_: the names of the columns, if all of them are strings.
         model_: the `RankingModel`: schema, transform and scorer. It scores tables without
-            scikit-learn's checks, is saved, exported and served.
-        schema_: its schema: the type of each column that the networks get, with the levels of the
-            categories, and the names of `qid` and `y`, if they were series with a name.
-        selected_: for each column, by its name, whether it was kept, what it costs to shuffle it
-            and the standard error of that, and the reason in words. Columns of an array are called
-            x0, x1 and so on.
+            scikit-learn's checks, and can be saved, exported and served.
+        schema_: the schema of `model_`: the type of each column that the networks get, the levels
+            of the categories, and the names of `qid` and `y` if they were series with a name.
+        selected_: for each column, by name, a `Column`: whether the column was kept, how much the
+            metric decreases if the column is shuffled, the standard error of this decrease, and the
+            reason in words. Columns of an array are called x0, x1 and so on.
         settings_: the name of the loss, and the values of `members`, `learning_rate`, `schedule`,
-            `max_epochs`, `patience` and `columns` in the training.
-        transform_: its transform, fitted on the training lists.
-        scorer_: its scorer, an `Ensemble`.
-        n_iter_: the epochs of the last training.
-        best_iterations_: the best epoch of each member, from 1.
-        history_: `metric` of each member on the validation lists after each epoch; NaN once it has
-            stopped.
+            `max_epochs`, `patience` and `columns` that training used.
+        transform_: the transform of `model_`, fitted on the training lists.
+        scorer_: the scorer of `model_`, an `Ensemble`.
+        n_iter_: the number of epochs of the last training run.
+        best_iterations_: the best epoch of each member, from 1. If the transform has weights to
+            train, this is one epoch for all members.
+        history_: after each epoch, `metric` of each member on the validation lists; NaN once the
+            member has stopped. Without validation lists, it is empty.
         validation_queries_: the number of validation queries.
 
     A list without a relevant row, or with only one row, does not change the weights. Rows with
@@ -210,44 +211,47 @@ class NeuralRanker(RankingEstimator):
 
         Args:
             X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array of
-                numbers. NaN and null are missing values. Or lists, which bring labels, weights,
-                positions and the rest, so that the next arguments must be None: the folder of `ltr
-                convert` or LETOR text, by its path; a `ListDataset`; or the result of `prepare`.
-                Lists on disk are read batch by batch, and need not fit into memory.
+                numbers. NaN and null are missing values. Or lists: the path of LETOR text or of
+                a folder of `ltr convert`, a `ListDataset`, or the result of `prepare`. Lists have
+                their own labels, weights, positions and so on, so all other arguments except
+                `eval_set` and `callbacks` must be None. Lists on disk are read batch by batch, and
+                need not fit into memory.
             y: (rows,), graded relevance >= 0.
             qid: (rows,), the query of each row, numbers or names; the rows of a query need not be
                 together.
-            group: instead of `qid`, the sizes of the lists, whose rows must be together and in
-                order.
+            group: instead of `qid`, the sizes of the lists. The rows of each list must be together,
+                in the order of the sizes.
             sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
                 weights of the lists, in the order of their first rows. Default: 1.
-            position: (rows,), where each row was shown in its list, from 1. Only a loss on clicks
-                (`Unbiased`) needs it; other losses ignore it.
+            position: (rows,), the position at which each row was shown in its list, from 1. Only a
+                loss on clicks (`Unbiased`) needs positions; other losses ignore them.
             protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
-                (`ExposureParity`) needs it; other losses ignore it.
+                (`ExposureParity`) needs these values; other losses ignore them.
             eval_set: `[(X_val, y_val)]`, the lists to validate on; or `[lists]` if X is lists.
-                With a loss on clicks (`Unbiased`), the lists that `fit` holds out, and lists with
-                positions, are validated on by weighted clicks: each click is a list of its own,
-                and counts as the loss weights it. `y_val` counts as it is.
+                With a loss on clicks (`Unbiased`), the metric of validation lists with positions
+                is weighted by clicks: each click is a list of its own, with the weight that the
+                loss gives it. Lists that `fit` holds out keep their positions; `(X_val, y_val)` has
+                none, so its labels count as they are.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, instead of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each
-                epoch a list with `metric` of each member on the validation lists. It is NaN for a
-                member that has stopped, and without validation lists. If a callback returns True,
-                the training stops, and each member keeps the weights of its best epoch. If one
-                raises an exception, `fit` ends without a new model.
+                epoch, a list with `metric` of each member on the validation lists. This value is
+                NaN for a member that has stopped, or if there are no validation lists. If a
+                callback returns True, training stops, and each member keeps the weights of its best
+                epoch. If a callback raises an exception, `fit` ends without a new model.
 
-        Fits in one process wait for each other, because all threads share the generators of random
-        numbers. So `random_state` works in threads too, but only processes save time. If `fit` or
-        `partial_fit` fails, the ranker stays as it was.
+        In one process, a `fit` waits until any other `fit` has ended, because all threads share the
+        generators of random numbers. So `random_state` works in threads too, but several threads
+        save no time; several processes do. If `fit` or `partial_fit` fails, the ranker stays as it
+        was.
 
         Returns:
-            Itself.
+            The ranker itself.
 
         Raises:
             ValueError: a parameter or an argument is out of range; the arguments do not fit
                 together; the loss needs a missing side input; a column has another type than in the
-                previous training (`warm_start`); a number is infinite in float32; or no list has
+                previous training run (`warm_start`); a value is infinite in float32; or no list has
                 two different labels, so that there is nothing to learn.
         """
         again = self.warm_start and hasattr(self, "model_")
@@ -271,8 +275,8 @@ class NeuralRanker(RankingEstimator):
     ) -> Self:
         """Train for one pass over more queries, without validation.
 
-        The first call makes the columns' schema and fits the transform; later calls keep both. Each
-        call starts with a new optimizer. For the arguments see `fit`.
+        The first call infers the schema of the columns and fits the transform; later calls keep
+        both. Each call starts with a new optimizer. For the arguments, see `fit`.
         """
         again = hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
@@ -283,14 +287,14 @@ class NeuralRanker(RankingEstimator):
         return self
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
-        """Return a score for each row, float32 (rows,); within a query, higher ranks first.
+        """Return a score for each row, float32 (rows,); the highest score of a query ranks first.
 
         Args:
-            X: the columns of the training. If they have names, their order does not matter, and X
-                may have further columns.
+            X: the columns of the training data. If they have names, their order does not matter,
+                and X may have further columns.
             qid: (rows,), see `fit`. It is needed only if the transform or the scorer looks at the
                 whole list; otherwise a score depends on its row alone.
-            group: instead of `qid`.
+            group: the sizes of the lists, instead of `qid`; see `fit`.
 
         Raises:
             ValueError: a column is missing or has another type than in training, or `qid` and
@@ -338,7 +342,7 @@ class NeuralRanker(RankingEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
 
-        Even if the process is killed, `load` finds either the old model of the folder or this one.
+        Even if the process is killed, `load` finds the previous model of the folder or this one.
         Other files in the folder stay. Parameters that have no configuration (see
         `ltr.config.to_config`), such as a loss with a lambda, are left out with a warning. They
         must then be passed to `load`.
@@ -355,7 +359,7 @@ class NeuralRanker(RankingEstimator):
         write_folder(path, saved.parts, saved.config, saved.files)
 
     def saved(self) -> Saved:
-        """Return what `save` writes, for folders that hold more."""
+        """Return what `save` writes, for code that saves more in the same folder."""
         from ltr.estimators.saving import content
 
         check_is_fitted(self)
@@ -368,7 +372,7 @@ class NeuralRanker(RankingEstimator):
         Args:
             path: the folder.
             trust: packages whose classes the configuration may use, besides `ltr` and `torch.nn`.
-            given: parameters that replace saved ones or that could not be saved.
+            given: parameters that replace saved ones, or that could not be saved.
 
         Raises:
             ValueError: the folder holds no such model, a file is damaged or names a class that is
@@ -461,7 +465,7 @@ class NeuralRanker(RankingEstimator):
     def _read_rows(
         self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
     ) -> tuple[Prepared, bool, bool]:
-        """Return the lists of a table, whether some are held out, and if weights are of lists."""
+        """Return lists of a table, whether to hold some out, and whether weights are per list."""
         validation = tables.one_evaluation(given)
         frame = tables.as_table(self, X, given["y"], reset=not again)
         names = tables.query_names(frame.num_rows, given["qid"], given["group"])
@@ -470,7 +474,7 @@ class NeuralRanker(RankingEstimator):
         if given["sample_weight"] is not None:
             lists = tables.list_groups(names)
             columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
-        if self.loss is not None:  # the default one needs none
+        if self.loss is not None:  # the default loss needs no side inputs
             side = {name: given[name] for name in ("position", "protected")}
             columns |= tables.side_columns(self.loss, side, frame.num_rows)
         own = {"qid": given["qid"], "label": given["y"], **given}
@@ -497,7 +501,7 @@ class NeuralRanker(RankingEstimator):
     def _read_lists(
         self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
     ) -> tuple[Prepared, bool, bool]:
-        """Return for lists what `_read_rows` returns for a table. Their weights are of rows."""
+        """Return what `_read_rows` returns, for an X that is lists; weights are per row."""
         known = self.schema_ if again else None
         validation = self.validation if hold_out else 0
         data = read_lists(X, given, self.loss, known, validation)
@@ -507,7 +511,7 @@ class NeuralRanker(RankingEstimator):
         return data, held, False
 
     def _directions(self, schema: Schema) -> tuple[int, ...]:
-        """Return the direction of each feature of a schema; () if none is monotone."""
+        """Return the direction of each feature of a schema; () if `monotone` is None."""
         if self.monotone is None:
             return ()
         given = dict(self.monotone)
@@ -521,7 +525,7 @@ class NeuralRanker(RankingEstimator):
         schema: Schema,
         of_lists: bool,
     ) -> dict[str, Column]:
-        """Train one member, and return which columns it needs."""
+        """Return which columns to keep, and why; to choose columns, train one member."""
         from ltr.estimators.training import train
 
         if settings.columns == "all":
@@ -532,7 +536,7 @@ class NeuralRanker(RankingEstimator):
             return all_kept(schema, "kept: one validation list is too few to choose by")
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
-        # Validation would choose an epoch that is lucky on these lists, but not on shuffled ones.
+        # Early stopping would choose an epoch that happens to be good on these lists as they are.
         lists = _evenly(lists, _CHOICE_LISTS)
         trained = train(
             for_choice(settings, len(lists)),
@@ -549,7 +553,7 @@ class NeuralRanker(RankingEstimator):
 
 
 def _evenly(lists: ListDataset, most: int) -> ListDataset:
-    """Return at most this many lists, evenly spaced."""
+    """Return at most `most` of the lists, evenly spaced."""
     if len(lists) <= most:
         return lists
     return lists.select(np.linspace(0, len(lists) - 1, most).astype(np.int64))

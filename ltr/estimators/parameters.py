@@ -26,7 +26,7 @@ Schedule = Literal["constant", "cycle"]
 Columns = Literal["all", "useful"]
 
 LARGE = 30_000
-"""From how many training rows on a table is large: see `settings`."""
+"""A table with at least this many training rows is large: see `settings`."""
 
 HIDDEN = (128, 64)
 """The widths of the hidden layers."""
@@ -35,17 +35,20 @@ _EPOCHS, _STEPS = 3, 40
 """By default, patience lasts at least this many epochs and this many steps."""
 
 _OF_CYCLE = 1 / 3
-"""And this fraction of a cycle: while its learning rate is high, the metric moves up and down."""
+"""By default, patience also lasts at least this fraction of a cycle.
+
+While the learning rate of a cycle is high, the metric moves up and down.
+"""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How much training and validation is spent on the choice of columns.
+    """The amount of training and validation for the choice of columns.
 
     Attributes:
-        lists: the most validation lists.
-        epochs: the fewest epochs of training.
-        steps: the fewest steps of training.
+        lists: the largest number of validation lists.
+        epochs: the smallest number of training epochs.
+        steps: the smallest number of training steps.
     """
 
     lists: int = 2000
@@ -55,10 +58,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a training: a `NeuralRanker`'s parameters, each None replaced by `effort`.
+    """The settings of a training run: a `NeuralRanker`'s parameters, with values instead of None.
 
-    `scorer` and `transform` are not built or fitted yet. `directions` are those of the features if
-    the ranker is monotone in some. The others are as in `NeuralRanker`.
+    `scorer` is not built yet, and `transform` is not fitted yet. `directions` has the direction of
+    each feature; it is empty if `monotone` is None. `choice` is for the choice of columns. The
+    other settings are as in `NeuralRanker`.
     """
 
     scorer: Scorer
@@ -80,7 +84,7 @@ class Settings:
     directions: tuple[int, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
-        """Return the loss's name and the values that an effort sets, as plain data."""
+        """Return the loss's name and the settings that depend on `effort`, as plain data."""
         names = ("members", "learning_rate", "schedule", "max_epochs", "patience", "columns")
         return {"loss": type(self.loss).__name__, **{name: getattr(self, name) for name in names}}
 
@@ -89,7 +93,7 @@ _FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice", "dire
 
 
 def settings(estimator: Any, rows: int, lists: int) -> Settings:
-    """Return the settings of an estimator for these numbers of training rows and lists."""
+    """Return the settings of an estimator for the given numbers of training rows and lists."""
     named = {name: getattr(estimator, name) for name in _FIELDS}
     named["transform"] = estimator.get_params(deep=False).get("transform")
     given = {name: value for name, value in named.items() if value is not None}
@@ -112,12 +116,12 @@ def settings(estimator: Any, rows: int, lists: int) -> Settings:
 
 
 def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
-    """Return whether a scorer or transform already has a number of features."""
+    """Return whether the scorer or the transform already has its number of features."""
     return any(True for _ in scorer.parameters()) or transform.num_features is not None
 
 
 def for_choice(settings: Settings, lists: int) -> Settings:
-    """Return the settings of the one small member that the columns are chosen with."""
+    """Return the settings for training the one member that the columns are chosen with."""
     choice = settings.choice
     epochs = math.ceil(choice.steps / math.ceil(lists / settings.batch_size))
     return replace(
@@ -131,7 +135,7 @@ def for_choice(settings: Settings, lists: int) -> Settings:
 
 
 def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) -> dict[str, Any]:
-    """Return what an effort sets for this number of rows and steps in an epoch."""
+    """Return the defaults of an effort, given the numbers of training rows and steps per epoch."""
     large = rows >= LARGE
     schedule = schedule or ("cycle" if large else "constant")
     bins = PiecewiseLinearBins(4, thresholds=8)
@@ -156,13 +160,17 @@ def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) ->
 
 
 def _cycle(steps: int, longest: int = 15) -> int:
-    """Return the epochs of a cycle: some 2,000 steps, at most `longest` epochs if they are long."""
+    """Return the number of epochs of a cycle for a number of steps per epoch.
+
+    A cycle has about 2,000 steps, but at least 5 and at most `longest` epochs. If that is less than
+    300 steps, it has 300 steps, but at most 100 epochs.
+    """
     long = min(max(round(2000 / steps), 5), longest)
     return min(max(long, math.ceil(300 / steps)), 100)
 
 
 def max_levels(estimator: Any, rows: int) -> int:
-    """Return how many levels of a category get a code, for this number of training rows."""
+    """Return how many levels of a category get a code, for a number of training rows."""
     if estimator.max_levels is not None:
         return estimator.max_levels
     return 1024 if rows >= LARGE else 256
@@ -211,7 +219,10 @@ def check_parameters(estimator: Any) -> None:
 
 
 def check_monotone(monotone: Any, names: Iterable[str]) -> None:
-    """Raise `ValueError` unless `monotone` gives 1, 0 or -1 for some of the columns of numbers."""
+    """Raise `ValueError` unless `monotone` maps names of numeric columns to 1, 0 or -1.
+
+    `names` are the names of all numeric columns.
+    """
     if not isinstance(monotone, Mapping):
         raise ValueError(f"monotone must be a dict of columns and directions, got {monotone!r}")
     known = [*names]
@@ -226,7 +237,7 @@ def check_monotone(monotone: Any, names: Iterable[str]) -> None:
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Raise `ValueError` if the callbacks of a `fit` are not a list of functions."""
+    """Raise `ValueError` if `callbacks` is not a list or tuple of functions."""
     if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
         raise ValueError(f"callbacks must be a list of functions, got {callbacks!r}")
 
@@ -239,7 +250,7 @@ def device(estimator: Any) -> str:
 
 
 def new_loss(settings: Settings, of_lists: bool) -> RankingLoss:
-    """Return the loss; with weights of lists, a loss that returns one number for each list."""
+    """Return a copy of the loss, with one value per list if the weights are those of lists."""
     loss = copy.deepcopy(settings.loss)
     if of_lists:
         loss.reduction = "none"

@@ -1,4 +1,4 @@
-"""Figures, where matplotlib is installed."""
+"""Figures, for which matplotlib must be installed."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def new_figure(what: str, width: float, height: float) -> "Figure":
-    """Return a figure of a size in inches.
+    """Return a new figure of the given width and height in inches.
 
     Raises:
-        ValueError: matplotlib is not installed; the message names what needs it, and the extra.
+        ValueError: matplotlib is not installed. The message says that `what` needs it.
     """
     try:
         from matplotlib.figure import Figure
@@ -27,9 +27,9 @@ def bar_axes(
     """Return axes for horizontal bars, at 0, 1, 2 and so on from the top.
 
     Args:
-        axes: given by the user, or None for those of a new figure.
-        names: of the bars.
-        label: of the horizontal axis.
+        axes: the axes that the user gave, or None for those of a new figure.
+        names: the names of the bars.
+        label: the label of the horizontal axis.
         what: see `new_figure`.
         height: see `new_figure`.
     """

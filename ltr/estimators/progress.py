@@ -1,4 +1,4 @@
-"""The line or bar that shows the progress of a training."""
+"""The line or bar that shows the progress of training."""
 
 import math
 import sys
@@ -11,14 +11,14 @@ Batch = TypeVar("Batch")
 
 
 class Progress:
-    """Writes to stderr: the epoch, the validation metric, the time so far, and the most time left.
+    """Writes to stderr the epoch, the validation metric, the time so far and the longest time left.
 
     Args:
         verbose: 0: nothing; 1: one line, which a terminal renews after each epoch; 2: a progress
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the largest possible number of epochs.
         metric: the name of the metric.
-        note: the end of the line.
+        note: text for the end of the line.
     """
 
     def __init__(self, verbose: int, max_epochs: int, metric: str, note: str = "") -> None:
@@ -38,7 +38,7 @@ class Progress:
         self._open.close()
 
     def steps(self, batches: Iterable[Batch], count: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, and move the bar after each; `count` is how many."""
+        """Yield the `count` batches of an epoch, and advance the bar after each."""
         for batch in batches:
             yield batch
             if self._bar is not None:
@@ -48,14 +48,15 @@ class Progress:
         """Report the end of an epoch.
 
         Args:
-            value: the metric of the best epochs so far; None without validation.
+            value: the mean metric of the members, each at its best epoch so far; None without
+                validation.
             last: whether no other epoch follows.
         """
         self._done += 1
         text = self._text(value, last)
         if self._bar is not None:
             self._bar.update(self._task, description=text, refresh=True)
-        elif self.verbose == 1 and self._terminal:  # it overwrites the previous line
+        elif self.verbose == 1 and self._terminal:  # the text overwrites the previous line
             _write("\r\x1b[K" + text + "\n" * last)
         elif self.verbose > 1 or (self.verbose == 1 and last):
             _write(text + "\n")

@@ -1,4 +1,4 @@
-"""How well probabilities agree with what happened."""
+"""How well predicted probabilities agree with the observed relevance."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How well probabilities agree with what happened, see `reliability`.
+    """How well predicted probabilities agree with the observed relevance; see `reliability`.
 
     Attributes:
         predicted: (bins,), the mean probability of the rows in each bin; NaN for an empty bin.
-        observed: (bins,), the fraction of them that is relevant; NaN for an empty bin.
-        counts: (bins,), how many there are.
-        brier: the Brier score, mean of (probability - relevant)^2; 0 is best.
-        ece: the expected calibration error, mean over the rows of |predicted - observed| of their
-            bin; 0 is best.
+        observed: (bins,), the fraction of the rows in each bin that is relevant; NaN for an empty
+            bin.
+        counts: (bins,), the number of rows in each bin.
+        brier: the Brier score, the mean of (probability - relevant)^2; 0 is best.
+        ece: the expected calibration error, the mean over the rows of |predicted - observed| in the
+            row's bin; 0 is best.
     """
 
     predicted: np.ndarray
@@ -32,13 +33,15 @@ class Reliability:
     ece: float
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw the observed fraction by the predicted one, with the diagonal of a perfect fit.
+        """Draw the observed fraction against the predicted probability, and the ideal diagonal.
+
+        This needs matplotlib (the extra `plots`).
 
         Args:
-            axes: where to draw. Default: a new figure, `plot().figure`.
+            axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
 
         Returns:
-            The axes. Needs matplotlib (the extra `plots`).
+            The axes.
         """
         if axes is None:
             axes = new_figure("Reliability.plot", 4.8, 4.8).subplots()
@@ -53,16 +56,15 @@ class Reliability:
 
 
 def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliability:
-    """Compare probabilities with what happened, in bins of equal width.
+    """Compare predicted probabilities with the observed relevance, in bins of equal width.
 
     Args:
         probabilities: (rows,), in [0, 1]. The last bin contains 1.
-        relevant: (rows,), True or 1 for a relevant row, False or 0 for another.
-        bins: how many.
+        relevant: (rows,), True or 1 for a relevant row, False or 0 for any other row.
+        bins: the number of bins.
 
     Raises:
-        ValueError: an argument has another shape, or a value that it cannot have; or there are no
-            rows.
+        ValueError: an argument has a wrong shape or an invalid value, or there are no rows.
 
     Reference: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML
     2017, for the expected calibration error.

@@ -19,7 +19,7 @@ _PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries
 
 
 def content(estimator: Any) -> dict[str, Any]:
-    """Return the content of `config.json`: that of the model, and what the estimator adds."""
+    """Return the content of `config.json`: the model's content, and what the estimator adds."""
     model = estimator.model_.to_dict()
     unsaved = model["unsaved"]
     given = estimator.get_params(deep=False)
@@ -37,7 +37,7 @@ def content(estimator: Any) -> dict[str, Any]:
 def load(
     cls: type, path: str | PathLike[str], trust: Sequence[str], given: Mapping[str, Any]
 ) -> Any:
-    """Return the estimator of these files; see `NeuralRanker.load`."""
+    """Return the estimator that is saved in a folder; see `NeuralRanker.load`."""
     trusted = check_trust(trust)
     if unknown := sorted({*given} - {*parameters(cls)}):
         raise ValueError(f"{cls.__name__} has no parameter {unknown[0]!r}")
@@ -55,19 +55,20 @@ def make(
     given: Mapping[str, Any],
     prefix: str = "",
 ) -> Any:
-    """Return an estimator.
+    """Return an estimator from its saved configuration and weights.
 
     Args:
-        cls: its class.
-        path: the folder, which errors name.
-        content: of its configuration; see `content`.
+        cls: the class of the estimator.
+        path: the folder, for errors.
+        content: the configuration, made by the function `content`.
         weights: the content of `model.safetensors`.
         trusted: see `NeuralRanker.load`.
         given: parameters that replace the saved ones.
-        prefix: what the names of its weights begin with.
+        prefix: what the names of the estimator's weights begin with.
 
     Raises:
-        ValueError: the configuration or the weights are not those of such an estimator.
+        ValueError: the configuration or the weights are not those of a `cls`, or a parameter that
+            could not be saved is not given.
     """
     if not {"config", "selected", "named", *_PLAIN} <= {*content}:
         raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a {cls.__name__}")

@@ -1,4 +1,4 @@
-"""Score lists with a fitted transform and scorer; Lightning is not needed."""
+"""The base class of the estimators, and the functions that score rows and lists."""
 
 import copy
 import inspect
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class RankingEstimator(BaseEstimator):
-    """What `NeuralRanker` and `Blend` share: ranks, metrics, and the tags of scikit-learn."""
+    """Base class of `NeuralRanker`, `Blend` and `Calibrated`: ranks, metrics and metadata."""
 
     metric: str = "ndcg@10"
 
-    # scikit-learn's tools pass these on by default; `set_fit_request` changes it.
+    # scikit-learn's tools pass on these arguments by default; `set_fit_request` changes that.
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
@@ -45,8 +45,8 @@ class RankingEstimator(BaseEstimator):
         Args:
             X: see `predict`.
             qid: (rows,), the query of each row, in any order.
-            group: instead of `qid`, the sizes of the lists, whose rows must be together and in
-                order.
+            group: instead of `qid`, the sizes of the lists. The rows of each list must be together,
+                in the order of the sizes.
 
         Raises:
             ValueError: neither or both of `qid` and `group` are given; also the errors of
@@ -75,16 +75,17 @@ class RankingEstimator(BaseEstimator):
         """Return the mean metric of the lists; a list without a relevant row counts as 0.
 
         Args:
-            X: for this and the others see `fit`.
-            y: (rows,).
-            qid: (rows,).
-            group: instead of `qid`.
+            X: (rows, columns); see `fit` for this and the other arguments.
+            y: (rows,), the labels.
+            qid: (rows,), the query of each row.
+            group: the sizes of the lists, instead of `qid`.
             sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
                 `ltr.metrics.NDCG`.
-            metric: a metric's name. Default: that of early stopping, "ndcg@10" for a `Blend`.
+            metric: the name of a metric. Default: the metric of early stopping; "ndcg@10" for a
+                `Blend` or a `Calibrated`.
 
         Raises:
-            ValueError: the metric is unknown, or takes no weights of rows.
+            ValueError: the metric is unknown, or does not take weights of rows.
         """
         check_is_fitted(self)
         labels = tables.as_labels(y, tables.row_count(X))
@@ -102,7 +103,7 @@ class RankingEstimator(BaseEstimator):
         return float(np.average(values, weights=weights[first]))
 
     def _evaluation(self, test: Any) -> "Evaluation | None":
-        """Return the metrics of test lists (X, y, qid) for a model card; None without them."""
+        """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""
         if test is None:
             return None
         from ltr.export.card import evaluation_of
@@ -118,7 +119,7 @@ class RankingEstimator(BaseEstimator):
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:
-        """Yield a copy to fit; this estimator becomes it at the end, and stays after an error."""
+        """Yield a copy to fit, and adopt its attributes at the end; an error changes nothing."""
         fitted = copy.copy(self)
         yield fitted
         self.__dict__ = vars(fitted)
@@ -133,12 +134,12 @@ class RankingEstimator(BaseEstimator):
 
 
 class BlendModel:
-    """Scores tables and lists by a fitted `Blend`, as a `RankingModel` does by its scorer.
+    """Scores tables and lists with a fitted `Blend`, as a `RankingModel` does with its scorer.
 
-    Numbers are read as float32. `Blend.predict` does not round them.
+    Numbers are rounded to float32, unlike in `Blend.predict`.
 
     Args:
-        blend: fitted.
+        blend: the fitted `Blend`.
 
     Attributes:
         blend: the argument.
@@ -162,7 +163,7 @@ class BlendModel:
         return predict_table(self, table, qid)
 
     def score(self, lists: ListDataset) -> np.ndarray:
-        """Return the scores of lists, float32 (documents,), in their order."""
+        """Return the scores of lists, float32 (documents,), in the order of the documents."""
         found = [np.empty(0, np.float32)]
         for block in lists.blocks():
             ends = block.offsets[1:] if self.looks_at_list else block.offsets[-1:]
@@ -174,9 +175,11 @@ class BlendModel:
     def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
         """Return the scores (documents,) of one list, float64.
 
+        If `looks_at_list` is False, the documents may be those of several lists.
+
         Args:
-            features: (documents, d), as the schema orders them.
-            codes: (documents, c), see `from_codes`; None without categories.
+            features: (documents, d), in the order of the schema.
+            codes: (documents, c), see `from_codes`; None if there are no categories.
         """
         X: Any = features
         if self.schema is not None:
@@ -190,11 +193,11 @@ def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
 
     Args:
         ranker: an estimator with `predict`.
-        X: (rows, columns), as it takes them.
-        qid: (rows,), for a ranker whose `predict` takes it.
+        X: (rows, columns), in a form that the ranker takes.
+        qid: (rows,), for a ranker whose `predict` takes `qid`.
 
     Raises:
-        ValueError: it does not predict one number for each row.
+        ValueError: the ranker does not predict one number for each row.
     """
     takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
     found = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
@@ -215,14 +218,14 @@ def values_of_lists(
     *,
     metric: str = "ndcg@10",
 ) -> np.ndarray:
-    """Return a metric of each list, (lists,); 0 for a list without a relevant row.
+    """Return the metric of each list, (lists,); 0 for a list without a relevant row.
 
     Args:
-        scores: (rows,).
-        labels: (rows,).
-        groups: (rows,), the number of each row's list, from 0 without gaps.
-        weights: (rows,), factors of the gains.
-        metric: its name.
+        scores: (rows,), the scores.
+        labels: (rows,), the labels.
+        groups: (rows,), the index of each row's list, from 0 without gaps.
+        weights: (rows,), the weights, which multiply the gains. Default: 1.
+        metric: the name of the metric.
     """
     from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
 

@@ -1,4 +1,4 @@
-"""Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
+"""Turn arguments in the form of LGBMRanker and XGBRanker into tables and lists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -24,17 +24,18 @@ _ROUTING = (
 
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Frame:
-    """Return the rows of X as a frame, with the names and the width checked by scikit-learn.
+    """Return X as a frame; scikit-learn checks its number of columns and their names.
 
     Args:
-        estimator: keeps `n_features_in_` and `feature_names_in_` if `reset`, else is compared.
+        estimator: if `reset`, its `n_features_in_`, `feature_names_in_` and `columns_` are set to
+            those of X. Otherwise X must match them.
         X: a pandas or polars data frame, an Arrow table, or (rows, columns) numbers.
-        y: must not be None; "no_validation" turns this check off.
-        reset: whether this is a new training.
+        y: the labels, which must not be None; "no_validation" turns this check off.
+        reset: whether a new training run begins.
 
     Raises:
-        ValueError: X is not a table, is sparse, lacks a column of the training, or holds a number
-            beyond float32.
+        ValueError: X is not two-dimensional, is sparse, lacks a column of the training data, or is
+            an array with a value that is infinite or too large for float64.
     """
     X = with_rows(X)
     if not reset:
@@ -60,13 +61,13 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
 
 
 def check_whole_numbers(X: Any) -> None:
-    """Raise an error for a column of whole numbers that are lost in float32.
+    """Raise an error if a column's whole numbers are lost in float32; see `WholeNumbers`.
 
     Args:
         X: a table or an array.
 
     Raises:
-        ValueError: there is such a column; the message names it.
+        ValueError: a column has such numbers; the message names it.
     """
     table: Any = X
     if isinstance(X, np.ndarray):
@@ -78,7 +79,7 @@ def check_whole_numbers(X: Any) -> None:
 
 
 def _is_narrow(dtype: Any) -> bool:
-    """Return whether a type holds numbers that Arrow has."""
+    """Return whether a numpy type is one of Arrow's number types."""
     return dtype.kind in "iuf" and dtype.itemsize <= 8
 
 
@@ -88,7 +89,7 @@ def is_frame(X: Any) -> bool:
 
 
 def as_pandas(X: Any) -> pd.DataFrame:
-    """Return a table as a data frame of pandas."""
+    """Return a table as a pandas data frame."""
     return X if isinstance(X, pd.DataFrame) else pa.table(X).to_pandas()
 
 
@@ -96,7 +97,7 @@ def with_rows(X: Any) -> Any:
     """Return X as a table or an array.
 
     Raises:
-        ValueError: it is sparse, or does not have two dimensions.
+        ValueError: X is sparse, or does not have two dimensions.
     """
     X = X if hasattr(X, "shape") else np.asarray(X)
     if len(X.shape) != 2:
@@ -113,7 +114,7 @@ def with_rows(X: Any) -> Any:
 
 
 def by_name(estimator: Any, X: Any) -> Any:
-    """Return the columns of the training in its order, if both X and the training have names.
+    """Return the training columns of X in order, or X itself if it or the estimator has no names.
 
     Raises:
         ValueError: columns are missing; the message names them.
@@ -140,7 +141,7 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
     """Return the labels as numbers (rows,).
 
     Raises:
-        ValueError: they are not finite numbers >= 0, one for each row.
+        ValueError: `y` does not have one finite number >= 0 for each row.
     """
     labels = column_or_1d(as_numbers("y", y), warn=True).astype(np.float64)
     if len(labels) != rows:
@@ -156,14 +157,15 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     """Return the name of the query of each row.
 
     Args:
-        rows: how many there are.
+        rows: the number of rows.
         qid: (rows,), the query of each row, in any order; or None.
-        group: (queries,), the sizes of lists that follow each other, whole numbers of any type; or
-            None.
-        suffix: of the arguments' names in errors: "eval_" for `eval_qid`.
+        group: (queries,), the sizes of the lists, in the order of the rows, as whole numbers of any
+            type; or None.
+        suffix: what precedes the names of the arguments in errors, such as "eval_" for `eval_qid`.
 
     Raises:
-        ValueError: none or both are given, they do not fit the rows, or a qid is missing.
+        ValueError: neither or both of `qid` and `group` are given; they do not fit the rows; or the
+            qid of a row is missing.
     """
     name = f"{suffix}{'qid' if group is None else 'group'}"
     if (qid is None) == (group is None):
@@ -188,7 +190,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
 
 
 def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
-    """Return the list of each row, (rows,), and the lists' names, in order of appearance."""
+    """Return the index of each row's list, (rows,), and the list names in order of appearance."""
     encoded = names.dictionary_encode()
     groups = encoded.indices.to_numpy().astype(np.int64)
     return groups, encoded.dictionary.cast(pa.string()).to_pylist()
@@ -199,18 +201,20 @@ def row_weights(
 ) -> tuple[np.ndarray, bool]:
     """Return a weight for each row, and whether `sample_weight` has one for each list.
 
+    The weights are divided by the mean of `sample_weight`.
+
     Args:
-        sample_weight: see `NeuralRanker.fit`.
-        groups: (rows,), the list of each row.
+        sample_weight: see `NeuralRanker.fit`; or one number for all rows.
+        groups: (rows,), the index of each row's list.
         queries: the names of the lists.
 
     Raises:
-        ValueError: there is not one weight for each row or each list, or a weight is negative or
-            not finite.
+        ValueError: there is not one weight for each row or each list, a weight is negative or not
+            finite, or all are 0.
     """
     weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
     rows, lists = len(groups), len(queries)
-    if weights.ndim == 0:  # scikit-learn takes a number for all rows
+    if weights.ndim == 0:  # one weight for all rows, as in scikit-learn
         weights = np.full(rows, float(weights))
     if weights.shape not in ((rows,), (lists,)):
         raise ValueError(
@@ -229,12 +233,13 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
 
     Args:
         loss: the loss.
-        given: `position` and `protected`, each (rows,) or None; what the loss does not need is left
-            out.
-        rows: how many there are.
+        given: `position` and `protected`, each (rows,) or None. The result has only those that the
+            loss needs.
+        rows: the number of rows.
 
     Raises:
-        ValueError: a needed side input is not given, or is not one number for each row.
+        ValueError: a side input that the loss needs is not in `given`, is None, or does not have
+            one number for each row.
     """
     found = {}
     for name in loss.side_inputs:
@@ -252,7 +257,7 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
 
 
 def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
-    """Return arguments as arrays (rows,), without those that are None.
+    """Return the arguments that are not None, as arrays (rows,).
 
     Raises:
         ValueError: an argument does not have one number for each row.
@@ -268,12 +273,12 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
 
 
 def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return names for the qid, the label and other columns that differ from all features.
+    """Return names for the columns of qid, label and so on, different from those of the features.
 
     Args:
         columns: the names of the features.
-        given: the arguments of `fit` by their uses. The name of a pandas or polars series is that
-            of its column.
+        given: the arguments of `fit` by their uses. A pandas or polars series with a name gives it
+            to its column.
 
     >>> given = {"qid": pd.Series([1, 1], name="query")}
     >>> names_of_uses(["y", "price"], given) | {}  # doctest: +ELLIPSIS
@@ -292,10 +297,11 @@ def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[st
 
 
 def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None:
-    """Return (X, y, qid, group) of the validation lists among the arguments of `fit`, or None.
+    """Return X, y, qid and group of the validation lists in the arguments of `fit`, or None.
 
     Raises:
-        ValueError: they are not lists of one value each.
+        ValueError: a validation argument is not a list of one value; or `eval_qid` or `eval_group`
+            is given, but not `eval_set`.
     """
     found = {name: given[name] for name in ("eval_set", "eval_qid", "eval_group")}
     present = {name: value for name, value in found.items() if value is not None}
@@ -304,7 +310,7 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
             raise ValueError(f"eval_set must be given if {name} is given")
         return None
     if isinstance(found["eval_set"], tuple) and len(found["eval_set"]) == 2:
-        present["eval_set"] = [found["eval_set"]]  # LightGBM takes it without a list
+        present["eval_set"] = [found["eval_set"]]  # LightGBM also takes the pair without a list
     for name, value in present.items():
         if not isinstance(value, list | tuple) or len(value) != 1:
             several = isinstance(value, list | tuple)
@@ -319,12 +325,12 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
 def read_lists(
     estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, suffix: str = ""
 ) -> ListDataset:
-    """Return lists with labels, with the columns of a fitted estimator.
+    """Return the labeled lists of a table that has the columns of a fitted estimator.
 
     Args:
         estimator: see `as_table`.
-        schema: of the training, with a label.
-        X: the columns.
+        schema: the schema of the training data, with a label.
+        X: the table or array.
         y: the labels.
         qid: see `query_names`.
         group: see `query_names`.

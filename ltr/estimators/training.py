@@ -33,13 +33,14 @@ Batch = dict[str, Any]
 History = list[list[float]]
 
 _WARM_UP = 0.1
-"""The learning rate rises in this fraction of the steps of a cycle."""
+"""The learning rate rises in this first fraction of the steps of a cycle."""
 
 _SCALE_LISTS = 1000
 """The scales of the members are fitted on at most this many training lists."""
 
-# Random numbers come from the generators of the process. A fit that seeds them in one thread would
-# change those of another, so the fits wait for each other. A callback may fit another ranker.
+# All threads of a process share its generators of random numbers. A fit seeds them, which would
+# disturb a fit in another thread, so only one thread fits at a time. A reentrant lock allows a
+# callback to fit another ranker.
 _FITTING = threading.RLock()
 
 
@@ -58,17 +59,18 @@ def train(
     Afterwards, the states of the global generators of random numbers are restored.
 
     Args:
-        settings: the parameters.
-        lists: to train on.
-        validation: to choose each member's epoch by; None: the last one.
-        known: the weights and the transform to continue with, which are not changed; None: new
+        settings: the settings of this training run.
+        lists: the lists to train on.
+        validation: the lists to choose each member's best epoch by; None for the last epoch.
+        known: the ensemble and the transform to continue with, which are not changed; None for new
             ones.
-        of_lists: whether the weights are weights of lists.
-        note: for the line of progress.
+        of_lists: whether the weights are those of lists, not of rows.
+        note: text for the end of the line of progress.
         callbacks: see `NeuralRanker.fit`.
 
     Raises:
-        ValueError: the loss or a gradient is not finite, or there is nothing to train.
+        ValueError: the loss or a gradient is not finite, the scorer has no parameters to train, or
+            its directions (`monotone`) are not those of `known`.
     """
     seed = int(check_random_state(settings.random_state).randint(np.iinfo(np.int32).max))
     with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
@@ -105,7 +107,7 @@ def _scorer(settings: Settings, transform: FeatureTransform) -> Scorer:
     """Return the scorer that the members are copies of, for a fitted transform."""
     if not any(settings.directions):
         return copy.deepcopy(settings.scorer)
-    signs = torch.tensor([*settings.directions, 0])  # position -1, of no column, is free
+    signs = torch.tensor([*settings.directions, 0])  # the last sign is for index -1: no column
     return MonotoneScorer(signs[transform.monotone_columns()].tolist(), HIDDEN)
 
 
@@ -115,7 +117,7 @@ def _directions(scorer: Scorer) -> list[int]:
 
 @dataclass
 class _Best:
-    """The best epoch so far of members that are chosen together, and their weights then."""
+    """The best epoch so far of members that stop together, and their weights at this epoch."""
 
     members: list[int]
     parts: nn.ModuleList
@@ -124,7 +126,7 @@ class _Best:
     state: dict[str, Tensor] = field(default_factory=dict)
 
     def keep(self, value: float, epoch: int) -> None:
-        """Keep the weights if the value is better than before."""
+        """Keep the weights if the value is the best so far."""
         if value > self.value:
             self.value, self.epoch = value, epoch
             self.state = {name: x.clone() for name, x in self.parts.state_dict().items()}
@@ -138,11 +140,12 @@ class Training:
     which the members share, is trained too, all members stop together.
 
     Attributes:
-        transform: fitted on the training lists.
-        scorer: the members and their scales. After `finish` they have the weights of their best
-            epochs.
-        epochs: how many were trained.
-        history: the metric of each member after each epoch, on the validation lists.
+        transform: the transform, fitted on the training lists.
+        scorer: the members and their scales. After `finish`, the members have the weights of their
+            best epochs.
+        epochs: the number of epochs that were trained.
+        history: after each epoch, the metric of each member on the validation lists; empty without
+            them.
     """
 
     def __init__(
@@ -185,7 +188,7 @@ class Training:
         callbacks: Sequence[Callable[[History], Any]],
         progress: Progress,
     ) -> None:
-        """Train, until the members stop, a callback tells it to, or the epochs are over."""
+        """Train until all members have stopped, a callback returns True, or all epochs are over."""
         order = self._order(lists, shuffle=True)
         steps = -(-len(order) // self.settings.batch_size)
         epochs = self.settings.max_epochs
@@ -202,7 +205,7 @@ class Training:
                 values = self._validate(validation, epoch, largest)
                 self._choose(values, epoch + 1, self.settings.patience)
             self.history.append(values)
-            # Each callback is called, with a copy, since it may change what it gets.
+            # Every callback is called. Each gets a copy of the history, because it may change it.
             asked = [call([[*row] for row in self.history]) for call in callbacks]
             stop = not self.active or any(asked) or epoch + 1 == epochs
             best = [one.value for one in self.best for _ in one.members]
@@ -215,11 +218,14 @@ class Training:
 
     @property
     def best_epochs(self) -> list[int]:
-        """The best epoch of each member, from 1. Without validation it is the last one."""
+        """The best epoch of each member, from 1; without validation, the last epoch.
+
+        If the transform is trained too, it is one epoch for all members.
+        """
         return [one.epoch or self.epochs for one in self.best]
 
     def finish(self, lists: ListDataset) -> None:
-        """Take the best weights, and fit the scales of the members on training lists."""
+        """Give each member its best weights, and fit the scales on training lists."""
         for one in self.best:
             if one.state:
                 one.parts.load_state_dict(one.state)
@@ -236,7 +242,7 @@ class Training:
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
-        options |= {"num_replicas": 1, "rank": 0}  # a process of several reads all lists too
+        options |= {"num_replicas": 1, "rank": 0}  # even one of several processes reads all lists
         bucket = not self.scorer.per_document
         return order_lists(lists, self.settings.batch_size, bucket=bucket, **options)
 
@@ -267,7 +273,7 @@ class Training:
         self.steps += 1
 
     def _pace(self) -> float:
-        """Return the factor of the learning rate at this step."""
+        """Return what the learning rate is multiplied by at this step."""
         if self.settings.schedule == "constant":
             return 1.0
         done = (self.steps + 0.5) / self.planned
@@ -291,7 +297,7 @@ class Training:
         labels, lengths = batch["labels"].repeat(times), named["lengths"]
         weights = batch["weight"].repeat(times) if "weight" in batch else None
         if weights is not None and self.of_lists:
-            each = self.loss(scores.flatten(), labels, **named)  # its reduction is "none"
+            each = self.loss(scores.flatten(), labels, **named)  # the reduction is "none"
             starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
             loss = (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
         else:
@@ -301,15 +307,15 @@ class Training:
         return loss * times
 
     def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:
-        """Return the metric of each member on lists, NaN for those that have stopped.
+        """Return the metric of each member on the lists, NaN for a member that has stopped.
 
         With a loss on clicks (`Unbiased`) and the positions of the validation clicks, each click is
-        a list of its own, and the mean is weighted by the weights of the clicks. The metric on
-        clicks as they are would choose the epoch that best predicts where users looked.
+        a list of its own, and the mean is weighted by the weights of the clicks. Without weights,
+        the metric would choose the epoch that best predicts where users looked.
 
         Args:
-            lists: to validate on.
-            epoch: from 0.
+            lists: the validation lists.
+            epoch: the index of the epoch, from 0.
             largest: the largest label of the lists.
         """
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0.0
@@ -331,14 +337,14 @@ class Training:
                 values = self.measure.per_list(
                     scores.flatten(), labels, repeated, largest=largest
                 ).view(len(scores), -1)
-                counted = weights > 0  # a bucket may have empty lists, whose value is NaN
+                counted = weights > 0  # a batch may have empty lists, whose value is NaN
                 total += values.double()[:, counted] @ weights[counted]
                 count += float(weights.sum())
         now = dict(zip(self.active, (total / (count or 1.0)).tolist(), strict=True))
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
 
     def _choose(self, values: list[float], epoch: int, patience: int) -> None:
-        """Keep the weights of the members that are better than before, and stop the others."""
+        """Keep the weights of members at a new best; stop those with none for `patience` epochs."""
         going = []
         for one in self.best:
             if one.members[0] in self.active:
@@ -349,7 +355,7 @@ class Training:
 
     @contextmanager
     def _scoring(self) -> Iterator[None]:
-        """Score in evaluation mode, then return to training mode; the loss keeps its mode."""
+        """Put the scorer and the transform in evaluation mode, and at the end in training mode."""
         both = nn.ModuleList([self.scorer, self.transform]).eval()
         try:
             with torch.inference_mode():

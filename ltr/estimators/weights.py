@@ -12,15 +12,15 @@ _ROUNDS = 5
 """The search goes through all rankers at most this many times."""
 
 _ERRORS = 2
-"""A gain must exceed this many standard errors."""
+"""The gain over equal weights must exceed this many standard errors."""
 
 
 def best_weights(count: int, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the weights (count,) with the largest mean value, or equal ones: see `Blend`.
+    """Return the weights (count,) with the largest mean value, or equal weights; see `Blend`.
 
     Args:
-        count: how many rankers there are.
-        values: the value of each list, (lists,), for weights with sum 1.
+        count: the number of rankers.
+        values: a function that returns the value of each list, (lists,), for weights of sum 1.
 
     >>> best_weights(2, lambda weights: weights[0] + np.zeros(9)).tolist()
     [1.0, 0.0]

@@ -20,26 +20,28 @@ from ltr.models import RankingModel
 from ltr.serving import FIRST_DAY, LAST_DAY
 
 _DOMAIN = "ai.onnx.ml"
-"""Of ONNX's operators for trees."""
+"""The domain of ONNX's operators for trees."""
 
 
 class ExportedBlend(ExportedModule):
-    """Networks and trees over the same columns: the input is the raw columns, the output one score.
+    """Networks and trees over the same raw columns; the output is a weighted sum of scores.
 
     Args:
         members: the rankers.
-        factors: of their scores, which are added.
+        factors: the factors of the rankers' scores in the sum.
         schema: the columns. Trees take a category, or a column of booleans, as the position of its
             level, counted from 0.
-        columns: the names of all columns, in the order of the training, in which a column of dates
-            may be two; see `Schema.feature_names`.
-        predict: returns the scores of one list, from features (documents, d) and codes
-            (documents, c), as the schema orders them; what an export is compared with.
+        columns: the names of all columns, in the order of the training data. A column of dates may
+            have two names; see `Schema.feature_names`.
+        predict: a function that returns the scores of one list from features (documents, d) and
+            codes (documents, c), both in the order of the schema. The export must give these
+            scores.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-        single: whether features are float32; else float64, as the trees of LightGBM take them.
+        single: whether features are float32; else float64, as in the trees of LightGBM.
 
     Attributes:
-        saved: what the folder of an export gets, so that it can be loaded; None for nothing.
+        saved: the parts, configuration and files that make the folder of an export loadable; None
+            if the folder gets none of them.
     """
 
     schema: Schema
@@ -79,7 +81,7 @@ class ExportedBlend(ExportedModule):
     def score(
         self, features: Tensor, categories: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the scores (..., n) of the inputs; those of trees are computed in ONNX alone."""
+        """Return the scores (..., n) of the inputs. Only ONNX computes the scores of trees."""
         codes = categories
         if codes is not None:
             codes = torch.where((codes < 0) | (codes > self.levels), 0, codes)
@@ -87,7 +89,7 @@ class ExportedBlend(ExportedModule):
         return torch.stack([part(*given, at) for at, part in enumerate(self.parts)]).sum(0)
 
     def complete(self, graph: Any) -> None:
-        """Give the nodes of an ONNX graph that stand for trees their attributes."""
+        """Set the attributes of the nodes that stand for trees in an ONNX graph."""
         from onnx import helper
 
         for node in graph.node:
@@ -108,10 +110,11 @@ class ExportedBlend(ExportedModule):
     def of_blend(
         cls, blend: Any, names: Sequence[str], per_document: bool, single: bool
     ) -> "ExportedBlend":
-        """Return the exported form of a fitted `Blend`; `names` are those of its rankers.
+        """Return the exported form of a fitted `Blend`; `names` are the names of its rankers.
 
         Raises:
-            ValueError: a ranker is neither a network nor trees, or the columns have no schema.
+            ValueError: a ranker is neither a network nor trees, there are categories but no
+                schema, or a column holds vectors.
         """
         members: list[ExportedRanker | Trees] = []
         for name, one in zip(names, blend.rankers_, strict=True):
@@ -138,10 +141,11 @@ class ExportedBlend(ExportedModule):
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
-        """Return the blend of one fitted ranker of LightGBM or XGBoost.
+        """Return a blend with a single fitted ranker of LightGBM or XGBoost.
 
         Raises:
-            ValueError: it is not such a ranker, or has levels of several types.
+            ValueError: `ranker` is of another kind, or the levels of a column are not all text, all
+                numbers or all booleans.
         """
         trees = read_trees(ranker)
         if trees is None:
@@ -159,7 +163,7 @@ class ExportedBlend(ExportedModule):
                 )
             steps[name] = category
         schema = Schema("qid", steps=steps)
-        model = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns of arrays
+        model = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns if X is an array
 
         def predict(features: np.ndarray, codes: np.ndarray) -> np.ndarray:
             X: Any = features
@@ -172,8 +176,9 @@ class ExportedBlend(ExportedModule):
     def examples(self) -> Examples:
         """Return inputs of several shapes, with the scores that the libraries compute.
 
-        A third of the numbers lies exactly on a split of the trees, others next to it or between
-        splits. A fifth of the numbers is missing, and so are some categories.
+        A third of the values lie exactly on a split of the trees, others next to a split or
+        between splits. A fifth of the values are missing, unless a network does not take missing
+        values. Some categories are missing.
         """
         rng, found = np.random.default_rng(0), []
         splits = [self._splits(name) for name in self.schema.feature_names]
@@ -188,7 +193,7 @@ class ExportedBlend(ExportedModule):
                 self.predict(features[start : start + length], codes[start : start + length])
                 for start in range(0, rows, length)
             ]
-            if self.single:  # this follows the scores, so that the rounding shows
+            if self.single:  # after scoring, so that the check sees the rounding
                 features = features.astype(np.float32)
             given = {"features": features, "categories": codes, "mask": np.ones(rows, dtype=bool)}
             shape = (rows,) if self.per_document else (lists, length)
@@ -203,7 +208,7 @@ class ExportedBlend(ExportedModule):
         return all(one.transform is None or one.transform.takes_missing for one in networks)
 
     def _splits(self, name: str) -> list[float]:
-        """Return the splits of a column in all trees, or the range of its training values."""
+        """Return a column's splits in all trees, with the ends of its training range if known."""
         position = self.columns.index(name)
         trees = [one for one in self.members if isinstance(one, Trees)]
         found = sorted({x for one in trees for x in one.splits(position)})
@@ -217,12 +222,12 @@ class ExportedBlend(ExportedModule):
 
 
 class _Network(nn.Module):
-    """A network of a blend, which gets those of the blend's columns that it was trained on.
+    """A network of a blend, which gets only the columns that it was trained on.
 
     Args:
         member: the network.
-        factor: of its scores.
-        schema: of the blend.
+        factor: the factor of the network's scores.
+        schema: the schema of the blend.
     """
 
     positions: Tensor
@@ -265,13 +270,13 @@ class _Network(nn.Module):
 
 
 class _Forest(nn.Module):
-    """Trees of a blend: a node of ONNX, which gets all columns in the order of the training.
+    """Trees of a blend: a node of ONNX, which gets all columns in the order of the training data.
 
     Args:
         trees: the trees.
-        factor: of their scores.
-        schema: of the blend.
-        columns: in the order of the training.
+        factor: the factor of the trees' scores.
+        schema: the schema of the blend.
+        columns: the names of all columns, in the order of the training data.
         single: whether features are float32.
     """
 
@@ -295,11 +300,11 @@ class _Forest(nn.Module):
         rows = rows.float() if self.single else rows
         if not math.isnan(self.trees.missing):
             rows = torch.where(rows == self.trees.missing, torch.nan, rows)
-        if self.trees.whole:  # -0.5 is 0, as in C
+        if self.trees.whole:  # -0.5 becomes 0, as in C
             whole = torch.tensor([at in self.trees.whole for at in range(rows.shape[1])])
             rows = torch.where(whole, rows.trunc(), rows)
         operator = f"{_DOMAIN}::TreeEnsembleRegressor"
-        # the part's number stands for the attributes, of which torch cannot write all
+        # torch cannot write all attributes. `complete` sets them, and finds the part by its index.
         more: dict[str, Any] = {"shape": [rows.shape[0], 1], "version": 3}
         scores = torch.onnx.ops.symbolic(
             operator, [rows], {"part": part}, dtype=torch.float32, **more
@@ -308,7 +313,7 @@ class _Forest(nn.Module):
 
 
 def _make_dates(features: np.ndarray, schema: Schema) -> None:
-    """Turn random numbers into dates for columns of dates."""
+    """Turn random values into dates, in place, in the columns of dates."""
     names = schema.feature_names
     for name in schema.dates:
         start, width = names.index(name), schema.features[name]

@@ -1,4 +1,4 @@
-"""The model card, which is written beside an exported model."""
+"""The model card, a page that is written beside an exported model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,10 +52,10 @@ class Evaluation:
     """Metrics of a model on test lists.
 
     Attributes:
-        lists: how many lists there were.
-        documents: how many documents there were.
+        lists: the number of test lists.
+        documents: the number of documents in these lists.
         metrics: the mean over lists of each metric, with its 95 % interval over lists. A list
-            without a relevant document counts 0.
+            without a relevant document counts as 0.
     """
 
     lists: int
@@ -64,14 +64,15 @@ class Evaluation:
 
 
 def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
-    """Evaluate a model on lists with labels: return its metrics.
+    """Return the metrics of a model on lists with labels.
 
     Args:
         model: the model.
         data: the lists, two or more.
 
     Raises:
-        ValueError: there are no labels, fewer than two lists, or other features than the model's.
+        ValueError: the data have no labels, fewer than two lists, or another number of features or
+            categories than the model.
 
     >>> from ltr.models import LinearScorer
     >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
@@ -103,7 +104,7 @@ def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation
 
     Args:
         scores: (documents,), list by list.
-        labels: (documents,).
+        labels: (documents,), in the same order.
         lengths: (lists,), the sizes of the lists.
     """
     given, largest = (scores, labels, lengths), float(labels.max())
@@ -120,7 +121,7 @@ class Difference:
     Attributes:
         largest: the largest difference, as a fraction of the largest absolute score.
         rows: how many rows were compared.
-        differing: how many of them differ by more than 1e-4 of the largest absolute score.
+        differing: how many rows differ by more than 1e-4 of the largest absolute score.
     """
 
     largest: float

@@ -1,4 +1,4 @@
-"""What is exported of a model: a module of tensors, from the raw columns to the scores."""
+"""The exported form of a model: a module that computes the scores from the raw columns."""
 
 from typing import Any, Literal
 
@@ -13,19 +13,19 @@ from ltr.models import RankingModel
 Target = Literal["onnx", "torch"]
 
 Examples = list[tuple[tuple[Any, ...], np.ndarray]]
-"""Inputs, each with the scores that they must get."""
+"""Pairs of inputs and the scores that an export must give for them."""
 
 SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
-"""Lists x documents, with which each export is compared."""
+"""The shapes (lists, documents) of the inputs with which each export is checked."""
 
 
 class ExportedModule(nn.Module):
-    """What the exporters and their check need of a model: its inputs in one order.
+    """A model as the exporters and their check need it: with its inputs in a fixed order.
 
     Args:
         schema: the columns; None if the model was not trained on a table.
         num_features: how many features a document has.
-        num_categories: how many categories it has.
+        num_categories: how many categories a document has.
         looks_at_list: whether a score depends on the other documents of the list.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
 
@@ -35,7 +35,7 @@ class ExportedModule(nn.Module):
         single: whether features are float32, not float64.
 
     Raises:
-        ValueError: single documents are requested, and their scores depend on the list.
+        ValueError: `per_document` is True, but the scores depend on the list.
     """
 
     single = True
@@ -64,18 +64,19 @@ class ExportedModule(nn.Module):
         """Return the scores (B, n), or (N,) with `per_document`.
 
         Args:
-            inputs: those that `inputs` names: `features` (B, n, d), or (N, d), NaN where missing;
-                `categories` (B, n, c) or (N, c) int64, codes from the levels, 0 for a missing or
-                unseen value; `mask` (B, n) bool, True for a real document.
+            inputs: the tensors that the attribute `inputs` names: `features` (B, n, d) or (N, d),
+                NaN for a missing value; `categories` (B, n, c) or (N, c) int64, codes of the
+                levels, 0 for a missing or unseen value; `mask` (B, n) bool, True for a real
+                document.
         """
         return self.score(**dict(zip(self.inputs, inputs, strict=True)))
 
     def score(self, features: Tensor, *others: Any, **named: Any) -> Tensor:
-        """Return the scores of the inputs by their names; a subclass defines it."""
+        """Return the scores of inputs that are passed by name; subclasses define this method."""
         raise NotImplementedError
 
     def examples(self) -> Examples:
-        """Return inputs of several shapes, with the model's scores; a subclass defines it."""
+        """Return inputs of several shapes, with the model's scores; subclasses define it."""
         raise NotImplementedError
 
     def complete(self, graph: Any) -> None:
@@ -83,15 +84,15 @@ class ExportedModule(nn.Module):
 
 
 class ExportedRanker(ExportedModule):
-    """A `RankingModel` as it is exported.
+    """A `RankingModel` in the form that is exported.
 
     Args:
         model: the model.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
 
     Raises:
-        ValueError: the number of features is unknown; or single documents are requested, and their
-            scores depend on the list.
+        ValueError: the number of features is unknown, or `per_document` is True but the scores
+            depend on the list.
 
     >>> from ltr.models import LinearScorer
     >>> module = ExportedRanker(RankingModel(LinearScorer(3)))
@@ -108,7 +109,7 @@ class ExportedRanker(ExportedModule):
         self.eval()
 
     def score(self, features: Tensor, **others: Tensor) -> Tensor:
-        """Return the scores of the inputs by their names."""
+        """Return the scores of inputs that are passed by name."""
         return self.model(features, **others)
 
     @property
@@ -121,9 +122,9 @@ class ExportedRanker(ExportedModule):
     def example(self, lists: int, length: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Return random inputs, based on what the transform learned from the training data.
 
-        A third of the lists has rows within the range of the training data. In the next third some
-        or all values of a feature are missing, if the transform allows that, and categories are
-        unseen. The last third lies far outside that range.
+        The values of every third list lie far outside the range of the training data, all others
+        within it. In another third of the lists, some or all features of a document are missing, if
+        the transform allows missing values. In all lists, some categories are missing or unseen.
         """
         draws = torch.Generator().manual_seed(seed)
         shape = (lists, length, self.num_features)
@@ -137,7 +138,7 @@ class ExportedRanker(ExportedModule):
         )
         if self.transform is not None and self.transform.takes_missing:
             gone = torch.rand(shape, generator=draws) < 0.3
-            gone[..., ::2, :] |= torch.rand((lists, 1, 1), generator=draws) < 0.5  # whole rows
+            gone[..., ::2, :] |= torch.rand((lists, 1, 1), generator=draws) < 0.5  # all features
             features[gone & (part == 1)[:, None, None]] = torch.nan
         found: list[Tensor] = [features]
         if self.num_categories:
@@ -164,15 +165,16 @@ def describe(module: ExportedModule) -> dict[str, Any]:
     """Return the information for readers of the exported file, as plain values.
 
     Args:
-        module: what is exported.
+        module: the exported form of the model.
 
     Returns:
-        `ltr`: the version; `inputs`: their names; `num_features`; `per_document`; `looks_at_list`:
-        whether a score depends on the whole list, which must then be complete; `features`: the
-        columns, each with the number of features that it holds, or None if the model was not
-        trained on a table; `dates`: the columns of `features` that are days since 1970-01-01 (with
-        two numbers, also the hour of the day): "utc" or, without a time zone, "naive";
-        `categories`: for each column its kind and its levels, whose codes count from 1.
+        `ltr`: the version of ltr; `inputs`: the names of the inputs; `num_features`;
+        `per_document`; `looks_at_list`: whether a score depends on the whole list, which must then
+        be complete; `features`: the columns, each with its number of features, or None if the model
+        was not trained on a table; `dates`: the columns of `features` that are days since
+        1970-01-01 (and, with two features, the hour of the day), each with its zone: "utc" or,
+        without a time zone, "naive"; `categories`: for each column its kind and its levels, whose
+        codes count from 1.
 
     >>> from ltr.models import LinearScorer
     >>> describe(ExportedRanker(RankingModel(LinearScorer(3))))["inputs"]

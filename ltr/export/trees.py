@@ -1,4 +1,4 @@
-"""Boosted trees of LightGBM and XGBoost as ONNX's operator for ensembles of trees."""
+"""Boosted trees of LightGBM and XGBoost, for ONNX's operator for ensembles of trees."""
 
 import json
 import math
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-# what `predict` returns is the sum of the leaves for these objectives; others transform it
+# For these objectives, `predict` returns the sum of the leaves. For others, it transforms the sum.
 _LIGHTGBM = {"lambdarank", "rank_xendcg", "regression", "regression_l1", "huber", "fair"}
 _LIGHTGBM |= {"quantile", "mape", "custom", "none", ""}
 _XGBOOST = {"reg:squarederror", "reg:absoluteerror", "reg:quantileerror", "reg:pseudohubererror"}
 _XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
 
-_ZERO = float(np.float32(1e-35))  # LightGBM takes a number up to this one for 0
+_ZERO = float(np.float32(1e-35))  # LightGBM treats absolute values up to this one as 0
 _INFINITE = 1e300
-"""LightGBM writes an infinite split so, which separates missing values from all others."""
+"""LightGBM's value of an infinite split, which separates missing values from all others."""
 _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
 
 
@@ -28,15 +28,16 @@ class Trees:
     A node compares a column with a value; the true branch is the left child.
 
     Attributes:
-        single: whether the library compares float32 numbers (XGBoost), not float64 (LightGBM).
-        missing: a number that counts as missing, beside NaN.
-        base: what is added to the sum of the leaves.
+        single: whether the library compares float32 values (XGBoost), not float64 (LightGBM).
+        missing: a value that counts as missing, besides NaN.
+        base: the value that is added to the sum of the leaves.
         nodes: (tree, node, column, mode, value, true child, false child, whether a missing value
             takes the true branch).
         leaves: (tree, node, value).
-        whole: the columns of numbers that the library cuts to whole numbers, which are categories.
-        levels: by column, the levels of those that were pandas' categories in training.
-        names: of the columns.
+        whole: the columns of numbers that are categories; the library truncates their values to
+            whole numbers.
+        levels: the levels of the columns that were categories of pandas in training, by column.
+        names: the names of the columns.
     """
 
     single: bool
@@ -53,11 +54,11 @@ class Trees:
         return sorted({x for _, _, at, _, x, *_ in self.nodes if at == column and math.isfinite(x)})
 
     def attributes(self, factor: float, single: bool) -> dict[str, Any]:
-        """Return the attributes of ONNX's `TreeEnsembleRegressor`, of the domain ai.onnx.ml, 3.
+        """Return the attributes of `TreeEnsembleRegressor` in ONNX's domain ai.onnx.ml, version 3.
 
         Args:
-            factor: of the scores.
-            single: whether numbers are float32, or float64 as tensors.
+            factor: the factor of the scores.
+            single: whether values are float32, in lists. Otherwise they are float64, in tensors.
         """
         from onnx import numpy_helper
 
@@ -67,7 +68,7 @@ class Trees:
         trees, nodes, columns, modes, values, true, false, missing = zip(*rows, strict=True)
         dtype = np.float32 if single else np.float64
         numbers = {
-            # a float32 number is <= a split exactly if it is <= the float32 below the split
+            # a float32 value is <= a split exactly if it is <= the split rounded down to float32
             "nodes_values": _down(values, modes) if single else np.array(values),
             "target_weights": factor * np.array([value for *_, value in self.leaves]),
             "base_values": factor * np.array([self.base]),
@@ -98,7 +99,7 @@ def read_trees(ranker: Any) -> Trees | None:
     """Return the trees of a fitted ranker of LightGBM or XGBoost; None for any other object.
 
     Raises:
-        ValueError: ONNX has no form for this kind of trees, or for the transformation of their sum.
+        ValueError: ONNX cannot express this kind of trees, or the transformation of their sum.
     """
     package = type(ranker).__module__.partition(".")[0]
     if package == "lightgbm" and hasattr(ranker, "predict"):
@@ -150,7 +151,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
         kind, split = node["missing_type"], node["threshold"]
         if kind == "Zero":
             raise ValueError("a ranker must not treat zeros as missing, got zero_as_missing=True")
-        # If none was missing in training, LightGBM takes a missing value for 0.
+        # If no value was missing in training, LightGBM treats a missing value as 0.
         goes_left = node["default_left"] if kind == "NaN" else split >= 0
         if abs(split) <= _ZERO:
             split = _ZERO if split >= 0 else math.nextafter(-_ZERO, -math.inf)
@@ -172,16 +173,17 @@ def _add_any(
     """Add a chain of nodes that compares a column with each of the categories.
 
     Args:
-        found: gets the nodes.
-        tree: their tree.
-        number: the first node.
-        column: what is compared.
-        categories: which take the true branch.
-        branches: the true child, the false child, and whether a missing value takes the true one.
-        free: the first number that no node has.
+        found: the trees that get the nodes.
+        tree: the index of the tree.
+        number: the index of the first node.
+        column: the index of the column to compare.
+        categories: the categories that take the true branch.
+        branches: the true child, the false child, and whether a missing value takes the true
+            branch.
+        free: the first index that no node has.
 
     Returns:
-        The first number that is free then.
+        The first index that no node has after this.
     """
     true, false, missing = branches
     chain = [number, *range(free, free + len(categories) - 1)]
@@ -228,7 +230,7 @@ def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
     }
     names = "split_indices", "split_conditions", "left_children", "right_children", "default_left"
     rows = list(zip(*(arrays[name] for name in names), strict=True))
-    waiting = [0]  # pruned nodes remain in the arrays
+    waiting = [0]  # from the root: the arrays still contain pruned nodes
     while waiting:
         node = waiting.pop()
         column, split, left, right, default = rows[node]
@@ -245,7 +247,7 @@ def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
 
 
 def _down(values: Sequence[float], modes: Sequence[str]) -> np.ndarray:
-    """Return values in float32, those of <= rounded down."""
+    """Return values in float32, rounded down if their mode is <=, otherwise to the nearest."""
     exact = np.array(values)
     found = exact.astype(np.float32)
     above = (found.astype(np.float64) > exact) & (np.array(modes) == _LESS_OR_EQUAL)

@@ -1,4 +1,4 @@
-"""Write an exported model, and compare it with the original before it is kept."""
+"""Write an exported model, after its scores are compared with those of the original model."""
 
 import copy
 import gc
@@ -26,13 +26,13 @@ from ltr.files import atomic_write, made_folder
 from ltr.models import RankingModel
 
 LIMIT = 1e-5
-"""The largest difference from the model that an export may have, of the largest score."""
+"""The largest allowed difference from the model's scores, as a fraction of the largest score."""
 
 DIFFERS = 1e-4
-"""A row whose score differs by more than this share of the largest score is counted."""
+"""Rows are counted if their score differs by more than this fraction of the largest score."""
 
 _SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
-_OLDEST = 18  # the lowest opset that torch writes; onnx converts to those below
+_OLDEST = 18  # the lowest opset that torch writes; onnx converts the model to lower ones
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Exported:
         difference: the largest difference from the model's scores, as a fraction of the largest
             absolute score.
         rows: how many rows were compared.
-        differing: how many of them differ by more than 1e-4 of the largest absolute score.
+        differing: how many rows differ by more than 1e-4 of the largest absolute score.
     """
 
     model: Path
@@ -66,34 +66,35 @@ def export_model(
     per_document: bool = False,
     single: bool = False,
 ) -> Exported:
-    """Write a model for other programs, and check it against the model.
+    """Write a model to a file for other programs, and check that the file gives the same scores.
 
-    The file takes raw features, NaN for a missing value, and codes of categories. It contains the
-    transform. It takes any number of lists, of any lengths. The check scores lists of 1 to 130
-    documents: within the range of the training data, with missing values and unseen categories, and
-    far outside the range. Numbers for trees lie exactly on their splits, and next to them.
+    The file takes raw features, with NaN for a missing value, and codes of categories. It contains
+    the transform. It takes any number of lists, of any lengths. The check scores lists of 1 to 130
+    documents, with values within the range of the training data and far outside it, missing values
+    and unseen categories. For trees, values lie exactly on splits, and next to splits.
 
     Args:
         model: a `RankingModel`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
             these libraries. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
-            made if it is missing. It gets the model, `README.md` (the card), and, except for models
-            of LightGBM and XGBoost, `model.safetensors` and `config.json`.
+            made if it is missing. The folder gets the model, `README.md` (the card), and, except
+            for models of LightGBM and XGBoost, `model.safetensors` and `config.json`.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
-            `torch.export` for `torch.export.load`. Neither needs ltr. Default: by the ending of
-            `path`, or "onnx".
+            `torch.export` for `torch.export.load`. Neither needs ltr. Default: the format that the
+            ending of `path` names, otherwise "onnx".
         opset: the version of the ONNX operator set.
         evaluation: metrics for the card; see `evaluate`.
-        config: of `config.json`, plain values. Default: how transform and scorer are made.
+        config: the content of `config.json`, plain values. Default: `model.to_dict()`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-        single: whether their features are float32. Default: float64, so that a number that lies
-            next to a split takes the same branch. With float32 it may not; `Exported.differing`
-            counts such rows, and is no error.
+        single: whether features are float32, for models of LightGBM and XGBoost. Default: float64,
+            so that a value next to a split takes the same branch as in the model. With float32 it
+            may take the other one. Such rows are no error; `Exported.differing` counts them.
 
     Raises:
         ValueError: an argument is wrong, a package is missing, the path cannot be written, the
-            model gives a score that is not finite or cannot be exported, or the exported one
-            differs by more than 1e-5 of the largest absolute score. All files are then unchanged.
+            model gives a score that is not finite or cannot be exported, or a score of the export
+            differs by more than 1e-5 of the largest absolute score (float32 trees are exempt). All
+            files are then unchanged.
 
     >>> from tempfile import mkdtemp
     >>> from ltr.models import LinearScorer
@@ -126,7 +127,7 @@ def export_model(
     else:
         saved, module = model.saved, model
     content, compared = _checked(module, to, opset)
-    gc.collect()  # torch's exporters copy the scorer's classes: a name must mean one class again
+    gc.collect()  # drops the copies of the scorer's classes that torch's exporters leave behind
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
         if folder is not None and saved is not None:
@@ -154,7 +155,7 @@ def is_file(path: str | PathLike[str]) -> bool:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Raise an error that names the path, if it cannot be written."""
+    """Turn the error of a path that cannot be written into a ValueError that names the path."""
     try:
         yield
     except OSError as error:
@@ -162,7 +163,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _checked(module: ExportedModule, to: Target, opset: int) -> tuple[bytes, Difference]:
-    """Return the file's content and its difference; a large difference is an error."""
+    """Return the file's content and how its scores differ; a large difference is an error."""
     if to == "onnx":
         try:
             import onnxruntime  # noqa: F401
@@ -172,7 +173,7 @@ def _checked(module: ExportedModule, to: Target, opset: int) -> tuple[bytes, Dif
                 "export needs onnx, onnxscript and onnxruntime: pip install 'ltr-torch[export]'"
             ) from error
     expected = _finite(module.examples())
-    example = expected[1][0]  # whose axes have different lengths
+    example = expected[1][0]  # the axes of this one have different lengths
     if to == "torch":
         content = _program(module, example)
         run = _program_runner(content)
@@ -191,7 +192,7 @@ def _checked(module: ExportedModule, to: Target, opset: int) -> tuple[bytes, Dif
 
 
 def _shapes(module: ExportedModule) -> tuple[dict[int, Any], ...]:
-    """Return which axes of the inputs are free."""
+    """Return, for each input, the axes that may have any length."""
     if module.per_document:
         free: dict[int, Any] = {0: torch.export.Dim("documents", min=1)}
     else:
@@ -203,7 +204,7 @@ def _program(module: ExportedModule, example: tuple[Tensor, ...]) -> bytes:
     module = copy.deepcopy(module)
     for part in module.modules():
         for name, buffer in [*part.named_buffers(recurse=False)]:
-            if not buffer.numel():  # torch.export.save takes all empty buffers for one
+            if not buffer.numel():  # torch.export.save treats all empty buffers as one buffer
                 delattr(part, name)
                 setattr(part, name, buffer)  # a plain attribute, which no graph uses
     with _quiet():
@@ -228,7 +229,7 @@ def _onnx(module: ExportedModule, example: tuple[Tensor, ...], opset: int) -> by
             output_names=["scores"],
             verbose=False,
         )
-    assert program is not None  # it is, with dynamo=True
+    assert program is not None  # this holds with dynamo=True
     model = program.model_proto
     try:
         if opset < _OLDEST:
@@ -243,7 +244,7 @@ def _onnx(module: ExportedModule, example: tuple[Tensor, ...], opset: int) -> by
         )
     onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
     content = model.SerializeToString()
-    # The digest is a message of its own: protobuf joins messages that follow each other.
+    # The digest is a separate message after the model: protobuf merges consecutive messages.
     end = onnx.ModelProto()
     onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
     return content + end.SerializeToString()
@@ -290,7 +291,7 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
         largest = float(np.abs(scores).max(initial=0)) or 1.0
         shares = np.abs(found - scores) / largest
         rows, differing = rows + shares.size, differing + int((~(shares <= DIFFERS)).sum())
-        if not (share := float(shares.max(initial=0))) <= worst:  # NaN counts, which `max` may hide
+        if not (share := float(shares.max(initial=0))) <= worst:  # `not <=` is also true for NaN
             worst = share
     return Difference(worst, rows, differing)
 

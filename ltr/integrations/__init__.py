@@ -1,10 +1,10 @@
-"""Losses and metrics of this package inside other libraries: text rerankers.
+"""Losses and metrics of this package in other libraries: text rerankers and Optuna.
 
 `CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`. `CollapseAlarm` warns
-in any training with a loss of this package. `evaluate_reranker` and `compare_training` say how well
-a reranker ranks, with intervals. They need the extra `text`. Its libraries, which take seconds, are
-loaded on first use. `ltr.integrations.optuna` ends unpromising trials of Optuna's studies (extra
-`tune`).
+if the scores within lists become equal in training. `evaluate_reranker` and `compare_training`
+measure how well a reranker ranks, with intervals. These names need the extra `text`. Its libraries
+take seconds to load, and are loaded on first use. `ltr.integrations.optuna` ends unpromising trials
+of Optuna's studies (extra `tune`).
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A warning when the scores of each list become equal."""
+"""A warning if the scores within each list become equal."""
 
 import warnings
 from typing import Any
@@ -21,23 +21,23 @@ ADVICE = (
 class CollapseAlarm(TrainerCallback):
     """Warns once if the scores within lists become equal, so that the model no longer ranks.
 
-    Pass it to a trainer, with the training loss: a `RankingLoss`, which may be inside a
-    `CrossEncoderLoss` or a `compute_loss_func`. From `on_train_begin` to `on_train_end` it reads
-    the training scores and labels from the loss. Without a trainer, call `update` in every step.
+    Pass the alarm to a trainer, with the training loss: a `RankingLoss`, which may be inside a
+    `CrossEncoderLoss` or a `compute_loss_func`. From `on_train_begin` to `on_train_end` the alarm
+    reads the scores and labels that the loss gets. Without a trainer, call `update` in every step.
 
     The spread is the standard deviation of the scores within a list, averaged over the lists with
-    at least two documents and over `window` steps. The warning comes if it is below `fraction` of
-    its largest value so far, or below `least`. It says how many of the lists have documents with
-    different labels, which a loss needs to separate them, and what to try.
+    at least two documents and over `window` steps. The alarm warns if the spread is below
+    `fraction` times its largest value so far, or below `least`. The warning says what to try, and
+    how many lists have documents with different labels: a loss separates scores only in such lists.
 
-    With several processes, only the first one checks, on its own lists. It synchronizes with the
-    device once every `window` steps.
+    With several processes, only the first process checks, and only its own lists. The alarm waits
+    for the device once every `window` steps.
 
     Args:
-        loss: the loss to read from. None (default) if you call `update`.
-        window: steps of a mean, >= 1. Default: 20.
-        fraction: of the largest spread so far, from 0 to 1. Default: 0.01.
-        least: in units of score, >= 0. Default: 1e-4.
+        loss: the loss whose scores and labels are read. None (default) if you call `update`.
+        window: the number of steps over which the spread is averaged, >= 1. Default: 20.
+        fraction: the least allowed fraction of the largest spread so far, in [0, 1]. Default: 0.01.
+        least: the least allowed spread, in units of the scores, >= 0. Default: 1e-4.
 
     Raises:
         ValueError: an option is invalid, or `loss` is not a `RankingLoss`.
@@ -80,14 +80,14 @@ class CollapseAlarm(TrainerCallback):
         lengths: Lengths | None = None,
         qid: Tensor | None = None,
     ) -> None:
-        """Look at the scores of one training step, and warn if they have collapsed.
+        """Take the scores of one training step; after `window` steps, warn if they have collapsed.
 
         Args:
             scores: (..., n), or (N,) with `lengths` or `qid`.
-            labels: in the shape of the scores.
+            labels: the labels, in the shape of the scores.
             mask: (..., n) bool, True for a real document. Default: all are real.
-            lengths: (R,) whole numbers, of lists one after the other.
-            qid: (N,) integers, of rows in any order.
+            lengths: (R,) whole numbers, the lengths of lists that stand one after the other.
+            qid: (N,) integers, the query of each document; the documents may be in any order.
 
         Raises:
             ValueError: shapes differ.
@@ -122,7 +122,7 @@ class CollapseAlarm(TrainerCallback):
                 f"lists have documents with different labels. {ADVICE}",
                 stacklevel=3,
             )
-        elif spread > self.largest:  # NaN is neither
+        elif spread > self.largest:  # a NaN spread is neither
             self.largest = spread
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -137,7 +137,7 @@ class CollapseAlarm(TrainerCallback):
             self._hook = None
 
     def _read(self, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Read the arguments of the loss; in evaluation the scores have no gradient."""
+        """Pass the loss's arguments to `update`, but not in evaluation, which has no gradients."""
         names = ("scores", "labels", "mask")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         if given["scores"].requires_grad:
@@ -153,7 +153,7 @@ class CollapseAlarm(TrainerCallback):
 def spreads(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return three sums over the lists (..., n) that have at least two items.
 
-    They are: the deviation of the scores; 1; whether the labels differ.
+    The summands are the standard deviation of the scores, 1, and whether the labels differ.
 
     >>> spreads(torch.tensor([[1.0, 3.0], [2.0, 2.0]]), torch.tensor([[1, 1], [0, 1]]), None)
     tensor([1., 2., 1.])

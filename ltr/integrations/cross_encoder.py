@@ -27,26 +27,27 @@ class CrossEncoderLoss(nn.Module):
     | a text | a list of texts | a list of numbers, one for each document |
 
     Exactly one score is computed for each document: lists are not padded. Mini-batches hold texts
-    of similar length, which saves padding inside the model too. Scores in half precision
-    become float32 before `activation_fn`. A list whose loss is undefined, such as one without a
-    relevant document, adds nothing to the gradient. The loss is in training mode if the model is.
-    So evaluation has no noise of `Stochastic` operators.
+    of similar length, which saves padding inside the model too. Scores in half precision become
+    float32 before `activation_fn`. A list whose loss is undefined, such as one without a relevant
+    document, adds nothing to the gradient. The loss is in training mode only if the model is, so
+    `Stochastic` operators add no noise in evaluation.
 
     With `cached=True` the activations of only one mini-batch are in memory at a time. The forward
-    pass stores none. The backward pass computes each mini-batch again, with the same random numbers
-    and autocast. Gradients are those of `cached=False`, even with dropout. It costs a second
-    forward pass. The memory then depends on `mini_batch_size`, and hardly on the number of
-    documents.
+    pass stores no activations. The backward pass computes each mini-batch again, with the same
+    random numbers and autocast. The gradients are those of `cached=False`, even with dropout. The
+    cost is a second forward pass. The memory then depends on `mini_batch_size`, and hardly on the
+    number of documents.
 
     Args:
         model: a `CrossEncoder` with one output label.
         loss: a `RankingLoss` with reduction "mean" or "sum".
-        mini_batch_size: how many documents the model scores at a time, >= 1. Default: the number of
-            queries in the batch, as in the library's own losses.
+        mini_batch_size: the number of documents that the model scores at a time, >= 1. Default: the
+            number of queries in the batch, as in the losses of sentence-transformers.
         cached: whether mini-batches are computed again in the backward pass. Default: False.
-        activation_fn: applied to the scores (N,) before the loss. Default: `torch.nn.Identity()`,
-            which suits losses on differences of scores. (`model.predict` applies the model's own,
-            a sigmoid by default, which does not change the order.)
+        activation_fn: the function applied to the scores (N,) before the loss. Default:
+            `torch.nn.Identity()`, which suits losses on differences of scores. (`model.predict`
+            applies the model's own function, a sigmoid by default, which does not change the
+            order.)
 
     Raises:
         ValueError: the model has more than one output label, the loss is not a `RankingLoss`, has
@@ -95,8 +96,8 @@ class CrossEncoderLoss(nn.Module):
         """Return the loss of a batch of lists, a scalar.
 
         Args:
-            inputs: the queries, one a list, and the documents of each query.
-            labels: (documents,) for each query.
+            inputs: two columns: the queries, one for each list, and the documents of each query.
+            labels: for each query, the labels (documents,) of its documents.
             prompt: passed to the model's `preprocess`.
             task: passed to the model's `preprocess`.
 
@@ -112,7 +113,7 @@ class CrossEncoderLoss(nn.Module):
         lengths = check_columns(queries, documents, labels)
         pairs = [(q, d) for q, each in zip(queries, documents, strict=True) for d in each]
         size = self.mini_batch_size or len(queries)
-        # A mini-batch is padded to its longest text, so texts of one length go together.
+        # A mini-batch is padded to its longest text, so texts of similar length go together.
         order = sorted(range(len(pairs)), key=lambda i: text_length(pairs[i]), reverse=True)
         scores = [
             self._score([pairs[i] for i in order[begin : begin + size]], prompt, task)
@@ -129,7 +130,7 @@ class CrossEncoderLoss(nn.Module):
         tokens = batch_to_device(tokens, torch.device(self.model.device))
 
         def forward(tokens: dict[str, Any]) -> Tensor:
-            # The model writes its outputs into the dict, which is read again in the backward pass.
+            # A copy, since the model adds its outputs and the backward pass reads `tokens` again.
             return self.model(dict(tokens))["scores"].view(-1)
 
         if self.cached and torch.is_grad_enabled():
@@ -140,7 +141,7 @@ class CrossEncoderLoss(nn.Module):
         """Return the options as plain data, for the model card."""
         try:
             loss = to_config(self.loss)
-        except ValueError:  # a lambda, or a class of the user's program: a card shows it as text
+        except ValueError:  # the loss has a lambda or a local class, and is shown as text
             loss = repr(self.loss)
         return {
             "loss": loss,
@@ -195,7 +196,7 @@ def check_columns(
 
 
 def text_length(pair: tuple[Any, Any]) -> int:
-    """Return the number of characters of a query and a document; what is no text has none.
+    """Return the number of characters of a query and a document; values that are not text count 0.
 
     >>> text_length(("ab", "cde"))
     5

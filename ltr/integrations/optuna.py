@@ -1,6 +1,6 @@
 """Optuna searches the parameters of a `NeuralRanker`, and stops unpromising trials.
 
-Needs the extra `tune`.
+This module needs the extra `tune`.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 class Pruning:
     """A callback of `NeuralRanker.fit` that reports each epoch to a trial and may end the trial.
 
-    After each epoch it reports the mean of the members' best metrics so far on the validation
-    lists, because members keep their best epoch. If the study's pruner then rejects the trial,
-    `fit` ends with `optuna.TrialPruned`, which the study counts as a pruned trial. A higher metric
-    is better, so the study must have `direction="maximize"`. Otherwise the pruner would end the
-    best trials.
+    After each epoch the callback reports the best metric of each member so far on the validation
+    lists, averaged over the members, because each member keeps its best epoch. If the study's
+    pruner then rejects the trial, `fit` ends with `optuna.TrialPruned`, which the study counts as a
+    pruned trial. A higher metric is better, so the study must have `direction="maximize"`.
+    Otherwise the pruner would end the best trials.
 
     Args:
-        trial: the argument of the study's objective. Call `fit` once for each trial: the epochs are
-            its steps.
+        trial: the argument of the study's objective function. Call `fit` only once for each trial:
+            the epochs of `fit` are the steps of the trial.
 
     Raises:
-        ValueError: the study minimizes, or has several values; or the callback is called without
-            validation.
+        ValueError: the study minimizes, or has several objectives; or `fit` has no validation
+            lists.
 
     Reference: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD
     2019.

@@ -14,11 +14,11 @@ from ltr.metrics import Comparison
 from ltr.reports import Evaluation, evaluate
 
 LABELS = ("label", "labels", "score", "scores")
-"""The columns in which the library looks for labels."""
+"""The column names that sentence-transformers accepts for labels."""
 
 
 class Lists(NamedTuple):
-    """Lists of documents to score, with one value per list in each column."""
+    """Lists of documents to score, with one value per list in each attribute."""
 
     qids: list[str]
     queries: list[Any]
@@ -42,29 +42,29 @@ def evaluate_reranker(
 ) -> Evaluation:
     """Evaluate a reranker: return metrics with bootstrap intervals over the lists.
 
-    For an evaluator of the library, NDCG@k of each query equals the library's. The lists, documents
-    and binary labels are the evaluator's, and tied scores count as the average over all their
-    orders. Scores are logits. The model's activation function is not applied, because it could
-    round different scores to 1. The mean of a `CrossEncoderNanoBEIREvaluator` is over all queries;
-    the library's is over the data sets.
+    For an evaluator of sentence-transformers, NDCG@k of each query equals the evaluator's. The
+    lists, documents and binary labels are the evaluator's, and tied scores count as the average
+    over all their orders. Scores are logits. The model's activation function is not applied,
+    because it could round different scores to 1. The mean for a `CrossEncoderNanoBEIREvaluator` is
+    over all queries; the evaluator's own mean is over the data sets.
 
     Args:
         model: a `CrossEncoder`.
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
-            (or rows as dicts) in the form of training, with graded labels: a query, its
-            documents, and their labels in a column "label", "labels", "score" or "scores".
-        metrics: names with or without a cutoff, as in `ltr.reports.evaluate`.
-        gain: "exp2" (default) or "linear", of labels beyond 0 and 1.
-        ties: order of equal scores, as in `ltr.reports.evaluate`. Default: "expected".
-        confidence: level of the intervals, in (0, 1).
+            (or an iterable of dicts) with the columns of training: a query, its documents, and
+            their graded labels in a column "label", "labels", "score" or "scores".
+        metrics: names of metrics, with or without a cutoff, as in `ltr.reports.evaluate`.
+        gain: "exp2" (default) or "linear"; the two differ only for labels other than 0 and 1.
+        ties: the order of equal scores, as in `ltr.reports.evaluate`. Default: "expected".
+        confidence: the level of the intervals, in (0, 1).
         resamples: the number of bootstrap samples.
-        seed: seed of the draws.
-        batch_size: documents scored at a time. Default: the evaluator's, or 32.
-        prompt_name: of the model's prompts. Default: the evaluator's, or none.
+        seed: the seed of the bootstrap samples.
+        batch_size: the number of documents to score at a time. Default: the evaluator's, or 32.
+        prompt_name: the name of one of the model's prompts. Default: the evaluator's, or none.
         name: a name for the scores, in tables and plots.
 
     Raises:
-        ValueError: data is none of these, a row lacks a column or a sample lacks a key, a sample
+        ValueError: data is of another type, a row lacks a column or a sample lacks a key, a sample
             has both "negative" and "documents" or an empty "documents", labels do not match the
             documents, or `ltr.reports.evaluate` refuses a label or an option.
     """
@@ -105,25 +105,25 @@ def compare_training(
     resume_from_checkpoint: str | bool | None = None,
     **options: Any,
 ) -> Comparison:
-    """Evaluate a reranker, train it, evaluate it again, and compare the two.
+    """Evaluate a reranker, train it, evaluate it again, and compare both results.
 
-    Pass lists that are neither in the training data nor in the trainer's `eval_dataset` and
-    evaluator: lists that influenced the training prove nothing.
+    Pass lists that are neither in the training data nor in the trainer's `eval_dataset` or
+    evaluator: lists that influenced training prove nothing.
 
     Args:
-        trainer: of the model; its `train` is called once.
+        trainer: the trainer of the model; its `train` is called once.
         data: the lists to evaluate on; see `evaluate_reranker`.
-        metric: such as "ndcg@10", the default.
-        resume_from_checkpoint: passed to the trainer's `train`. "before" is then the trainer's
-            current model, and not that of the checkpoint.
-        options: of `evaluate_reranker`.
+        metric: the name of the metric. Default: "ndcg@10".
+        resume_from_checkpoint: passed to the trainer's `train`. Even then, "before" is the
+            trainer's current model, not that of the checkpoint.
+        options: further arguments of `evaluate_reranker`.
 
     Returns:
         A `Comparison` of "before" and "after": both means, their difference with its interval, and
         the p-value of a paired test.
 
     Raises:
-        ValueError: see `evaluate_reranker`; raised before the training.
+        ValueError: see `evaluate_reranker`; raised before training.
     """
     before = evaluate_reranker(trainer.model, data, [metric], name="before", **options)
     trainer.train(resume_from_checkpoint=resume_from_checkpoint)
@@ -132,7 +132,7 @@ def compare_training(
 
 
 def read(data: Any) -> tuple[Lists, tuple[int, str | None]]:
-    """Return the lists of an evaluator or a data set, with the batch size and the prompt."""
+    """Return the lists of an evaluator or a data set, with its batch size and prompt name."""
     if isinstance(data, CrossEncoderRerankingEvaluator):
         return samples([data]), (data.batch_size, data.prompt_name)
     several = getattr(data, "evaluators", None)
@@ -144,7 +144,7 @@ def read(data: Any) -> tuple[Lists, tuple[int, str | None]]:
 
 
 def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
-    """Return the lists of reranking evaluators, in their order of documents."""
+    """Return the lists of reranking evaluators, with documents in the evaluators' order."""
     found = Lists([], [], [], [])
     for evaluator in evaluators:
         for number, sample in enumerate(evaluator.samples):
@@ -169,7 +169,7 @@ def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
 
 
 def _check_sample(sample: Mapping[str, Any], number: int) -> None:
-    """Check the keys of a sample, by the rules of the library's evaluator."""
+    """Check the keys of a sample, by the rules of sentence-transformers' evaluator."""
     for key in ("query", "positive"):
         if key not in sample:
             raise ValueError(f"sample {number} must have the key {key!r}, got {list(sample)}")
@@ -183,7 +183,7 @@ def _check_sample(sample: Mapping[str, Any], number: int) -> None:
 
 
 def rows(data: Iterable[dict[str, Any]]) -> Lists:
-    """Return the lists of a data set with training columns.
+    """Return the lists of a data set that has the columns of training.
 
     >>> rows([{"query": "q", "docs": ["a", "b"], "labels": [1]}])
     Traceback (most recent call last):

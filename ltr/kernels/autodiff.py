@@ -1,9 +1,9 @@
-"""Derivatives in reverse mode for functions that autograd cannot trace: a rule for each.
+"""Rules that give reverse-mode derivatives to functions that autograd cannot trace.
 
-Autograd registered on a custom op breaks `vmap(grad)`, and `jvp` of it is silently zero. So the ops
-of this package have no derivatives of their own. A `Rule` computes the values of a function and its
-gradients; `differentiable` applies it. No other file of the kernels and losses has an
-`autograd.Function`.
+If autograd is registered on a custom op, `vmap(grad)` of the op fails and its `jvp` is silently
+zero. So the ops of this package have no derivatives of their own. A `Rule` computes the values of a
+function and its gradients; `differentiable` applies the rule. No other file of the kernels and
+losses has an `autograd.Function`.
 """
 
 import inspect
@@ -19,15 +19,15 @@ FORWARD_MODE = (
     "forward-mode derivatives are not supported here: use reverse mode, "
     "such as torch.func.grad, vjp or jacrev instead of jvp, jacfwd or hessian"
 )
-"""The error of `torch.func.jvp`."""
+"""The error message for forward mode, such as `torch.func.jvp`."""
 
 
 class Rule:
-    """A function of tensors with its derivatives. Subclasses hold all arguments except the tensors.
+    """A function of tensors with its derivatives. Attributes of subclasses hold other arguments.
 
-    A tensor may be None. `saved_outputs` names the outputs that the derivatives need, and
-    `constant` the outputs without a derivative. All batch axes come first, so that `vmap` adds one
-    more.
+    A tensor may be None. `saved_outputs` has the indices of the outputs that the derivatives need,
+    and `constant` the indices of the outputs without a derivative. All batch axes come first, so
+    that `vmap` can add another one.
     """
 
     saved_outputs: tuple[int, ...] = ()
@@ -40,25 +40,25 @@ class Rule:
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
     ) -> Sequence[Maybe]:
-        """Return the gradient by each tensor, or None.
+        """Return the gradient by each tensor; None if it is 0 or is not needed.
 
-        If grad mode is enabled, they must be differentiable.
+        If grad mode is enabled, the gradients must be differentiable.
 
         Args:
             needed: for each tensor, whether its gradient is needed.
-            given: The gradients by the outputs, None for 0.
+            given: the gradients by the outputs, None for 0.
             saved: the tensors, then the outputs of `saved_outputs`.
         """
         raise NotImplementedError
 
 
 def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
-    """Return the values of the rule, with gradients of any order and a rule for `vmap`.
+    """Return the values of the rule, with gradients of any order and support for `vmap`.
 
     Forward mode is refused.
 
     Raises:
-        RuntimeError: `torch.func.jvp`, `jacfwd` or `hessian`, or another use of forward mode.
+        RuntimeError: forward mode is used, as by `torch.func.jvp`, `jacfwd` or `hessian`.
 
     >>> class Cube(Rule):
     ...     def values(self, x):
@@ -73,8 +73,8 @@ def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
     """
     if not torch.compiler.is_compiling():
         return _Function.apply(rule, *tensors)
-    # torch.compile counts the arguments of a Function that needs no gradient. This one takes any
-    # number.
+    # If no gradient is needed, torch.compile checks the number of arguments of an
+    # `autograd.Function`. But `_Compiled` takes any number of arguments.
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     return _Compiled.apply(rule, *tensors) if wanted else rule.values(*tensors)
 
@@ -91,7 +91,7 @@ def batch_first(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
 
 
 class _Compiled(torch.autograd.Function):
-    """A rule for `torch.compile`, which takes no Function with a jvp."""
+    """The `autograd.Function` of a rule under `torch.compile`, which allows no `jvp` in it."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
@@ -117,7 +117,7 @@ class _Compiled(torch.autograd.Function):
 
 
 class _Function(_Compiled):
-    """A rule that refuses forward mode, with its batch rule."""
+    """The `autograd.Function` of a rule elsewhere: it refuses forward mode and supports `vmap`."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -131,5 +131,5 @@ class _Function(_Compiled):
         return found, (0,) * len(found)
 
 
-# Without it torch would look the signature up at every call.
+# Without this attribute, torch would look up the signature at every call.
 _Compiled.forward.__signature__ = inspect.signature(_Compiled.forward)

@@ -1,9 +1,9 @@
 """Choose, in one place, between matrices and sums, and between numba's code and plain PyTorch.
 
-Short lists take n x n matrices, long ones sums in sort time. The two forms agree to rounding.
-`prefers_dense` decides from the number and the length of the lists, with two thresholds for each
-kind of sum. `use` fixes the choice. Sums are computed by numba's code on the CPU and by plain
-PyTorch on any other device.
+Short lists use n x n matrices; long lists use sums, in the time of a sort. The two forms agree up
+to rounding. `prefers_dense` decides from the number and the length of the lists, with two
+thresholds for each kind of sum. `use` fixes the choice. Sums are computed by numba's code on the
+CPU and by plain PyTorch on any other device.
 """
 
 import math
@@ -30,10 +30,12 @@ LENGTHS = {
     "softsort 2": 50,
     "neuralsort": 0,
 }
-"""Lists shorter than this take matrices, however many they are.
+"""For each kind of sum: lists shorter than this use matrices, whatever the number of lists.
 
-The sums are ranks by the distribution of the noise or by softplus, rows by a power of the distance,
-and A_j of NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length.
+"laplace", "logistic" and "normal" are soft ranks, named by the distribution of the noise;
+"softplus" is `softplus_ranks`. "softsort 1" and "softsort 2" are the rows of SoftSort, named by its
+power. SoftSort's ranks for power 1 are one compiled call, which is faster at every length.
+"neuralsort" is the sum A_j of NeuralSort.
 """
 
 ENTRIES = {
@@ -45,13 +47,13 @@ ENTRIES = {
     "softsort 2": 2**17,
     "neuralsort": 2**18,
 }
-"""Longer lists take matrices too if those of all lists together have at most so many entries.
+"""For each kind: longer lists use matrices if all matrices together have at most this many entries.
 
-A call of the sums costs some .4 ms before the first item, which many or long lists repay:
-`benchmarks/short_lists.py` measures both forms.
+A call of the sums costs about 0.4 ms before the first item, so the sums pay off only for many or
+long lists: `benchmarks/short_lists.py` measures both forms.
 """
 
-# This holds for all threads: a GPU's backward pass runs on one of torch's own.
+# All threads share these two lists, because a GPU's backward pass runs on a thread of torch.
 _pinned: list[Form] = []
 _forced: list[Implementation] = []
 
@@ -61,13 +63,14 @@ def use(form: Form) -> Iterator[None]:
     """Fix the form of all operators within the block, on all threads, to reproduce a run.
 
     By default each operator uses its n x n matrix for short lists and kernel sums for long ones:
-    see `prefers_dense`. The results differ by rounding. The choice holds for the whole process.
+    see `prefers_dense`. The results of the two forms differ by rounding. The choice holds for the
+    whole process.
 
     Args:
         form: "dense" for matrices, O(n^2) time and memory; "sums" for kernel sums.
 
     Raises:
-        ValueError: another form.
+        ValueError: `form` is neither of these.
 
     >>> import torch
     >>> from ltr.operators import SigmoidRank
@@ -86,7 +89,7 @@ def use(form: Form) -> Iterator[None]:
 
 
 def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
-    """Return whether scores of a shape (..., n) use the matrices of a kind of sum, not its sums.
+    """Return whether scores of a shape (..., n) use matrices, not sums, for a kind of sum.
 
     >>> prefers_dense("logistic", (128,)), prefers_dense("logistic", (64, 128))
     (True, False)
@@ -100,9 +103,9 @@ def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
 
 
 def implementation(device: str) -> Implementation:
-    """Return numba's code for the CPU, plain PyTorch for any other device.
+    """Return the implementation for a device: numba's code for the CPU, else plain PyTorch.
 
-    If numba is missing, plain PyTorch replaces it, and one warning says so.
+    If numba is missing, plain PyTorch replaces numba's code, and one warning says so.
 
     >>> implementation("meta").name
     'reference'
@@ -114,7 +117,7 @@ def implementation(device: str) -> Implementation:
 
 @contextmanager
 def computed_by(chosen: Implementation) -> Iterator[None]:
-    """Compute the sums by `chosen` within the block, on all threads: for tests and benchmarks.
+    """Compute all sums within the block by `chosen`, on all threads, for tests and benchmarks.
 
     >>> with computed_by(REFERENCE):
     ...     implementation("cpu").name
@@ -128,7 +131,7 @@ def computed_by(chosen: Implementation) -> Iterator[None]:
 
 
 def is_compiled(x: Tensor) -> bool:
-    """Return whether numba's code computes the sums of x: if it lies on the CPU.
+    """Return whether numba's code computes the sums of x; it does so only for a tensor on the CPU.
 
     >>> import torch
     >>> is_compiled(torch.zeros(2, device="meta"))

@@ -9,7 +9,7 @@ from ltr.kernels.lists import SortedLists
 
 
 class SumNumbers(NamedTuple):
-    """The kernel sums to compute: the kernels' constants in the form of `ltr::kernel_sums`."""
+    """The constants of the kernel sums to compute, in the form that `ltr::kernel_sums` takes."""
 
     scale: float
     """1 / temperature."""
@@ -22,9 +22,9 @@ class SumNumbers(NamedTuple):
 
 
 class Implementation(NamedTuple):
-    """The functions of one implementation. Their results are those of `ltr.kernels.reference`."""
+    """One implementation. Its results are those of `ltr.kernels.reference`, up to rounding."""
 
     name: str
-    """The folder: "cpu" or "reference"."""
+    """The name of its folder: "cpu" or "reference"."""
     kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
-    """Returns a sum (..., N) per output, from scores (..., N), their lists and columns (..., N)."""
+    """Returns one sum (..., N) per output, from scores (..., N), lists and columns (..., N)."""

@@ -1,7 +1,7 @@
 """Kernels as short sums of exponentials on each side of zero; their derivatives have the same form.
 
-The engine computes y_i = sum_j k((s_i - s_j) / temperature) v_j. A `Kernel` holds k to the left
-(items above: higher scores) and to the right (items below), each as a `Profile`.
+The engine computes y_i = sum_j k((s_i - s_j) / temperature) v_j. A `Kernel` holds k(x) for x < 0
+(items above, with higher scores) and for x > 0 (items below), each as a `Profile`.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ class Profile:
 
     Args:
         weights: w_m, one for each node lambda_m of the kernel.
-        slopes: The fitted weights of f', f'', ... on the same nodes. Higher derivatives are the
-            derivatives of the sum.
-        constant, linear: The part that does not decay.
-        tie: Added at x = 0 only.
+        slopes: the fitted weights of f', f'', ... for the same nodes. Derivatives of a higher order
+            are derivatives of the last of these sums.
+        constant, linear: the coefficients of the part that does not decay.
+        tie: added only at x = 0.
     """
 
     weights: tuple[complex, ...]
@@ -57,7 +57,7 @@ class Profile:
 
     @property
     def at_zero(self) -> float:
-        """Return the limit f(0+), without the tie."""
+        """The limit f(0+), without the tie."""
         return self.constant + sum(w.real for w in map(complex, self.weights))
 
     def without_ties(self) -> "Profile":
@@ -75,9 +75,9 @@ class Profile:
 class Kernel:
     """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 
-    Of two tied items, the first one in the order counts as above. This makes no difference if
-    above(0) = below(0), as in all kernels here that have a derivative at 0. Derivatives are by x;
-    `kernel_sums` divides them by temperature^order.
+    Of two tied items, the first in the sorted order counts as above. This makes no difference if
+    above(0) = below(0), which holds for all kernels here that have a derivative at 0. Derivatives
+    are by x; `kernel_sums` divides them by temperature^order.
 
     >>> from ltr.kernels.named import laplace
     >>> k = laplace()
@@ -96,7 +96,7 @@ class Kernel:
 
     @cached_property
     def derivative(self) -> "Kernel":
-        """Return k'. If k' jumps at 0 it is 0 for tied items, as autograd does for |x|."""
+        """The kernel k'. If k' jumps at 0, it is 0 for tied items, as in autograd for |x|."""
         above, below = -self.above.derivative(self.nodes), self.below.derivative(self.nodes)
         strict = self.above.tie != 0 or self.below.tie != 0
         if strict or abs(above.at_zero - below.at_zero) > 1e-9:
@@ -105,11 +105,11 @@ class Kernel:
 
     @cached_property
     def transpose(self) -> "Kernel":
-        """Return k(-x), whose matrix is the transpose."""
+        """The kernel k(-x). Its matrix is the transpose of k's matrix."""
         return Kernel(self.nodes, self.below, self.above, self.own, self.order)
 
     def ready(self) -> "Kernel":
-        """Compute all that a first derivative needs, for `torch.compile`, and return the kernel."""
+        """Compute what `torch.compile` needs for a first derivative, and return the kernel."""
         for kernel in (self, self.transpose):
             for each in (kernel, kernel.derivative):
                 _ = each.row, each.transpose.row
@@ -117,5 +117,5 @@ class Kernel:
 
     @cached_property
     def row(self) -> tuple[float, ...]:
-        """Return all numbers except the nodes, in the order that the implementations take."""
+        """All constants except the nodes, in the order that the implementations take."""
         return (self.own, *self.above.row(), *self.below.row())

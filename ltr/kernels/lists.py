@@ -1,4 +1,4 @@
-"""Lists in sorted order: the begin and the length of each list, and its items from the top down."""
+"""Lists in sorted order: the start and length of each list, and its items by descending score."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ Lengths = Tensor | Sequence[int]
 """The lengths (R,) of ragged lists: whole numbers in a tensor, a numpy array or a list."""
 
 Chunk = tuple[Tensor, Tensor | None, list[Tensor]]
-"""The numbers of some lists (B,), their mask (B, longest) or None, and their padded columns."""
+"""The indices of some lists (B,), their mask (B, longest) or None, and their padded columns."""
 
 POSITIONS = 1 << 20
-"""Positions in a chunk."""
+"""The most positions of a chunk with several lists."""
 
 SAME = 1 << 15
-"""If a length has this many items on average, each length is a chunk without padding."""
+"""With at least this many items per distinct length on average, chunks have no padding."""
 
 SPARE = 1 << 14
-"""This many padded positions cost less than one more chunk."""
+"""Up to this many padded positions cost less than one more chunk."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class SortedLists:
 
 
 def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
-    """Sort padded lists (..., n) with their mask (..., n) bool. Cost: one sort.
+    """Sort padded lists (..., n) with a mask (..., n) bool. Cost: one sort.
 
     Raises:
-        ValueError: scores are not floating point, or the mask is not bool or of another shape.
+        ValueError: scores are not floating point, or the mask is not bool or has another shape.
 
     >>> import torch
     >>> sort_lists(torch.tensor([[0.1, 0.9, 0.5]])).order
@@ -66,7 +66,7 @@ def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
 def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
     """Return the lists of points (..., n) that are already descending, with masked points last.
 
-    The mask may be in any order: only its number of real items counts.
+    Only the number of real items in the mask matters, not their positions.
 
     >>> import torch
     >>> in_order(torch.tensor([3.0, 2.0, 0.0]), torch.tensor([True, False, True])).lengths
@@ -100,10 +100,10 @@ def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
 
 
 def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Tensor:
-    """Return lengths (R,) as int64, or raise a ValueError unless they fit the flat values (N,).
+    """Return lengths (R,) as int64, or raise a ValueError unless they fit the flat scores (N,).
 
-    The values of lengths are checked only on the CPU; on other devices a check would wait for the
-    device.
+    Signs and the sum of the lengths are checked only on the CPU, outside `torch.compile`. On other
+    devices these checks would wait for the device.
 
     >>> check_lengths(torch.zeros(3), [1, 2])
     tensor([1, 2])
@@ -120,7 +120,7 @@ def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Ten
             lengths = torch.as_tensor(lengths, device=scores.device)
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"lengths must be whole numbers (lists,), got {given!r}") from None
-        lengths = lengths if lengths.numel() else lengths.long()  # an empty tensor is float32
+        lengths = lengths if lengths.numel() else lengths.long()  # an empty list became float32
     fractions = lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool
     if lengths.dim() != 1 or fractions:
         raise ValueError(f"lengths must be whole numbers (lists,), got {given!r}")
@@ -147,17 +147,18 @@ def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
 def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     """Return the order of n rows by ascending qid, and the length of each list.
 
-    Rows with the same qid are one list. They keep their order. `values[order]` are ragged lists.
+    Rows with the same qid are one list, in which they keep their order. `values[order]` are ragged
+    lists.
 
     Args:
-        qid: (n,), in any order, of any integer dtype and on any device; negative ids are ids too.
+        qid: (n,), in any order, of any integer dtype and on any device; ids may be negative.
         n: the number of rows.
 
     Returns:
         order (n,) int64, or None if the rows are in this order already; and lengths (R,) int64 of
         the R lists by ascending qid. In `torch.compile` the order is never None, R is not known,
-        and lengths are (n,): those of the R lists, then zeros. Cost: one sort, or one pass if the
-        ids are in order. The number of lists is read from the device.
+        and lengths are (n,): the lengths of the R lists, then zeros. Cost: one sort, or one pass if
+        the ids are in order. Outside `torch.compile` the call waits for the device, to learn R.
 
     Raises:
         ValueError: qid is not a tensor of n integers.
@@ -181,14 +182,14 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
         new = torch.cat([ids.new_zeros(min(n, 1)), ids[1:] != ids[:-1]])
         lengths = torch.zeros_like(order)
         return order, lengths.scatter_add(0, new.cumsum(0), torch.ones_like(order))
-    if _ascends(qid[:1024]):  # a quick look, in case all ids are in order
+    if _ascends(qid[:1024]):  # a quick check, before all ids are checked
         ids, lengths = qid.unique_consecutive(return_counts=True)
         if _ascends(ids):
             return None, lengths
     if kind == torch.int64:
         low, high = qid.aminmax()
         if low >= -(2**31) and high < 2**31:
-            qid = qid.int()  # this takes half the time of torch's sort
+            qid = qid.int()  # torch sorts int32 in half the time
     ids, order = qid.sort(stable=True)
     return order, ids.unique_consecutive(return_counts=True)[1]
 
@@ -198,21 +199,22 @@ def _ascends(ids: Tensor) -> bool:
 
 
 def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
-    """Yield ragged lists as padded chunks, for code that knows masks. Losses and metrics use it.
+    """Yield ragged lists as padded chunks, for code with masks, such as losses and metrics.
 
-    A chunk has lists of nearly equal lengths, so that little padding is needed. It is: the numbers
-    of its lists (B,); their mask (B, longest), or None if no position is padded; and the columns
-    (B, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk. Without items
-    there is one chunk of 0 lists.
+    A chunk has lists of nearly equal lengths, so that little padding is needed. It is a tuple of
+    the indices of its lists (B,); their mask (B, longest), or None if no position is padded; and
+    the columns (B, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk. If
+    there are no items, the only chunk has 0 lists.
 
     In `torch.compile` the shapes of all chunks depend only on N and R, so one graph serves any
-    lengths. There the lists of up to 8 items come first, then those of up to 32, of up to 128, and
-    so on. A chunk has as many rows as N items can make such lists. A row without a list is all
-    masked, and has the number R, which is no list. All chunks together have O(N log(N)) positions.
+    lengths. The first chunk has the lists of up to 8 items, the next those of up to 32, then of up
+    to 128, and so on. Given N and R, a chunk has as many rows as there could be such lists. A row
+    without a list is all masked, and its index is R, which is the index of no list. All chunks
+    together have O(N log(N)) positions.
 
     Args:
         lengths: (R,) int64, the number of items of each list; see `check_lengths`.
-        columns: (N, ...) each, one list after the other. Derivatives go through.
+        columns: (N, ...) each, one list after the other. Derivatives pass through to the columns.
 
     >>> for lists, mask, [values] in chunks(torch.tensor([1, 2]), torch.tensor([2, 1, 3])):
     ...     print(lists.tolist(), mask.tolist(), values.tolist())
@@ -234,10 +236,10 @@ def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
 
 
 def from_chunks(parts: Sequence[tuple[Tensor, Tensor]], size: int, fill: float = 0.0) -> Tensor:
-    """Return the values (..., size) of all lists: the opposite of `chunks`.
+    """Return the values (..., size) of all lists, from the values in each chunk of `chunks`.
 
     Args:
-        parts: the numbers of its lists (B,) and their values (..., B), for each chunk.
+        parts: for each chunk, the indices of its lists (B,) and the values of these lists (..., B).
         size: the number of lists R.
         fill: the value of a list that is in no chunk.
 
@@ -251,7 +253,7 @@ def from_chunks(parts: Sequence[tuple[Tensor, Tensor]], size: int, fill: float =
 
 
 def _chunks(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Yield lists (B,), items (B, longest) and the mask of each chunk: see `chunks`."""
+    """Yield the lists (B,), the items (B, longest) and the mask of each chunk: see `chunks`."""
     starts = lengths.cumsum(0) - lengths
     by_length, numbers = lengths.sort(stable=True)
     filled = by_length > 0
@@ -267,10 +269,10 @@ def _chunks(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
 
 
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
-    """Return where to cut lists, sorted by ascending length, into chunks.
+    """Return the bounds [first, stop) of each chunk, among lists sorted by ascending length.
 
-    A chunk has lists of one length if there are many of each length. Otherwise its lengths differ
-    by at most a quarter, or need little padding.
+    If there are many items of each length, all lists of a chunk have the same length. Otherwise the
+    lengths in a chunk are at most 8, differ by at most a quarter, or need little padding.
     """
     sizes, counts = by_length.unique_consecutive(return_counts=True)
     exact = int(by_length.sum()) >= SAME * len(sizes)
@@ -294,7 +296,7 @@ def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
 
 
 def _fixed_chunks(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield chunks as `_chunks` does, of shapes that depend only on n and the number of lists."""
+    """Yield chunks like `_chunks`, with shapes that depend only on n and the number of lists."""
     starts = lengths.cumsum(0) - lengths
     by_length, lists = lengths.sort(descending=True)
     last, width = 0, min(8, n)
@@ -312,7 +314,7 @@ def _fixed_chunks(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Ten
 
 
 def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:
-    """Return the sum of ragged values (..., N) in each list: (..., R).
+    """Return the sum of the values of each list: ragged values (..., N) -> (..., R).
 
     >>> import torch
     >>> sum_lists(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 1]))

@@ -41,7 +41,7 @@ def _softplus(level: Level) -> Kernel:
     return Kernel(nodes, profile.plus(linear=1.0), profile, own=profile.at_zero).ready()
 
 
-# Plain dicts of constants: torch.compile looks into them, but not into a cached function.
+# These constants are in plain dicts: torch.compile can trace a dict, but not a cached function.
 _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
 _SURVIVALS = {
@@ -90,9 +90,10 @@ def gaussian(level: Level = "float64") -> Kernel:
 def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
     """Return the survival function 1 - F(x) = F(-x) of a symmetric distribution as a kernel.
 
-    With noise of this distribution on the difference x of two scores, it is the probability that
-    the other item is above. For x > 0 it is psi(x) = 1 / (1 + exp(x)), exp(-x) / 2 or Phi(-x), and
-    for x < 0 it is 1 - psi(-x). It is 1/2 for tied items and for an item with itself.
+    If noise of this distribution is added to the difference x of two scores, this is the
+    probability that the other item is above. For x > 0 it is psi(x) = 1 / (1 + exp(x)) (logistic),
+    exp(-x) / 2 (laplace) or Phi(-x) (normal), and for x < 0 it is 1 - psi(-x). It is 1/2 for tied
+    items and for an item with itself.
 
     >>> k = survival("logistic")
     >>> k.above.constant, k.below.constant, k.own
@@ -106,9 +107,9 @@ def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
 def softplus(level: Level = "float64") -> Kernel:
     """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be above.
 
-    For items above it is the sum of |x| and a decaying part; for items below it is the decaying
-    part alone. The linear part is a sum of positive numbers. So the loss of a list in the correct
-    order keeps its digits.
+    For items above, it is the sum of |x| and a decaying part; for items below, it is only the
+    decaying part. The terms |x| are all positive, so nothing cancels in their sum. So the loss
+    of a list in the correct order keeps its digits.
 
     >>> k = softplus()
     >>> k.above.linear, k.below.linear, round(k.own, 4)
@@ -134,10 +135,10 @@ def _of_level(kernels: dict[str, Kernel], level: Level) -> Kernel:
 
 
 def powers_of(name: DiscountName, n: int, level: Level) -> Powers:
-    """Return a discount of lists of n items as a sum of powers, n up to 1,000,000.
+    """Return a discount as a sum of powers, for lists of n items, n <= 1,000,000.
 
     Raises:
-        ValueError: a longer list.
+        ValueError: n > 1,000,000.
 
     >>> len(powers_of("log2", 100, "float32").z)
     8

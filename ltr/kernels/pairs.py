@@ -1,4 +1,4 @@
-"""Pairwise logistic sums over the pairs of different grade, in sort time."""
+"""Sums of the logistic loss over the pairs of different grade, in the time of a sort."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -13,14 +13,15 @@ from ltr.kernels.sorting import descending_order
 from ltr.kernels.table import Level
 
 MOST = 32
-"""The most grades of a list in `graded_pair_sums`, which costs O(grades) per item."""
+"""The most grades of a list in `graded_pair_sums`, whose cost per item is O(grades)."""
 
 
 class GradedWeights(NamedTuple):
     """Pair weights |g_i - g_j| |D_i - D_j| of `graded_pair_sums`; by default all are 1.
 
     g is a function of the grade. D is a function of the rank (the position in the order of the
-    scores) that never increases. A factor that is None counts as 1 for pairs of different grade.
+    scores), and never increases with the rank. If g or D is None, its factor is 1 for pairs of
+    different grade.
     """
 
     gains: Tensor | None = None
@@ -29,11 +30,11 @@ class GradedWeights(NamedTuple):
     """The discounts D of ranks 1, 2, ..., (n,), an array or a tensor."""
     ideal: Any = None
     """The discounts of the ideal DCG, (n,). The weights are divided by the largest sum of g times
-    these discounts over all orders of the items (by 1 if that is 0)."""
+    these discounts over all orders of the items (by 1 if that sum is 0)."""
     upper: int | None = None
-    """Only pairs whose upper item has at most this rank count. Default: all."""
+    """Pairs count only if their higher-scored item has at most this rank. Default: all count."""
     last: int | None = None
-    """Only pairs in which both items have at most this rank count. Default: all."""
+    """Pairs count only if both items have at most this rank. Default: all count."""
 
 
 def graded_pair_sums(
@@ -53,15 +54,15 @@ def graded_pair_sums(
     Args:
         scores: (..., n), float32 or float64.
         labels: (..., n), the y, in the scores' dtype.
-        mask: (..., n) bool, True = a real item. Default: all are.
+        mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n) item weights in the scores' dtype. Default: 1.
         pair_weights: see `GradedWeights`. Default: 1.
         temperature: tau > 0, in units of the scores.
 
     Returns:
-        Sums (...), sums of weights (...), slopes (..., n). None if the sweep does not apply: off
-        the CPU, without numba, with more than `MOST` different labels in a list, or with a score or
-        label that is not finite. Time O(n log n + n grades), memory O(n).
+        Sums (...), sums of weights (...) and gradients (..., n). None if the sweep does not apply:
+        the scores are not on the CPU, numba is missing, a list has more than `MOST` different
+        labels, or a score or label is not finite. Time O(n log n + n grades), memory O(n).
 
     >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
     >>> graded_pair_sums(s, y)
@@ -105,7 +106,8 @@ def graded_pair_sums(
 
 
 def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
-    # Return (lists, n) for numba. Each kind has one layout, so that numba compiles once.
+    # Return an array (lists, n) for numba, empty for None. The layout is always the same, so that
+    # numba compiles once.
     if x is None:
         assert like is not None
         return np.empty((0, 0), np.float64 if like.dtype == torch.float64 else np.float32)

@@ -1,8 +1,9 @@
-"""SoftSort's ranks for power 1: kernel sums, fused into one compiled call per direction on the CPU.
+"""SoftSort's ranks for power 1, by kernel sums that are fused into one compiled call on the CPU.
 
 In sorted order the ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the matrix of
-exp(-|t_i - t_j| / temperature). With h = dLoss/dy, grad_c = -(K h) u / c = dLoss/dc, and S v = K'
-v, the sums with the derivative of the kernel, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
+exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums of v with the
+derivative of the kernel. Then grad_c = dLoss/dc = -(K h) u / c, and dLoss/dt = h S u + u S h +
+grad_c S 1 + S grad_c. The backward pass is another compiled call.
 """
 
 from collections.abc import Sequence
@@ -20,13 +21,13 @@ from ltr.kernels.sums import inner_sums
 from ltr.shapes import count, positions
 
 PLAIN = (Tensor, nn.Parameter)
-"""The types of tensors whose numbers are in memory."""
+"""The types of tensors whose values are in memory."""
 
 
 def compiled_ranks(
     scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> Tensor:
-    """Return the ranks (..., n) of `SoftSort(temperature)`, m + 1 where masked.
+    """Return the ranks (..., n) of `SoftSort(temperature)`; m + 1 if masked, with m real items.
 
     Call it only if `fused` returns True.
 
@@ -37,9 +38,8 @@ def compiled_ranks(
             here, in the same call.
         temperature: > 0.
 
-    Cost: the sort and O(n), one compiled call each for forward and backward. It is differentiable
-    to any order;
-    derivatives of higher order use `kernel_sums`.
+    Cost: the sort and O(n), one compiled call each for forward and backward. The ranks are
+    differentiable to any order; derivatives of higher order use `kernel_sums`.
 
     >>> compiled_ranks(torch.tensor([0.1, 0.9, 0.4]), None, None, 0.2)
     tensor([2.7751, 1.0788, 2.1461])
@@ -50,7 +50,8 @@ def compiled_ranks(
 def fused(scores: Tensor) -> bool:
     """Return whether `compiled_ranks` takes these scores: plain tensors on the CPU, with numba.
 
-    `torch.compile` uses the sums, which work on every device. A form fixed by `use` is respected.
+    It returns False under `torch.compile`, which uses the kernel sums on every device, and within
+    `use("dense")`.
     """
     if torch.compiler.is_compiling() or type(scores) not in PLAIN:
         return False
@@ -61,7 +62,7 @@ def fused(scores: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Ranks(Rule):
-    # The compiled backward needs c, in sorted order, and the order.
+    # The compiled backward pass needs c, in sorted order, and the order.
     temperature: float
     saved_outputs = (1, 2)
     constant = (1, 2)
@@ -109,7 +110,7 @@ def _gradient(
     return h * a + u * b + grad_c * e + f
 
 
-# These are ops, so that a trace such as `make_fx` records a call and not its numbers.
+# These are ops, so that a trace such as that of `make_fx` records a call and not its results.
 torch.library.define(
     "ltr::softsort_ranks",
     "(Tensor scores, Tensor? mask, Tensor? order, float temperature) -> (Tensor, Tensor, Tensor)",

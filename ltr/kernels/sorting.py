@@ -10,7 +10,7 @@ from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
 from ltr.shapes import HALF
 
 FEW = 1024
-"""For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""
+"""For up to this many scores, `torch.argsort` takes less time than the setup of numpy's sort."""
 
 LARGEST = 2**31 - 1
 
@@ -26,12 +26,12 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
-        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. For float32 on the CPU
-        it is numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
-        (benchmarks/operators.py).
+        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU,
+        float32 scores, unless there are few, use numpy's vectorized sort, which takes a fraction of
+        the time of `torch.sort` (benchmarks/operators.py).
 
     Raises:
-        ValueError: the mask is not bool or of another shape.
+        ValueError: the mask is not bool or has another shape.
 
     >>> descending_order(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([1, 2, 3, 0])
@@ -56,7 +56,8 @@ def falling_values(values: Tensor) -> Tensor:
 
 
 class _FallingValues(Rule):
-    # numpy sorts values alone in a fraction of the time, but derivatives need their order.
+    # numpy sorts values in a fraction of the time, without their order. Only the gradient needs the
+    # order.
 
     def values(self, values: Tensor) -> tuple[Tensor, ...]:
         return (torch.ops.ltr.falling_values(values),)
@@ -70,38 +71,38 @@ class _FallingValues(Rule):
 
 
 def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Sort on the CPU, as `descending_order`: few numbers by torch, others by numpy."""
+    """Return `descending_order` on the CPU, by torch for few scores without mask, else by numpy."""
     few = mask is None and scores.numel() <= FEW
     return (by_torch if few else by_numpy)(scores, mask)
 
 
 def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Sort all by `torch.argsort`: the plain definition, for any device."""
+    """Return `descending_order` by `torch.argsort`: the plain definition, for any device."""
     if mask is None:
         return torch.argsort(scores, dim=-1, descending=True, stable=True)
-    # Masked items get -inf, so a real -inf is raised to stay in front of them.
+    # Masked items get -inf. So a real -inf becomes the lowest finite value, to stay before them.
     lowest = torch.finfo(scores.dtype).min
     keys = torch.where(mask, scores.clamp(min=lowest), -torch.inf)
     return torch.argsort(keys, dim=-1, descending=True, stable=True)
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Sort float32 on the CPU: numpy sorts one number per score, its bits and its position."""
+    """Return `descending_order`; numpy sorts float32 as integers of a score's bits and position."""
     import numpy as np
 
     if scores.dtype in HALF:
         scores = scores.float()
     if scores.dtype != torch.float32 or not scores.numel() or scores.shape[-1] >= 2**31:
         return by_torch(scores, mask)
-    # The key rises as the score falls. -0.0 counts as 0.0.
+    # The keys ascend as the scores descend. -0.0 counts as 0.0.
     points = np.subtract(0.0, scores.numpy(), dtype=np.float32, order="C")
     bits = points.view(np.int32)
     top = points.max()
     if top != top:
         bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
-    negative = bits >> 31  # all ones if the number is negative
+    negative = bits >> 31  # all bits are 1 if the point is negative, else 0
     negative &= LARGEST
-    # No two numbers of 64 bits are equal, so any sort is stable.
+    # No two of these integers of 64 bits are equal, so any sort is stable.
     pairs = np.empty((*bits.shape, 2), np.int32)
     low = 0 if np.little_endian else 1
     pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
@@ -115,7 +116,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def group_order(order: Tensor, ids: Tensor) -> Tensor:
-    """Return an order (N,) of all items regrouped list by list, unchanged within each list.
+    """Return the order (N,) of all items, regrouped list by list but unchanged within each list.
 
     Args:
         order: (N,) int64.
@@ -128,7 +129,7 @@ def group_order(order: Tensor, ids: Tensor) -> Tensor:
     if ids.device.type != "cpu" or len(order) >= 2**31:
         return order[torch.argsort(ids, stable=True)]
     pairs = ids.bitwise_left_shift(32).add_(torch.arange(len(order))).numpy()
-    pairs.sort()  # no two are equal, so numpy's fast sort is stable
+    pairs.sort()  # no two pairs are equal, so numpy's fast sort is stable
     return order[torch.from_numpy(pairs).bitwise_and_(0xFFFFFFFF)]
 
 

@@ -1,9 +1,9 @@
 """The basic function: sums of a kernel over sorted scores, and their derivatives of any order.
 
-Let g be the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j. The gradient of v is the
-transposed kernel's sum of g. The gradient of s_i is g_i (k' v)_i - v_i (k'^T g)_i, with k' the
-derivative by s. Both are kernel sums again, on the same exponentials. So the backward pass is one
-more call of the same function.
+Let g_i be the gradient by y_i = sum_j k((s_i - s_j) / temperature) v_j. The gradient by v is the
+sum of g with the transposed kernel. The gradient by s_i is g_i (k' v)_i - v_i (k'^T g)_i, with k'
+the derivative by s. Both are kernel sums again, on the same exponentials. So the backward pass is
+one more call of the same function.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
 
 Outputs = tuple[tuple[int, Kernel], ...]
-"""The sums to compute: pairs of a column's index and the kernel to sum it with."""
+"""The sums to compute: pairs of a column's index and the kernel for this column."""
 
 
 def kernel_sums(
@@ -41,13 +41,14 @@ def kernel_sums(
         temperature: tau > 0, in units of the scores.
 
     Returns:
-        One tensor (..., N) per output, in the scores' order and dtype; 0 for items of no list. A
-        list with a NaN or an infinite score is NaN. It is differentiable in scores and columns, to
-        any order. Cost: O(N) time per node, column and output, and O(N) memory.
+        One tensor (..., N) per output, in the scores' order and dtype; 0 for items in no list. All
+        sums of a list with a NaN or an infinite score are NaN. The sums are differentiable in
+        scores and columns, to any order. Cost: O(N) time per node, column and output, and O(N)
+        memory.
 
     Raises:
-        ValueError: scores of another dtype, no output, an unknown column, kernels with different
-            nodes, different shapes, or temperature <= 0.
+        ValueError: scores have another dtype, there is no output, an output's column does not
+            exist, kernels have different nodes, shapes differ, or temperature <= 0.
 
     >>> from ltr.kernels.lists import sort_lists
     >>> from ltr.kernels.named import laplace
@@ -102,10 +103,10 @@ def inner_sums(
     lists: SortedLists,
     temperature: float,
 ) -> tuple[Tensor, ...]:
-    """Return `kernel_sums` as a part of a rule, without checks.
+    """Return `kernel_sums` for use inside a rule, without checks.
 
-    They have derivatives only if grad mode is enabled and nothing is compiled, because
-    torch.compile supports no second derivatives.
+    The sums have derivatives only if grad mode is enabled. Under torch.compile, which supports no
+    second derivatives, they have none.
     """
     rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns
@@ -116,7 +117,7 @@ def inner_sums(
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums(Rule):
-    """The sums of scores, order, starts, lengths and columns."""
+    """The rule of `kernel_sums`, for the tensors scores, order, starts, lengths and columns."""
 
     outputs: Outputs
     temperature: float

@@ -1,4 +1,4 @@
-"""The table of exponential sums: constants from tools/fit_table, read from table.json."""
+"""The table of exponential sums: constants that tools/fit_table wrote to table.json."""
 
 import json
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ PATH = Path(__file__).with_name("table.json")
 class Nodes:
     """The nodes of a sum, an arithmetic progression: lambda_m = first + m step, m = 0..count-1.
 
-    So all decays follow from one exponential and powers of one factor. A complex node stands for
-    itself and its conjugate.
+    So all decays exp(-lambda_m x) are one exponential times the powers of another. A complex node
+    stands for itself and its conjugate.
 
     >>> Nodes(1 + 1j, 2j, 3).values()
     ((1+1j), (1+3j), (1+5j))
@@ -42,8 +42,8 @@ class Sum:
 
     Args:
         nodes: the lambda_m of all orders.
-        weights: One row per order.
-        errors: One per order: the maximum error over x >= 0 of the sum in exact arithmetic. In
+        weights: the w_m, one row per order.
+        errors: for each order, the maximum error of the sum over x >= 0 in exact arithmetic. In
             doubles, rounding adds up to 1e-16 times the sum of abs(w).
     """
 
@@ -57,10 +57,10 @@ class Powers:
     """A function of r = 0..n-1 as the sum over m of c_m z_m^r.
 
     Args:
-        n: the longest list.
+        n: the length of the longest list.
         error: the maximum absolute error.
-        z: in (0, 1], ascending.
-        c: one for each z.
+        z: the bases z_m, in (0, 1], ascending.
+        c: the factors c_m.
     """
 
     n: int
@@ -73,13 +73,14 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
     """Return the exponential sum of a kernel's profile.
 
     Args:
-        name: "laplace" exp(-x), exact with one node; "logistic" 1/(1 + exp(x)); "softplus"
-            log(1 + exp(-x)), on the logistic's nodes, its derivative minus the logistic to the
-            last bit; "gaussian" exp(-x^2), with f'(0) = 0 (no kink at a tie); "normal" Phi(-x).
-        dtype_level: "float32", f, f' and f'' to 2e-8, or "float64", to 1e-12.
+        name: the profile f(x): "laplace" exp(-x), exact with one node; "logistic" 1/(1 + exp(x));
+            "softplus" log(1 + exp(-x)), on the nodes of "logistic", with f' equal to minus
+            "logistic" to the last bit; "gaussian" exp(-x^2), with f'(0) = 0 (no kink at a tie);
+            "normal" Phi(-x).
+        dtype_level: the largest error of f, f' and f'': 2e-8 for "float32", 1e-12 for "float64".
 
     Raises:
-        ValueError: an unknown name or level.
+        ValueError: the name or the level is unknown.
 
     >>> total = exponential_sum("logistic", "float32")
     >>> total.nodes
@@ -97,14 +98,15 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
 
 
 def discount_powers(name: DiscountName, level: Level) -> tuple[Powers, ...]:
-    """Return the sums of powers that are a discount of rank r + 1, one for each length of list.
+    """Return a discount of rank r + 1 as sums of powers, one sum for each length in the table.
 
     Args:
         name: "log2" 1 / log2(2 + r), or "inverse log2" log2(2 + r).
-        level: the error, of the largest discount: 1e-6 for "float32", 1e-9 for "float64".
+        level: the largest error, as a fraction of the largest discount: 1e-6 for "float32", 1e-9
+            for "float64".
 
     Raises:
-        ValueError: an unknown level.
+        ValueError: the level is unknown.
 
     >>> [(powers.n, len(powers.z)) for powers in discount_powers("log2", "float32")]
     [(100, 8), (1000, 10), (10000, 13), (100000, 15), (1000000, 18)]

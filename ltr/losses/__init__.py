@@ -1,7 +1,7 @@
 """Losses for learning to rank: `loss(scores, labels, mask=None, weights=None)`.
 
-Each loss takes tensors only, so it fits any training loop. The last axis is the list; the axes
-before it are of any shape. A loss that needs soft ranks takes an operator of `ltr.operators`.
+Each loss takes tensors only, so it fits any training loop. The last axis holds the items of a list;
+the axes before it have any shape. A loss on soft ranks takes an operator of `ltr.operators`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -165,7 +165,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

@@ -1,4 +1,4 @@
-"""The base class of losses, and the only code that reduces the values of lists to one number."""
+"""The base class of losses; no other code reduces the values of lists to one number."""
 
 import math
 from numbers import Real
@@ -22,35 +22,36 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class RankingLoss(nn.Module):
-    """Base class of losses, which map the scores and labels of lists to a number.
+    """Base class of losses, which map the scores and labels of lists to one number.
 
     The arguments are scores, labels, mask=None, weights=None; the result is a scalar.
 
-    With reduction="none" the result has one number for each list. To write a new loss, subclass
-    this and define `per_list`. Every loss follows these rules:
+    With reduction="none" the result has one value for each list. To write a new loss, subclass
+    `RankingLoss` and define `per_list`. Every loss follows these rules:
 
     - All arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if the
-      class sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN
-      included, change neither the value nor the gradient.
-    - The loss is >= 0, and its minimum is 0. Soft ranks can give more than the ideal; the page of a
-      loss says where it is then below 0. A list for which the loss is not defined (no relevant
-      item, no pair, all masked) gives 0 with a zero gradient. A NaN score makes only the loss of
-      its own list NaN.
-    - Half-precision scores are computed in float32. `torch.autocast` does not apply inside.
-    - Under DDP each process has its own lists. Nothing is gathered.
+      class sets `grades = False`. The mask is bool, True for a real item. The values of masked
+      items, NaN included, change neither the loss nor the gradient.
+    - The loss is >= 0, and its minimum is 0. The docstrings of losses give the exceptions: with
+      some soft ranks a loss may be below 0, and a few losses have a minimum above 0. A list for
+      which the loss is not defined (no relevant item, no pair, all masked) gives 0 with a zero
+      gradient. A NaN score makes only the loss of its own list NaN.
+    - With half-precision scores, the loss is computed in float32. `torch.autocast` has no effect
+      inside a loss.
+    - Under DDP each process computes the loss of its own lists only; no values are gathered.
 
     Args:
         reduction: "mean" over the lists that have a real item (default), "sum", or "none".
 
     Attributes:
-        grades: whether labels are grades. If True, a negative label is an error, since it is most
-            likely the padding of another library. False if any number is a valid target, as in
-            regression.
+        grades: whether labels are grades. If True, a negative label is an error, since it most
+            likely marks padding, as in other libraries. False if any finite number is a valid
+            target, as in regression.
         every_item: whether the loss is a mean over all items of a list, relevant or not, as in
-            regression. False (default) for a loss of the relevant items. `Unbiased` weights all
-            items of the one, and the clicks of the other.
-        side_inputs: the arguments, besides the weights, that training must pass, such as
-            `protected`. A `Ranker` takes them from the batches. Default: none.
+            regression. False (default) for a loss of the relevant items. If True, `Unbiased`
+            weights all items, otherwise only the clicks.
+        side_inputs: the names of the further arguments that training must pass, such as
+            `protected`. A `Ranker` takes these arguments from the batches. Default: none.
 
     Raises:
         ValueError: reduction is unknown.
@@ -75,11 +76,11 @@ class RankingLoss(nn.Module):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return one number for each list: (..., n) each -> (...).
+        """Return one value for each list: (..., n) each -> (...).
 
-        The result may have more axes in front, for samples. A loss that needs more tensors
-        (..., n), such as `protected`, names them after `weights` with the default None; `forward`
-        passes them on.
+        The result may have further leading axes, for samples; `forward` takes the mean over them.
+        If a loss needs further tensors (..., n), such as `protected`, its `per_list` has parameters
+        of these names after `weights`, with the default None; `forward` passes the tensors on.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
@@ -95,32 +96,35 @@ class RankingLoss(nn.Module):
         padding: float | None = None,
         **extra: Tensor | None,
     ) -> Tensor:
-        """Return the loss of scores (..., n) against labels (..., n); mask and weights (..., n).
+        """Return the loss of scores (..., n) against labels (..., n).
 
-        Mask, lengths and qid exclude each other.
+        At most one of mask, lengths and qid may be given, and none of them with nested tensors.
 
         Args:
             scores: (..., n), any floating dtype.
             labels: (..., n), any dtype.
             mask: (..., n) bool, True for a real item. Default: all are real.
-            weights: (..., n), one for each item, >= 0. Default: 1.
-            lengths: (R,) whole numbers, instead of a mask. The lists are then ragged: scores,
-                labels and weights are (N,), one list after the other. With reduction="none" the
-                result is (R,). Nested tensors (`torch.nested`, jagged) carry their own lengths.
-            qid: (N,) integers, instead of a mask. Scores, labels and weights are (N,) too: rows in
-                any order. Rows of one qid are a list. With reduction="none" the result is one
-                number per list, by ascending qid; in `torch.compile` it is (N,), with 0 after the
-                last list. Cost: one sort of the qids.
-            padding: the label that marks padding, such as -1 in allRank and TF-Ranking. Items
-                with this label count as masked. Default: no label marks padding.
-            extra: further tensors that `per_list` names, in the shape of the scores.
+            weights: (..., n), >= 0, one for each item. Default: 1.
+            lengths: (R,) whole numbers, the number of items of each list, instead of a mask. The
+                lists are then ragged: scores, labels and weights are (N,), one list after the
+                other. With reduction="none" the result is (R,). Nested tensors (`torch.nested`,
+                jagged) carry their own lengths.
+            qid: (N,) integers, the list of each item, instead of a mask. Scores, labels and weights
+                are (N,) too, with the items in any order. The items with the same qid form a list.
+                With reduction="none" the result has one value for each list, by ascending qid; in
+                `torch.compile` the result is (N,), with 0 after the last list. Cost: one sort of
+                the qids.
+            padding: the label that marks padding, such as -1 in allRank and TF-Ranking. Items with
+                this label count as masked. Not allowed with lengths, qid or nested tensors.
+                Default: no label marks padding.
+            extra: further tensors for parameters of `per_list`, in the shape of the scores.
 
         Raises:
-            ValueError: a shape or dtype is wrong; a label or a weight of a real item is not
-                finite; a weight is negative; a label is negative and `grades` is True. Values are
-                read on the CPU only. On a GPU that would wait for the device, and in
-                `torch.compile` and `vmap` tensors have no values to read. There such a label or
-                weight makes the loss of its list NaN.
+            ValueError: a shape or dtype is wrong; a label or a weight of a real item is not finite;
+                a weight is negative; a label is negative and `grades` is True. Values are checked
+                on the CPU only: on a GPU the check would wait for the device, and in
+                `torch.compile` and `vmap` tensors have no values to read. In these cases an invalid
+                label or weight makes the loss of its list NaN.
 
         >>> from ltr.losses import SoftmaxLoss
         >>> scores, labels = torch.tensor([1.0, 0.0, 2.0]), torch.tensor([1.0, 1.0, 0.0])
@@ -142,7 +146,7 @@ class RankingLoss(nn.Module):
             if scores.dim() != 1:
                 raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
             order, lengths = group_by_qid(qid, len(scores))
-            if order is not None:  # the backward of `index_select` is faster than that of [order]
+            if order is not None:  # the backward of `index_select` is faster than of x[order]
                 scores = scores.index_select(0, order)
                 given = {name: x.index_select(0, order) for name, x in given.items()}
                 wrong = None if wrong is None else wrong.index_select(0, order)
@@ -168,7 +172,7 @@ class RankingLoss(nn.Module):
             counted = (lengths > 0).sum().clamp(min=1)
         elif mask is not None:
             counted = mask.any(-1).sum().clamp(min=1)
-        else:  # all lists count if they have items
+        else:  # all lists count if n > 0
             counted = max(1, each.numel() if scores.shape[-1] else 0)
         return each.sum() / counted
 
@@ -183,9 +187,10 @@ class RankingLoss(nn.Module):
     def _checked(
         self, given: dict[str, Tensor], mask: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Check labels and weights. Return them and None, or which items are bad: (..., n) bool.
+        """Check labels and weights; return `given` and the bad items, (..., n) bool or None.
 
-        Bad values are 0 in the result. They are returned only if they cannot be read.
+        If the values cannot be read, no error is raised: bad values are replaced by 0, and the bad
+        items are returned. Otherwise the second result is None.
         """
         wrong = None
         for name in ("labels", "weights"):
@@ -210,6 +215,8 @@ def check_exclusive(
     padding: float | None,
 ) -> None:
     """Raise `ValueError` if more than one of the arguments defines the lists.
+
+    `padding` may be given only alone or with a mask.
 
     >>> check_exclusive(None, [1, 2], torch.tensor([1, 2, 2]), False, None)
     Traceback (most recent call last):
@@ -236,10 +243,10 @@ def check_flag(name: str, value: bool) -> bool:
 
 
 def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
-    """Return the mask (..., n) with False for the items whose label is `padding`.
+    """Return the mask (..., n), with False also for the items whose label is `padding`.
 
     Raises:
-        ValueError: padding is not a number.
+        ValueError: padding is not a number, or is NaN.
 
     >>> real_items(torch.tensor([2, 0, -1]), None, -1)
     tensor([ True,  True, False])
@@ -254,14 +261,15 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
     """Raise `ValueError` if a real item has a value that is not finite or is below `least`.
 
     Args:
-        name: of the argument, for the message.
+        name: the name of the argument, for the message.
         x: (..., n).
         mask: (..., n) bool or None.
-        least: 0, or -inf for any finite value.
+        least: 0, or -inf if any finite value is valid.
 
     Returns:
-        None if the values are good. If they cannot be read (off the CPU, in `torch.compile` and in
-        `vmap`): (..., n) bool, True for a bad value. Cost: one pass on the CPU.
+        None if the values are good. If the values cannot be read (on another device than the CPU,
+        in `torch.compile` and in `vmap`): (..., n) bool, True for a bad value. Cost: one pass on
+        the CPU.
 
     >>> check_values("labels", torch.tensor([2, 0, -1]), torch.tensor([True, True, False]), 0.0)
     """
@@ -275,7 +283,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
     if not x.numel():
         return None
     try:
-        low, high = (end.item() for end in x.detach().aminmax())  # both ends are NaN if a value is
+        low, high = (end.item() for end in x.detach().aminmax())  # both are NaN if any value is NaN
         if low >= least and math.isfinite(low) and math.isfinite(high):
             return None
         value = first_value(x, wrong())
@@ -290,7 +298,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
 
 
 def first_value(x: Tensor, where: Tensor) -> float | None:
-    """Return the first value of x (...) where `where` (...) is True, or None.
+    """Return the first value of x (...) at which `where` (...) is True, or None.
 
     >>> first_value(torch.tensor([3, -1]), torch.tensor([False, True]))
     -1

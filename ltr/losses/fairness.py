@@ -16,24 +16,25 @@ from ltr.shapes import check_number, check_top_k, masked_fill
 class ExposureParity(RankingLoss):
     """Penalty if a protected group of items gets more or less exposure than the other items.
 
-    Exposure is attention at high ranks. The loss is (mean exposure of the protected items - mean
-    exposure of the others)^2, with exposure by soft ranks.
+    An item's exposure is the attention that users give to its rank. The loss is (mean exposure of
+    the protected items - mean exposure of the others)^2.
 
-    An item's exposure is discount(soft rank), such as 1 / log2(1 + rank). With `merit` the exposure
-    of the protected items and that of the others are each divided by their mean label, scaled so
-    that the larger merit is 1: exposure should be in proportion to relevance. With `one_sided` only
-    a lack of exposure of the protected items counts (DELTR).
+    Exposure is computed as discount(soft rank), such as 1 / log2(1 + rank). With `merit` exposure
+    should be in proportion to relevance: each of the two means is divided by the merit of its
+    items. The merit is the mean label, scaled so that the larger of the two merits is 1. With
+    `one_sided` the loss counts only a lack of exposure of the protected items (DELTR).
 
-    This is a constraint and not a ranking loss by itself. `Penalized` adds it to a ranking loss.
+    This loss is a constraint and does not teach a ranking by itself. `Penalized` adds it to a
+    ranking loss.
 
-    Special cases: the loss is 0, with a zero gradient, for a list in which all items or none are
-    protected, or that is fully masked. With `merit` it is also 0 if the protected items or the
-    others have no relevant item. The operator decides the ranks of tied scores.
+    Special cases: the loss is 0, with a zero gradient, for a list in which all items or no items
+    are protected, and for a fully masked list. With `merit` it is also 0 if no protected item, or
+    no other item, is relevant. The operator decides the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: count exposure among the first k only, by a smooth cutoff at rank k + 1/2. Default:
-            all.
+        top_k: k, if only the first k ranks give exposure, with a smooth cutoff at rank k + 1/2.
+            Default: all ranks.
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.
         one_sided: whether the protected items may have more exposure than the others. Default:
@@ -42,7 +43,7 @@ class ExposureParity(RankingLoss):
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     `forward` has one more argument, `protected` (..., n): above 0 for an item in the protected
-    group. By default it is the labels. Weights make the means weighted means.
+    group. By default the labels are used. With weights, the means are weighted means.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -84,7 +85,7 @@ class ExposureParity(RankingLoss):
         weights: Tensor | None,
         protected: Tensor | None = None,
     ) -> Tensor:
-        """Return the penalty of each list; protected (..., n), above 0 in the protected group."""
+        """Return the penalty of each list; `protected` (..., n) is above 0 for protected items."""
         protected = labels if protected is None else protected
         w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
         inside = w * masked_fill((protected > 0).to(scores.dtype), mask)
@@ -107,16 +108,17 @@ class ExposureParity(RankingLoss):
 class Penalized(RankingLoss):
     """A ranking loss plus a penalty: loss + strength * penalty.
 
-    For unusual lists, too, it is the sum of the two values.
+    In special cases, such as a list without a relevant item, each of the two terms has its own
+    value.
 
     Args:
         loss: any `RankingLoss`. Default: `SoftNDCG()`.
         penalty: any `RankingLoss`. Default: `ExposureParity()`.
-        strength: >= 0. Default: 1.
+        strength: the factor of the penalty, >= 0. Default: 1.
         reduction: replaces the reductions of the loss and of the penalty.
 
-    `forward` passes the side inputs of the loss, such as `position` of `Unbiased`, to the loss. It
-    passes those of the penalty, such as `protected`, and all other arguments to the penalty.
+    `forward` passes the side inputs of the loss, such as `position` of `Unbiased`, to the loss. The
+    side inputs of the penalty, such as `protected`, and all other arguments go to the penalty.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
@@ -148,13 +150,13 @@ class Penalized(RankingLoss):
         weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """Return loss plus penalty of each list."""
+        """Return the loss plus the weighted penalty of each list."""
         own, others = self.shared(extra)
         value = self.loss(scores, labels, mask, weights, **own)
         return value + self.strength * self.penalty(scores, labels, mask, weights, **others)
 
     def shared(self, extra: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the side inputs of the loss, and those of the penalty, among `extra`."""
+        """Return the arguments in `extra` that go to the loss, and those that go to the penalty."""
         own = {name: x for name, x in extra.items() if name in self.loss.side_inputs}
         needed = self.penalty.side_inputs
         return own, {n: x for n, x in extra.items() if n in needed or n not in own}
@@ -163,7 +165,7 @@ class Penalized(RankingLoss):
 def unreduced(loss: RankingLoss) -> RankingLoss:
     """Return a shallow copy of the loss with reduction="none".
 
-    The copy has the same operators and parameters.
+    The copy shares its operators and parameters with the original.
 
     >>> unreduced(SoftNDCG())(torch.zeros(2, 1), torch.ones(2, 1))
     tensor([0., 0.])

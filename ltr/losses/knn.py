@@ -16,28 +16,31 @@ Form = Literal["probability", "log"]
 class KNNLoss(RankingLoss):
     """Loss of k-nearest-neighbor classification with soft neighbors.
 
-    The loss is 1 - p or -log p, where p is the fraction of the k soft nearest neighbors that have
-    the query's class.
+    The loss is 1 - p or -log p. p is the fraction of the k soft nearest neighbors with the query's
+    class.
 
-    A list holds the candidates of one query. The scores say how near each candidate is, such as
-    minus the squared distance of embeddings. Labels are 1 (above 0) for candidates of the query's
-    class. p is the mean of (P labels)_i over the first k rows of P. With a hard permutation, p is
-    the fraction of the k nearest that have the query's class. The paper's loss is -p, whose
-    gradient is the same.
+    A list holds the candidates of one query. The nearer a candidate is to the query, the higher is
+    its score, for example minus the squared distance of the two embeddings. The label is 1 (any
+    value above 0) for candidates of the query's class. P is the operator's soft permutation matrix,
+    and p is the mean of (P labels)_i over the first k rows i. With a hard permutation, p is the
+    fraction of the k nearest candidates with the query's class. The paper's loss is -p, which has
+    the same gradient as 1 - p.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a candidate of the class
-    or fully masked. With fewer than k real candidates, all of them count. With fewer than k
-    candidates of the class, the loss cannot be 0. The operator decides how tied scores vote.
+    and for a fully masked list. If a list has fewer than k real candidates, all of them count. If a
+    list has at least k real candidates, but fewer than k of the class, the loss cannot be 0. The
+    operator decides how candidates with tied scores count.
 
     Args:
-        operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
+        operator: any `SortOperator` whose matrix has a row for each item. Default: `SoftSort()`.
         top_k: k. Default: 5.
-        form: "probability" (1 - p, the default), or "log" (-log p). The second is computed in
-            logarithms throughout, so a query far from its class has a gradient.
-        average: True (default) averages the first k rows. False sums them, as the published code
-            does, and gives k (1 - p).
+        form: "probability" (1 - p, the default), or "log" (-log p). The second form is computed in
+            logarithms throughout, so it has a gradient even if the query is far from all candidates
+            of its class.
+        average: if True (default), the loss is the mean over the first k rows. If False, the loss
+            is multiplied by k, which gives k (1 - p), as in the published code.
 
-    Weights multiply the candidates' votes.
+    With weights, p is a weighted fraction: each candidate counts by its weight.
 
     Raises:
         ValueError: an argument is invalid (the message names it and its value); the operator has
@@ -85,7 +88,7 @@ class KNNLoss(RankingLoss):
             given = count(scores, mask).squeeze(-1).clamp(min=1, max=self.top_k)
             if weights is not None:
                 given = top.mv(all_votes.expand(shape)).sum(-1)
-            # If the neighbors have no weight, none votes for the class, and the loss is 1.
+            # If all neighbors have weight 0, none counts for the class, and the loss is 1.
             loss = 1 - got / torch.where(given > 0, given, 1.0)
         loss = torch.where(defined, loss, 0 * loss)
         return loss if self.average else self.top_k * loss
@@ -94,7 +97,7 @@ class KNNLoss(RankingLoss):
 def _log_votes(log_p: Tensor, votes: Tensor) -> Tensor:
     """Return the log of the sum of P * votes over rows and items.
 
-    log_p (..., rows, n) and votes (..., n) give (...).
+    The arguments are log_p = log P (..., rows, n) and votes (..., n), >= 0; the result is (...).
     """
     some = votes > 0
     log_votes = torch.where(some, torch.where(some, votes, 1.0).log(), -torch.inf)

@@ -1,4 +1,4 @@
-"""Losses by the likelihood of an order: ListMLE and p-ListMLE."""
+"""Negative log-likelihoods of the correct order: ListMLE and p-ListMLE."""
 
 from typing import Literal
 
@@ -15,8 +15,8 @@ Ties = Literal["mean", "random", "first"]
 def log_sums_from(x: Tensor) -> Tensor:
     """Return log(sum of exp(x_k) over k >= i) for each i: (..., n).
 
-    The sums are made by doubling, with `logaddexp`, in O(n log n). `logcumsumexp` is not used: it
-    has no second derivative where a gradient is 0.
+    Each step doubles the number of terms in every sum, with `logaddexp`. Cost: O(n log n).
+    `logcumsumexp` is not used: it has no second derivative if a gradient is 0.
 
     >>> log_sums_from(torch.tensor([0.0, 0.0]))
     tensor([0.6931, 0.0000])
@@ -29,7 +29,9 @@ def log_sums_from(x: Tensor) -> Tensor:
 
 
 def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first and the last index of each item's ties, for sorted labels: (..., n) each.
+    """Return, for each item, the first and the last index of its label: (..., n) each.
+
+    The labels must be sorted.
 
     >>> tie_groups(torch.tensor([3.0, 1.0, 1.0]))
     (tensor([0, 1, 1]), tensor([0, 2, 2]))
@@ -45,28 +47,30 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ListMLE(RankingLoss):
-    """ListMLE: the negative log-likelihood of the correct order, in a random order by scores.
+    """ListMLE: the negative log-likelihood of the correct order, in the Plackett-Luce model.
 
-    The random order is that of Plackett and Luce: the next item is drawn with the probabilities
-    softmax(scores) of the remaining items. Let pi be the items by descending label. The loss is
+    In this model, an order is drawn item by item, with the probabilities softmax(scores) of the
+    remaining items. Let pi(1), pi(2), ... be the items by descending label. The loss is
 
         sum over k of log(sum over l >= k of exp(s_pi(l))) - s_pi(k)
 
-    Labels with ties define more than one order. `ties` chooses among them:
+    If labels are tied, more than one order is correct. `ties` chooses among these orders:
 
-    - "mean" (the default): all these orders are equally likely, by Efron's approximation. At the
-      l-th position of d tied items (l = 0, 1, ...) the inner sum counts the tied items with a
-      factor 1 - l / d. The logarithm of the number of such orders, log(d!), is subtracted, so the
-      minimum is 0. The result does not depend on the order of the list.
+    - "mean" (the default): all these orders count equally, by Efron's approximation. At the l-th
+      position of d tied items (l = 0, 1, ...), the tied items have the factor 1 - l / d in the
+      inner sum. The logarithm of the number of orders of the tied items, log(d!), is subtracted, so
+      the minimum is 0. The result does not depend on the order of the list.
     - "random": one of these orders, drawn at each call, as in rax, allRank and TF-Ranking.
-    - "first": the order of the list. This leaks the order of a list that an earlier ranker sorted.
+    - "first": tied items in the order of the list. If an earlier ranker sorted the list, its order
+      leaks into the loss.
 
     The loss is 0, with a zero gradient, if no two labels differ (no relevant item, for example),
     for one item, and for a fully masked list. Cost: one sort of the labels.
 
-    Weights multiply each item's term. With ties "mean" the weights of tied items are their shares
-    of the positions. The term is then the divergence of the model's probabilities from these
-    shares, times the mean weight of the tied items, so the loss is never below 0.
+    Weights multiply each item's term. With ties "mean", the weights of tied items, divided by their
+    sum, are the target probabilities at each of their positions. The term of a position is then the
+    divergence of the model's probabilities from the targets, times the mean weight of the tied
+    items. So the loss is never below 0.
 
     Args:
         top_k: count only the terms of the first k positions (top-k ListMLE). Default: all.
@@ -93,7 +97,7 @@ class ListMLE(RankingLoss):
         self.ties: Ties = ties
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
-        """Return the weights of the terms at positions 1, 2, ..., m: (..., n), for m (..., 1)."""
+        """Return the weights of the terms at positions (..., n) of lists of m (..., 1) items."""
         if self.top_k is None:
             return torch.ones_like(position)
         return (position <= self.top_k).to(position.dtype)
@@ -106,8 +110,8 @@ class ListMLE(RankingLoss):
         if not n:
             return scores.sum(-1)
         defined = _has_pair(labels, mask)
-        # Padding is sorted to the front, so that no sum from a position to the end contains any of
-        # it.
+        # Padding is sorted to the front, so that a sum from a real item to the end contains no
+        # padding.
         y, order = _sort(masked_fill(labels, mask, torch.inf), self.ties)
         s = below_largest(scores, mask).gather(-1, order)
         padded = scores.new_zeros(s.shape)
@@ -126,9 +130,9 @@ class ListMLE(RankingLoss):
         size = (last - first + 1).to(s.dtype)
         gone = positions(s) - 1 - first.to(s.dtype)
         below = (last + 1).clamp(max=n - 1)
-        # The tied items count with a factor 1 - gone / size, and so do all items below. With R the
-        # sum from the first tied item and L the sum below the ties, this is (1 - gone / size) R +
-        # (gone / size) L.
+        # In `rest`, the tied items have the factor 1 - gone / size, and all items below have the
+        # factor 1. With R the sum from the first tied item on, and L the sum of all items below the
+        # ties, this is (1 - gone / size) R + (gone / size) L.
         rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
         both = (gone > 0) & (last < n - 1)
         low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
@@ -152,13 +156,13 @@ class ListMLE(RankingLoss):
 class PListMLE(ListMLE):
     """Position-aware ListMLE: the first positions have the largest weights.
 
-    Position k has the weight alpha(k). In the paper, alpha(k) is 2^(m - k) - 1 for m items. Here it
-    is divided by alpha(1), so the weights lie between 0 and 1 for lists of any length, of more than
-    127 items too. Everything else is as in `ListMLE`.
+    Position k has the weight alpha(k). In the paper, alpha(k) is 2^(m - k) - 1 for m items. Here
+    alpha is divided by alpha(1). So the weights lie between 0 and 1 for lists of any length, even
+    of more than 127 items. Everything else is as in `ListMLE`.
 
     Args:
-        discount: the weights of the positions: None for the paper's alpha, "log2", "letor4", or a
-            function of the positions.
+        discount: the weights of the positions: None for the paper's alpha (default), "log2",
+            "letor4", or a function of the positions.
         ties: see `ListMLE`.
 
     Raises:
@@ -183,7 +187,7 @@ class PListMLE(ListMLE):
         self.discount: Discount | None = discount
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
-        """Return alpha divided by its largest value."""
+        """Return alpha divided by alpha(1), or the discounts of the positions."""
         if self.discount is not None:
             return discount_function(self.discount)(position)
         end = torch.exp2(1 - m)
@@ -191,13 +195,13 @@ class PListMLE(ListMLE):
 
 
 def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return whether two real items of each list differ in their labels: (...)."""
+    """Return whether each list has two real items with different labels: (...) bool."""
     highest = masked_fill(labels, mask, -torch.inf).amax(-1)
     return highest > masked_fill(labels, mask, torch.inf).amin(-1)
 
 
 def _sort(labels: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
-    """Return descending labels and their indices, with ties in list order or in random order."""
+    """Return the descending labels and their indices; ties are in list order or in random order."""
     if ties != "random":
         y, order = labels.sort(dim=-1, descending=True, stable=True)
         return y, order
@@ -211,10 +215,10 @@ def _total(weight: Tensor, each: Tensor, real: Tensor, defined: Tensor) -> Tenso
 
 
 def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
-    """Return the mean of x over each item's ties.
+    """Return the mean of x over the items that are tied with each item, itself included.
 
-    It is the difference of two sums from the end, because x is small there and little precision is
-    lost.
+    The sum over the ties is the difference of two sums that begin at the end of the list. x is
+    small there, so little precision is lost.
     """
     sums = x.flip(-1).cumsum(-1).flip(-1)
     sums = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
@@ -222,7 +226,10 @@ def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
 
 
 def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
-    """Return the entropy of the shares of u among each item's ties, whose mean is `mean`."""
+    """Return the entropy of u / (sum of u) over each item's tied items; log(size) if u is 0 there.
+
+    `mean` is the mean of u over the tied items, the item itself included, and `size` their number.
+    """
     some = mean > 0
     mean = torch.where(some, mean, 1.0)
     logs = _group_mean(torch.xlogy(u, u), first, last, size)

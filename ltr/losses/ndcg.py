@@ -1,4 +1,4 @@
-"""1 - NDCG on soft ranks, or by a relaxed sort: ApproxNDCG, NeuralNDCG, PiRank and relatives."""
+"""Losses for NDCG on soft ranks or with soft sorting: SoftNDCG, ApproxNDCG, NeuralNDCG, PiRank."""
 
 from collections.abc import Callable
 from typing import Literal, cast
@@ -35,59 +35,64 @@ Mean = Literal["regret", "harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    r"""A differentiable loss for NDCG on soft ranks; `SoftNDCG()` is the one to start with.
+    r"""A differentiable loss for NDCG on soft ranks; start with the default, `SoftNDCG()`.
 
-    With gains g_i, shares p_i = g_i / sum of g, discounts d and soft ranks r_i it is the regret
+    With the gains g_i, their fractions p_i = g_i / sum of g, the discount d and the soft ranks r_i,
+    the loss is by default the regret
 
         sum_i p_i / d(r_i) - sum_i p_i / d(ideal rank_i),
 
-    the mean of log2(1 + rank) over the gains, minus its least value. By default the ranks are those
-    of `SoftplusRank()`, which are at least the hard ranks. So the loss is at least (ideal DCG -
-    DCG) / sum of g, and no item that ranks too low loses its gradient. "How to train on soft NDCG"
-    in the documentation has the proof, the measurements and the other two forms, by `mean`:
+    the mean of log2(1 + rank), weighted by the gains, minus its least value. By default the ranks
+    are those of `SoftplusRank()`, which are at least the hard ranks. So the loss is at least (ideal
+    DCG - DCG) / sum of g, and an item that ranks too low always has a gradient. The proof and the
+    measurements are in the documentation, under "How to train on soft NDCG". `mean` selects two
+    other forms:
 
         harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
 
     With hard ranks all three are 0 only for an ideal order. `mean="arithmetic"` is then exactly 1 -
-    `ltr.metrics.NDCG`; with `SigmoidRank` it is ApproxNDCG (Qin et al. 2010). The harmonic form is
-    a lower bound of NDCG, from 0 to 1. Ranks by SoftSort's transpose can be below 1, so with them
-    a loss may be slightly below 0.
+    `ltr.metrics.NDCG`; with `SigmoidRank` it is ApproxNDCG (Qin et al. 2010). The harmonic form
+    lies between 0 and 1; in it, the harmonic mean of the discounts, 1 / (sum_i p_i / d(r_i)), is a
+    lower bound of DCG / sum of g. The ranks of `SoftSort`, which come from the transpose of its
+    matrix, can be below 1. So with `SoftSort` the loss may be slightly below 0.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
-    tied scores. With equal labels any order is ideal.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is 0 if the item's soft rank is 1. The operator decides
+    the ranks of tied scores. If all labels are equal, any order is ideal.
 
     Args:
         operator: any `RankOperator`. Default: `SoftplusRank()` for the regret, else
-            `Standardized(SigmoidRank(0.3))`, with which the loss does not depend on the scale of
-            the scores.
-        top_k: for NDCG@k, count only the gains of the first k items of the ideal order; items that
-            are tied there share what is left. Ranks after k keep their cost and so their gradient.
-            For the arithmetic mean, a smooth cutoff of the discounts at rank k + 1/2 instead (that
-            of the ideal is exact), with which a new network has hardly any gradient on long lists.
-            Default: all items, for NDCG@k too.
+            `Standardized(SigmoidRank(0.3))`, which makes the loss independent of the scale of the
+            scores.
+        top_k: k, to train for NDCG@k. The regret and the harmonic form then count only the gains of
+            the first k items of the ideal order; items tied at position k of this order share the
+            positions that are left. Items ranked after k keep their cost and so their gradient. The
+            arithmetic form has a smooth cutoff of the discounts at rank k + 1/2 instead (exact in
+            the ideal DCG); a new network then has hardly any gradient on long lists. Default: all
+            items, which trained as well for NDCG@10 in our measurements.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks. The regret and the harmonic
-            form need discounts above 0, also at the ranks of `SoftplusRank`, which exceed the
-            number of items. On the CPU, a function that returns another discount
-            within the longest list is an error. On other devices, and in `torch.compile`, it makes
-            the loss NaN.
+            form need discounts above 0, even at the ranks of `SoftplusRank`, which may exceed the
+            number of items. On the CPU, a discount that is not above 0 at a rank within the longest
+            list is an error. On other devices, and in `torch.compile`, the loss is then NaN.
         mean: "regret" (the default), "harmonic" or "arithmetic", see above.
         dequantize: whether to add a random number from [0, 1) to each label before its gain is
-            computed, if the list has a relevant document. Like dropout, this draws new numbers at
-            each call in training mode. Documents of one grade then count differently at each call,
-            and irrelevant ones count a little. This keeps a network from memorizing a small data
-            set, like the random gammas of `XENDCG`. Default: False.
-        softmax: the weight w of an additional w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
-            the same shares and the unstandardized scores. It holds the scale of standardized
-            scores, which the harmonic form needs on noisy tables. Default: 0.
+            computed, if the list has a relevant item. Like dropout, this happens only in training
+            mode, with new numbers at each call. So items of one grade count differently at each
+            call, and irrelevant items count a little. This keeps a network from memorizing a small
+            data set, as the random gammas of `XENDCG` do. Default: False.
+        softmax: the weight w of an additional term w KL(p || softmax(s)): the loss of `SoftmaxLoss`
+            for the same p, on the scores before any standardization. If the operator standardizes
+            the scores, only this term fixes their scale. The harmonic form needs a fixed scale on
+            noisy tables. Default: 0.
 
-    Weights multiply the gains, in the ideal too. Labels may have any size and need not be whole
-    numbers, in float32 too: gains of "exp2" are computed relative to the list's largest.
+    Weights multiply the gains, also in the ideal DCG. Labels need not be whole numbers and may be
+    of any size, even in float32: "exp2" gains are computed relative to 2^(the largest label of the
+    list).
 
-    Cost: the operator's, and one sort of the gains.
+    Cost: that of the operator, and one sort of the gains.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -163,7 +168,8 @@ class SoftNDCG(RankingLoss):
         return found
 
     def _check_discount(self, scores: Tensor) -> None:
-        # A named discount is above 0. Values are read on the CPU alone, as those of labels are.
+        # Discounts given by name are above 0. Values are read on the CPU only, like those of
+        # labels.
         if self.mean == "arithmetic" or not callable(self.discount):
             return
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
@@ -178,25 +184,26 @@ class SoftNDCG(RankingLoss):
             )
 
     def _terms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        # Return what is summed over the items, at whole ranks and at soft ones.
+        # Return the functions of the ranks that are summed over the items: of hard ranks and of
+        # soft ranks.
         discount = discount_function(self.discount)
         if self.mean != "arithmetic":
             if discount is log2_discount:
-                return inverse_log2, inverse_log2  # operators know it by its name
+                return inverse_log2, inverse_log2  # operators recognize this function
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
         return discount, cutoff_discount(discount, self.top_k, self.operator)
 
     def _shortfall(self, soft: Tensor, ideal: Tensor) -> Tensor:
         if self.mean == "arithmetic":
             return shortfall(soft, ideal)
-        defined = ideal > 0  # the quotient is 0 / 1 elsewhere, or NaN if a score is NaN
+        defined = ideal > 0  # elsewhere the quotient is 0 / 1, or NaN if a score is NaN
         return defined.to(soft.dtype) - ideal / torch.where(defined, soft, 1 + 0 * soft)
 
 
 def first_gains(gains: Tensor, top_k: int) -> Tensor:
-    """Return the gains (..., n) that count in the ideal DCG@k; those of the other items are 0.
+    """Return the gains (..., n), with 0 for the items that do not count in the ideal DCG@k.
 
-    Items that are tied at the last of the k positions share what is left of them.
+    Items tied at position k of the ideal order share the positions that are left.
 
     >>> first_gains(torch.tensor([1.0, 3.0, 0.0, 1.0]), 2)
     tensor([0.5000, 3.0000, 0.0000, 0.5000])
@@ -210,21 +217,22 @@ def first_gains(gains: Tensor, top_k: int) -> Tensor:
 
 
 class ApproxNDCG(SoftNDCG):
-    """ApproxNDCG: 1 - NDCG with soft ranks, which are sums of sigmoids of score differences.
+    """ApproxNDCG: 1 - NDCG with soft ranks that are sums of sigmoids of score differences.
 
-    It is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under the name of the literature.
-    If there is much to learn, `SoftNDCG()` trains far better; see there for the reason.
+    This is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under its name in the
+    literature. If there is much to learn, `SoftNDCG()` trains far better; "How to train on soft
+    NDCG" in the documentation gives the reason.
 
     Args:
-        temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
-            ranks. Default: 0.1.
-        top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default:
-            all.
+        temperature: the temperature of the sigmoids, in units of the scores (1 / alpha in the
+            paper). 0 gives hard ranks. Default: 0.1.
+        top_k: k of NDCG@k, with a smooth cutoff at rank k + 1/2 (exact in the ideal DCG). Default:
+            all items.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
-    `SoftNDCG` documents special cases, weights and errors.
+    For special cases, weights and errors see `SoftNDCG`.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
     information retrieval measures", 2010; Bruch, Zoghi, Bendersky and Najork, "Revisiting
@@ -258,33 +266,36 @@ class ApproxNDCG(SoftNDCG):
 class NeuralNDCG(RankingLoss):
     """NeuralNDCG: 1 - NDCG, with the gains softly sorted by the scores.
 
-    NDCG is the sum over positions of (P gains)_i * discount(i) / ideal.
+    With P the operator's soft permutation matrix, NDCG is the sum over positions i of (P gains)_i *
+    discount(i), divided by the ideal DCG.
 
-    Only the first `top_k` rows of P are computed. The transposed form of the paper gives each
-    item the discount (P^T discounts)_j. Without scaling that is the same number, summed in another
-    order.
+    Only the first `top_k` rows of P are computed. The paper's transposed form gives each item j the
+    discount (P^T discounts)_j. Without scaling its value is the same sum, in another order.
 
     With `scaling` the matrix is built, and its columns and rows are divided by their sums in
-    alternation. The two forms then differ in which sums become exactly 1. Here these are the rows,
-    so sorted gains are means of gains. In the transposed form these are the columns, so discounts
-    are means of discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
+    alternation. The last step makes the sums of the rows exactly 1, so the sorted gains are means
+    of gains. In the transposed form it makes the sums of the columns exactly 1, so the items'
+    discounts are means of discounts. With a hard permutation the loss is exactly 1 -
+    `ltr.metrics.NDCG` in both forms.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0. The operator decides how tied scores share the positions. Without
-    scaling an item may have several positions, so the soft NDCG may be above 1.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is 0. The operator decides how tied scores share the
+    positions. Without scaling, the columns of P may sum to more than 1, so the soft NDCG may be
+    above 1 and the loss below 0.
 
     Args:
-        operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
-        top_k: NDCG@k: the first k positions. Default: all.
-        transposed: whether items get discounts instead of positions getting gains. Default: False.
-        scaling: the number of iterations of Sinkhorn scaling. Default: 0, none. The paper's code
-            has up to 50. Derivatives go through the iterations. Memory is
-            O(n^2 + n * iterations).
+        operator: any `SortOperator` whose matrix has a row for each item. Default: `NeuralSort()`.
+        top_k: k of NDCG@k, the number of first positions that count. Default: all.
+        transposed: whether to compute a soft discount for each item (the transposed form) instead
+            of a soft gain for each position. Default: False.
+        scaling: the number of iterations of Sinkhorn scaling. Default: 0, no scaling. The paper's
+            code does up to 50 iterations. Derivatives go through the iterations. Memory is O(n^2 +
+            n * iterations).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
-    Weights multiply the gains, in the ideal too. Labels may be of any size, as in `SoftNDCG`.
+    Weights multiply the gains, also in the ideal DCG. Labels may be of any size, as in `SoftNDCG`.
 
     Raises:
         ValueError: an argument is invalid (the message names it and its value); the operator has
@@ -324,7 +335,7 @@ class NeuralNDCG(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - NDCG of the sorted gains of each list."""
+        """Return 1 - NDCG of each list, with softly sorted gains or soft discounts."""
         gains = ndcg_gains(labels, mask, weights, self.gain)
         full = discount_function(self.discount)
         ideal = ideal_dcg(gains, full, self.top_k)
@@ -333,7 +344,7 @@ class NeuralNDCG(RankingLoss):
         check_rows(P.rows, n)
         k = n if self.top_k is None else min(self.top_k, n)
         discounts = full(positions(scores, k))
-        # The rows past the real items are 0.
+        # In P, the rows after the real items are 0.
         if self.scaling and n:
             matrix = sinkhorn_scaled(P, self.scaling, columns_last=self.transposed)[..., :k, :]
             if self.transposed:
@@ -352,20 +363,20 @@ class NeuralNDCG(RankingLoss):
 class PiRank(NeuralNDCG):
     """PiRank: 1 - NDCG@k, with the gains softly sorted into the first k positions.
 
-    It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a
+    This is `NeuralNDCG(operator, top_k)` without scaling, under its name in the paper, and with a
     cutoff of 10 by default. The paper's straight-through variant is
     `PiRank(StraightThrough(NeuralSort()))`. The paper lowers the temperature during training.
 
     The special cases are those of `NeuralNDCG`.
 
     Args:
-        operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
-        top_k: the first k positions. Default: 10.
+        operator: any `SortOperator` whose matrix has a row for each item. Default: `NeuralSort()`.
+        top_k: k, the number of first positions that count. Default: 10.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
-    Weights multiply the gains, in the ideal too.
+    Weights multiply the gains, also in the ideal DCG.
 
     Raises:
         ValueError: as for `NeuralNDCG`.

@@ -17,11 +17,11 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
     Gradients flow back into the nested tensors.
 
     Args:
-        tensors: the tensors by their names for error messages. The first defines the lengths.
+        tensors: name -> tensor; error messages use the names. The first tensor defines the lengths.
 
     Raises:
-        ValueError: a tensor is not nested, does not have the layout `torch.jagged`, does not have
-            two dimensions, or has lists of other lengths.
+        ValueError: a tensor is not nested, its layout is not `torch.jagged`, it does not have two
+            dimensions, or its lists do not have the lengths of the first tensor's lists.
 
     >>> scores = torch.nested.nested_tensor([[0.1], [0.2, 0.3]], layout=torch.jagged)
     >>> flatten_nested({"scores": scores})
@@ -46,11 +46,11 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
 
 
 def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the methods of nested tensors
-    """Return the values (N,) of the lists and their lengths (R,)."""
+    """Return the values (N,) of the lists, without gaps, and their lengths (R,)."""
     lengths = x.lengths()
     if lengths is None:
         return x.values(), x.offsets().diff()
-    # The result of `torch.nested.narrow` has other values between its lists, and the backward of
+    # The result of `torch.nested.narrow` has further values between its lists, and the backward of
     # its `contiguous` fails in torch 2.13.
     before = x.offsets()[:-1] - (lengths.cumsum(0) - lengths)
     positions = before.repeat_interleave(lengths)
@@ -58,7 +58,7 @@ def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the metho
 
 
 def _equal(own: Tensor, lengths: Tensor) -> bool:
-    # Off the CPU, a comparison of values would wait for the device.
+    # On another device than the CPU, a comparison of values would wait for the device.
     if own is lengths or own.shape != lengths.shape:
         return own is lengths
     if own.device.type != "cpu" or torch.compiler.is_compiling():

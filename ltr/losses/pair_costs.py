@@ -10,9 +10,9 @@ from ltr.shapes import check_number
 class PairCost(nn.Module):
     """Base class of costs of a pair of items.
 
-    A cost is a function cost(t, gap): a subclass defines `forward`, elementwise and finite for any
-    finite t. Here t is the score of the item with the higher label minus the score of the other
-    item, and gap > 0 is the difference of their labels.
+    A cost is a function cost(t, gap). t is the score of the item with the higher label minus the
+    score of the other item, and gap > 0 is the difference of their labels. A subclass defines this
+    function as `forward`: elementwise, and finite for any finite t.
 
     >>> class Absolute(PairCost):
     ...     def forward(self, t, gap):
@@ -26,7 +26,7 @@ class PairCost(nn.Module):
 
     @property
     def logistic_temperature(self) -> float | None:
-        """The tau of a cost log(1 + exp(-t / tau)), which can be summed in sort time; else None."""
+        """The tau of a cost log(1 + exp(-t / tau)), for sums in sort time; None for other costs."""
         return None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
@@ -34,16 +34,17 @@ class PairCost(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the derivative of the cost by t, which is differentiable too.
+        """Return the derivative of the cost by t. The result is differentiable too.
 
-        By default autograd computes it. A subclass overrides this if a formula is cheaper.
+        By default, autograd computes the derivative. A subclass overrides this if a formula is
+        cheaper.
         """
         return torch.func.grad(lambda t: self(t, gap).sum())(t)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
-        """Return the cost and, if `gradients`, the gradient.
+        """Return the cost, and the gradient if `gradients` is True, else None.
 
-        A subclass overrides this if computing both together is cheaper.
+        A subclass overrides this if it is cheaper to compute both together.
         """
         return self(t, gap), self.gradient(t, gap) if gradients else None
 
@@ -52,7 +53,7 @@ class PairCost(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return `both` at -t, given the cost and its gradient at t >= 0.
 
-        A subclass overrides this if computing them from those at t is cheaper.
+        A subclass overrides this if it is cheaper to use the cost and the gradient at t.
         """
         return self.both(-t, gap, gradient is not None)
 
@@ -60,7 +61,7 @@ class PairCost(nn.Module):
 class LogisticCost(PairCost):
     """Logistic cost of a pair, as in RankNet.
 
-    The cost is log(1 + exp(-t / temperature)): the negative log-likelihood of the pair's order.
+    The cost is log(1 + exp(-t / temperature)), the negative log-likelihood of the pair's order.
     """
 
     uses_gap = False
@@ -75,15 +76,15 @@ class LogisticCost(PairCost):
         return self.temperature if type(self) is LogisticCost else None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the softplus of -t / temperature: linear far below 0, never inf."""
+        """Return the softplus of -t / temperature, linear for very negative t and never inf."""
         return F.softplus(_divided(t, -self.temperature), threshold=50)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the gradient: from -1 / temperature for pairs far in the wrong order, up to 0."""
+        """Return the gradient: -1 / temperature far in the wrong order, 0 far in the right one."""
         return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
-        """Return cost and gradient, which share the division by the temperature."""
+        """Return the cost and the gradient, with a single division of t by the temperature."""
         x = _divided(t, -self.temperature)
         cost = F.softplus(x, threshold=50)
         return cost, _divided(torch.sigmoid(x), -self.temperature) if gradients else None
@@ -91,7 +92,7 @@ class LogisticCost(PairCost):
     def reversed(
         self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return cost and gradient at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x."""
+        """Return the cost and the gradient at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x."""
         if self.logistic_temperature is None:  # a subclass may define another cost
             return super().reversed(t, gap, cost, gradient)
         steeper = None if gradient is None else -1 / self.temperature - gradient
@@ -99,7 +100,7 @@ class LogisticCost(PairCost):
 
 
 def _divided(x: Tensor, divisor: float) -> Tensor:
-    """Return x / divisor, without a division for 1, and by the faster negation for -1."""
+    """Return x / divisor. A divisor of 1 or -1 needs no division, which is faster."""
     if abs(divisor) == 1:
         return x if divisor == 1 else -x
     return x / divisor
@@ -108,7 +109,7 @@ def _divided(x: Tensor, divisor: float) -> Tensor:
 class HingeCost(PairCost):
     """Hinge cost: no cost if the pair is in the right order by a margin.
 
-    It is max(0, margin - t).
+    The cost is max(0, margin - t).
     """
 
     uses_gap = False
@@ -118,7 +119,7 @@ class HingeCost(PairCost):
         self.margin = check_number("margin", margin, minimum=0.0, strict=True)
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the cost: linear below the margin, 0 above."""
+        """Return the cost, which is linear below the margin and 0 above."""
         return (self.margin - t).relu()
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
@@ -129,7 +130,8 @@ class HingeCost(PairCost):
 class SoftZeroOneCost(PairCost):
     """Smoothed 0-1 error of a pair.
 
-    The cost is 1 / (1 + exp(t / temperature)): near 0 for a right pair, near 1 for a wrong one.
+    The cost is 1 / (1 + exp(t / temperature)): near 0 if the pair is in the right order, near 1 if
+    it is in the wrong order.
     """
 
     uses_gap = False
@@ -143,7 +145,7 @@ class SoftZeroOneCost(PairCost):
         return torch.sigmoid(t / -self.temperature)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the gradient, which vanishes far from 0 on both sides, so for very wrong pairs."""
+        """Return the gradient, which vanishes for large |t|, so also far in the wrong order."""
         x = t / self.temperature
         return torch.sigmoid(x) * torch.sigmoid(-x) / -self.temperature
 
@@ -151,11 +153,12 @@ class SoftZeroOneCost(PairCost):
 class ExponentialCost(PairCost):
     """Exponential cost of a pair, as in RankBoost.
 
-    It is exp(-t), continued by its tangent below t = -limit, so it does not overflow.
+    The cost is exp(-t). Below t = -limit it is the tangent of exp(-t) at -limit, so it does not
+    overflow.
 
-    The value is at most the dtype's largest number divided by 2^34, so that sums over the pairs of
-    130,000 items stay finite. In float32 that is 2e28, which is reached at a gap of 4e19 with the
-    default limit. The gradient does not change there.
+    The cost is at most the dtype's largest number divided by 2^34, so that sums over the pairs of
+    130,000 items stay finite. In float32 this maximum is 2e28; with the default limit, the cost
+    reaches it at t = -4e19. `gradient` ignores the maximum.
     """
 
     uses_gap = False
@@ -170,13 +173,13 @@ class ExponentialCost(PairCost):
             )
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the exponential, or its tangent if it would overflow."""
+        """Return the exponential, or its tangent below -limit, up to the maximum."""
         most = torch.finfo(t.dtype).max / 2**34
         cost = self._limited(t) * (1 + (-t - self.limit).relu())
         return cost.clamp(max=most)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return -exp(-t); below -limit, the gradient at -limit."""
+        """Return -exp(-t), or the gradient at -limit if t is below -limit."""
         return -self._limited(t)
 
     def _limited(self, t: Tensor) -> Tensor:
@@ -184,13 +187,13 @@ class ExponentialCost(PairCost):
 
 
 class SquaredCost(PairCost):
-    """Squared error of the difference of two scores.
+    """Squared error of the difference of a pair's scores.
 
-    The cost is (t - gap)^2: the difference of two scores should be that of their labels.
+    The cost is (t - gap)^2: the difference of the scores should equal the difference of the labels.
     """
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the squared error of the difference."""
+        """Return the squared error of the difference of the scores."""
         return (t - gap).square()
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The sums over pairs, with their derivatives: in sort time, or in tiles with limited memory."""
+"""Sums over pairs and their derivatives: in sort time, or in tiles with limited memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ def pair_sums(
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of weight * cost and the sum of weights of each list: (...) each.
 
-    All pairwise losses go through this function. The result is that of `all_pairs`. On the CPU it
-    takes sort time for a logistic cost with weights that have a form `PairWeights.graded`, if a
-    list has few grades. Otherwise the time is O(n^2), for half of the n x n pairs. Memory is O(n)
-    for each list plus one tile, in the backward too. Under `torch.compile` it calls `all_pairs`.
+    All pairwise losses call this function. The result is that of `all_pairs`. On the CPU it takes
+    sort time if the cost is logistic, `PairWeights.graded` returns the weights, and no list has
+    more than 32 different labels. Otherwise the time is O(n^2), for half of the n x n pairs. Memory
+    is O(n) for each list plus one tile, in the backward too. In `torch.compile` this function calls
+    `all_pairs`.
     """
     # `torch.compile` fuses all pairs into a few kernels.
     if torch.compiler.is_compiling():
@@ -49,7 +50,7 @@ def _graded_sums(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return sums, weights and gradients in sort time, or None if that is not possible."""
+    """Return sums, weights and gradients in sort time, or None if sort time is not possible."""
     temperature = cost.logistic_temperature
     if temperature is None:
         return None
@@ -68,7 +69,7 @@ def _tile_sums(
     weights: Tensor | None,
     slopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return sums, weights and, if `slopes`, gradients over all pairs, in tiles of rows."""
+    """Return the sums, the weights and, if `slopes`, the gradients of all pairs, tile by tile."""
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
     s, n = lists.scores, scores.shape[-1]
@@ -90,7 +91,7 @@ def _tile_sums(
 
 @dataclass(frozen=True, eq=False)
 class _PairSums(Rule):
-    """The sums over pairs: the forward also computes the gradients that the backward uses."""
+    """Rule of the sums over pairs; the forward also computes the gradients for the backward."""
 
     cost: PairCost
     pair_weights: PairWeights
@@ -127,7 +128,7 @@ def _plain_slopes(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> Tensor:
-    """Return the derivative of `total` by the scores, by definition, so it is differentiable."""
+    """Return the derivative of `total` by the scores, by definition. It is differentiable too."""
     order = descending_order(scores.detach(), mask)
     lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
     by_rank = rank_matrix(pair_weights, lists.scores, whole, whole)
@@ -146,12 +147,13 @@ def pair_curvature(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the second derivatives of a logistic `total`, and the sum of weights: (..., n), (...).
+    """Return the second derivatives (..., n) of a logistic `total`, and the sum of weights (...).
 
-    The second derivative by the score of item i is the sum over its pairs of
-    w_ij q (1 - q) / temperature^2, with q = sigmoid((s_i - s_j) / temperature). The weights have no
-    derivative. The arguments are those of `pair_sums`, for `LogisticCost(temperature)`. Cost:
-    O(n^2) time for half of the n x n pairs; memory O(n) for each list plus one tile.
+    `total` is the sum of weight * cost. Its second derivative by the score of item i is the sum
+    over the pairs of i of w_ij q (1 - q) / temperature^2, with q = sigmoid((s_i - s_j) /
+    temperature). The weights have no derivative. The arguments are those of `pair_sums`, except
+    that the cost is `LogisticCost(temperature)`. Cost: O(n^2) time for half of the n x n pairs;
+    memory O(n) for each list plus one tile.
 
     >>> scores, labels = torch.zeros(3), torch.tensor([1.0, 0.0, 0.0])
     >>> pair_curvature(1.0, PairWeights(), scores, labels)
@@ -175,7 +177,7 @@ def pair_curvature(
 def _absolute_weights(
     pair_weights: PairWeights, lists: "RankedLists", rows: slice, columns: slice
 ) -> Tensor:
-    # Return the weights of a block of pairs (..., a, b), as `block_sums` does.
+    # Return the weights (..., a, b) of a block of pairs, as in `block_sums`.
     s, y, valid, u, items = lists
     by_rank = rank_matrix(pair_weights, s, rows, columns)
     upper = [column[..., rows, None] for column in items]
@@ -197,7 +199,10 @@ def _absolute_weights(
 
 
 class RankedLists(NamedTuple):
-    """Lists in the order of their scores, padding last: (..., n) each, 0 under the mask."""
+    """Lists by descending score, padding last: (..., n) each.
+
+    `columns` are the inputs of `PairWeights.by_item`. The other tensors are 0 for padding.
+    """
 
     scores: Tensor
     labels: Tensor
@@ -214,9 +219,9 @@ def rank_lists(
     pair_weights: PairWeights,
     order: Tensor | None = None,
 ) -> RankedLists:
-    """Return lists (..., n) by descending score, with the columns of the pair weights.
+    """Return the lists (..., n) by descending score, with the columns of the pair weights.
 
-    Cost: one sort, or none if its result is given as `order` (..., n).
+    Cost: one sort, or none if the order by descending score is given as `order` (..., n).
     """
     if order is None:
         order = descending_order(scores.detach(), mask)
@@ -232,7 +237,7 @@ def rank_lists(
 
 
 class PairSums(NamedTuple):
-    """The sum of weight * cost, the sum of weights, and the gradients of a block of pairs."""
+    """The sum of weight * cost over a block of pairs, the sum of the weights, and the gradients."""
 
     total: Tensor  # (...)
     weight: Tensor  # (...)
@@ -249,17 +254,19 @@ def block_sums(
     by_rank: Tensor,
     slopes: bool,
 ) -> PairSums:
-    """Return the sums over the pairs of items `rows` with items `columns`, by definition.
+    """Return the sums over the pairs of an item in `rows` and an item in `columns`, by definition.
 
-    The sums go over pairs i < j of positions by descending score. With sign = 1 if item i has the
-    higher label, -1 if j has it, and d = s_i - s_j, they are
+    The sums go over the pairs i < j of positions by descending score. Let d = s_i - s_j, and sign =
+    1 if item i has the higher label, -1 if item j has it, and 0 if the labels are equal. The sums
+    are
 
         total = sum of w_ij * cost(sign * d, |y_i - y_j|),    weight = sum of w_ij
 
     Here w_ij is by_rank * by_item * |sign| times the item weight of the item with the higher label.
-    `by_rank` (a, b) comes from `rank_matrix`. Pairs with padding have weight 0, by `valid`. Cost:
-    O(a b) for each list. With slice(None) for rows and columns the result is the whole sum, and
-    it is differentiable.
+    If `both_orders` is True, each pair has such a term for both orders instead, with sign = 1 and
+    -1. `by_rank` (a, b) comes from `rank_matrix`. Pairs with padding have weight 0. Cost: O(a b)
+    for each list. With slice(None) for `rows` and `columns` the sums go over all pairs and are
+    differentiable.
     """
     s, y, valid, u, items = lists
     s_i, s_j = s[..., rows, None], s[..., None, columns]
@@ -291,9 +298,9 @@ def block_sums(
 
 
 def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | None) -> PairSums:
-    """Return the sums of (..., a, b). `valid` (..., b) is 0 for padding.
+    """Return the sums of tensors (..., a, b); `valid` (..., b) is 1, or 0 for padding.
 
-    Padding is last, so a pair with padding always has padding as its second item.
+    Padding is last, so the second item of a pair with padding is always padding.
     """
     if valid is None:
         sums = each.sum((-1, -2)), weight.sum((-1, -2))
@@ -307,9 +314,9 @@ def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | No
 
 
 def rank_matrix(pair_weights: PairWeights, like: Tensor, rows: slice, columns: slice) -> Tensor:
-    """Return `by_rank` (a, b), with 0 for pairs that do not count, for lists of length n.
+    """Return `by_rank` (a, b) for lists of length n, with 0 for pairs that do not count.
 
-    `like` (..., n) says the length, dtype and device.
+    The tensor `like` (..., n) gives the length, dtype and device.
     """
     rank = positions(like)
     i, j = rank[rows, None], rank[None, columns]
@@ -327,10 +334,10 @@ def all_pairs(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum of weight * cost and the sum of weights of each list, by definition: (...).
+    """Return each list's sum of weight * cost and sum of weights, by definition: (...) each.
 
-    This builds the n x n pairs of all lists and keeps them for the backward. `pair_sums` gives the
-    same result in bounded memory.
+    This function builds the n x n pairs of all lists and keeps them for the backward. `pair_sums`
+    gives the same result with less memory.
     """
     lists = rank_lists(scores, labels, mask, weights, pair_weights)
     whole = slice(None)

@@ -1,4 +1,4 @@
-"""Pair weights of the literature: how a metric changes if two items swap positions, and bounds."""
+"""Pair weights of the literature: changes of a metric if two items swap positions, and bounds."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -25,21 +25,22 @@ Truncation = Literal["metric", "any", "both"]
 
 
 class PairWeights(nn.Module):
-    """Base class of pair weights, which say how much each pair counts in a pairwise loss.
+    """Base class of pair weights, which determine how much each pair counts in a pairwise loss.
 
-    A weight is computed from the labels and from the ranks by the current scores.
+    A weight is computed from the labels and from the ranks that the current scores give.
 
-    The items are in the order of their scores, the highest first (ties in the order of the list),
-    so the position of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
-    `by_item`, except that a pair of equal labels always has weight 0. Weights have no gradient. A
-    subclass defines one of the two methods, or both.
+    The items are in descending order of their scores (ties in the order of the list), so the
+    position of an item is its rank. In a pair (i, j), i < j: item i is the upper item and item j
+    the lower one. The weight of a pair is `by_rank` times `by_item`; a pair of equal labels has
+    weight 0, unless `both_orders` is True. Weights have no gradient. A subclass defines one of the
+    two methods, or both.
 
     Args:
         top_k: the cutoff k. Default: no cutoff.
         truncation: the kind of cutoff, if `top_k` is given. "metric": the weights of the metric at
             k, which the subclass documents. "any": the weights without a cutoff, but only for pairs
-            with an item among the first k. "both": the same, but only for pairs with both items
-            there.
+            with at least one item among the first k. "both": the same, but only for pairs with both
+            items among the first k.
 
     Raises:
         ValueError: top_k or truncation is invalid.
@@ -56,7 +57,7 @@ class PairWeights(nn.Module):
 
     both_orders: bool = False
     """Whether every pair counts in both orders, pairs of equal labels included. If True, `by_item`
-    returns two weights: of "the upper item should be above", and of "the lower item should"."""
+    returns two weights: one for the order of the pair, and one for the reverse order."""
 
     def __init__(self, top_k: int | None = None, truncation: Truncation = "metric"):
         super().__init__()
@@ -67,47 +68,48 @@ class PairWeights(nn.Module):
 
     @property
     def metric_k(self) -> int | None:
-        """The `top_k` of truncation "metric", else None."""
+        """`top_k` if the truncation is "metric", else None."""
         return self.top_k if self.truncation == "metric" else None
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the inputs of `by_item`, (..., n) each. Labels are 0 under the mask."""
+        """Return the inputs of `by_item`, (..., n) each. `labels` is 0 under the mask."""
         return ()
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return the factor by the ranks i (a, 1) and j (1, b) only: (a, b), or None for 1."""
+        """Return the factor (a, b) that depends on ranks i (a, 1) and j (1, b); None means 1."""
         return None
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the other factor, >= 0, or None for 1.
+        """Return the factor that depends on the items, >= 0; None means 1.
 
-        The columns (..., a, 1) of the upper and (..., 1, b) of the lower items give (..., a, b).
+        The arguments are the `columns` of the upper items, (..., a, 1) each, and of the lower
+        items, (..., 1, b) each. The result is (..., a, b).
         """
         return None
 
     def kept(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return True for the pairs that count, each once, within the cutoff: (a, b) bool."""
+        """Return True for the pairs i < j that count with the cutoff: (a, b) bool."""
         once = i < j
         if self.top_k is None or self.truncation == "metric":
             return once
         return once & ((i if self.truncation == "any" else j) <= self.top_k)
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Return the same weights as gains and discounts, for sums in sort time, or None.
+        """Return these weights as gains and discounts, for sums in sort time, or None.
 
-        Labels (..., n) are in the order of the list. None means that these weights have no such
-        form. A subclass that overrides another method should override this one too; otherwise its
-        sums go over all pairs.
+        Labels (..., n) are in the order of the list. None means that the weights cannot be written
+        as gains and discounts. A subclass that overrides another method should override `graded`
+        too; otherwise its sums go over all pairs.
         """
         return self.within_cutoff(GradedWeights()) if self.has_methods_of(PairWeights) else None
 
     def has_methods_of(self, kind: "type[PairWeights]") -> bool:
-        """Return whether the weights are those of `kind`: no method that defines them differs."""
+        """Return whether all methods that define the weights are those of `kind`."""
         names = ("columns", "by_rank", "by_item", "kept", "both_orders")
         return all(getattr(type(self), name) is getattr(kind, name) for name in names)
 
     def within_cutoff(self, weights: GradedWeights) -> GradedWeights:
-        """Return `weights` without the pairs that "any" or "both" leaves out."""
+        """Return `weights` without the pairs that the truncation "any" or "both" leaves out."""
         if self.top_k is None or self.truncation == "metric":
             return weights
         if self.truncation == "any":
@@ -115,7 +117,7 @@ class PairWeights(nn.Module):
         return weights._replace(last=self.top_k)
 
     def extra_repr(self) -> str:
-        """Return the cutoff, if there is one."""
+        """Return the cutoff and the truncation, or an empty text without a cutoff."""
         return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
 
 
@@ -124,7 +126,7 @@ class LabelDifference(PairWeights):
 
     The weight is |y_i - y_j|.
 
-    As a bound on the average relevance position these weights are `ARPLoss2`.
+    `ARPLoss2` has the same weights, for a bound on the average relevance position.
 
     Reference: Burges et al., "Learning to rank with nonsmooth cost functions", NeurIPS 2006, in
     which a pair "costs" more the more its grades differ.
@@ -162,11 +164,11 @@ class ARPLoss2(LabelDifference):
 class ARPLoss1(PairWeights):
     """Pair weights that make `LambdaLoss` a loose bound on the average relevance position.
 
-    The weight is y_i for every other item j, which could be above i, equal labels included.
+    In the order "i above j" the weight is y_i, for every other item j, equal labels included.
 
-    This is the looser bound on the average relevance position, sum of y_i * rank_i. Both orders of
-    a pair count: (i, j) with y_i and (j, i) with y_j. So the minimum of the loss is above 0 if two
-    items are relevant. Reference: Wang et al., CIKM 2018.
+    The average relevance position is the sum of y_i * rank_i; the bound of `ARPLoss2` is tighter.
+    Both orders of a pair count, "i above j" with y_i and "j above i" with y_j. So the minimum of
+    the loss is above 0 if two items are relevant. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
@@ -179,12 +181,12 @@ class ARPLoss1(PairWeights):
         return (labels,)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the label of the item that should be above, for both orders."""
+        """Return the label of the item that should be above, for each of the two orders."""
         return upper[0], lower[0]
 
 
 class _NDCGWeights(PairWeights):
-    """The common part of the weights for NDCG: gains divided by the ideal DCG, and the discount."""
+    """Base class of the weights for NDCG, with gains divided by the ideal DCG, and a discount."""
 
     def __init__(
         self,
@@ -206,13 +208,13 @@ class _NDCGWeights(PairWeights):
 
     @property
     def truncated_discount(self) -> Callable[[Tensor], Tensor]:
-        """The discount, 0 after `top_k` if the metric has this cutoff."""
+        """The discount, set to 0 after `top_k` if the truncation is "metric"."""
         return (
             self.full if self.metric_k is None else truncated(self.full, self.metric_k, exact=True)
         )
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the gains divided by the ideal DCG, which has the cutoff `top_k` if given."""
+        """Return the gains divided by the ideal DCG, or by the ideal DCG@k if `top_k` is given."""
         gains = ndcg_gains(labels, mask, None, self.gain)
         ideal = ideal_dcg(gains, self.full, self.top_k).unsqueeze(-1)
         return (gains / torch.where(ideal > 0, ideal, 1.0),)
@@ -225,16 +227,16 @@ class _NDCGWeights(PairWeights):
 class DeltaNDCG(_NDCGWeights):
     """Weights a pair by how much NDCG changes if its items swap positions, as in LambdaRank.
 
-    The weight is |G_i - G_j| |D_i - D_j|. G is the gain divided by the ideal DCG. D is the discount
-    of the item's current rank, which comes from the sort of the loss for tied scores too. The
-    product is a sum of products of the item columns 1, D, G and G D.
+    The weight is |G_i - G_j| |D_i - D_j|. G is an item's gain divided by the ideal DCG, and D is
+    the discount of its current rank. If scores are tied, the loss's sort decides the ranks. The
+    product of the differences is a sum of products of one value for each item: 1, D, G or G D.
 
     Args:
-        top_k: NDCG@k. Default: the whole list.
-        truncation: "metric" (default) sets D to 0 after rank k, so pairs with both items after k
-            have weight 0 (rax, TF-Ranking). "any" has D at all ranks, and leaves out these pairs
-            only (LightGBM's truncation level). "both" leaves out all pairs except those with both
-            items among the first k (allRank's k).
+        top_k: k of NDCG@k. Default: the whole list.
+        truncation: "metric" (default) sets D to 0 after rank k, so pairs with both items after rank
+            k have weight 0 (as in rax and TF-Ranking). "any" does not change D, and leaves out only
+            the pairs with both items after rank k (LightGBM's truncation level). "both" leaves out
+            all pairs except those with both items among the first k (allRank's k).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
@@ -251,7 +253,7 @@ class DeltaNDCG(_NDCGWeights):
         return (self.truncated_discount(i) - self.truncated_discount(j)).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Return gains and discounts, or None for gains or discounts given as functions."""
+        """Return gains and discounts, or None if one of them is given as a function."""
         named = self.full in (log2_discount, letor4_discount)
         if callable(self.gain) or not named or not self.has_methods_of(DeltaNDCG):
             return None
@@ -263,8 +265,8 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # Return the discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since
-    # they would take a tenth of the time for short lists.
+    # Return the discounts of ranks 1 to n, with 0 after top_k, as an array. For short lists,
+    # computing the discounts would take a tenth of the time of the loss, so they are cached.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
     return discounts
@@ -273,30 +275,31 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 class NDCGLoss1(_NDCGWeights):
     """Pair weights that make `LambdaLoss` a loose bound on NDCG.
 
-    The weight is G_i D_i for every other item j, equal labels included. G and D are those of
-    `DeltaNDCG`. Both orders of a pair count, so the minimum of the loss is above 0 if two items are
-    relevant. The arguments are those of `DeltaNDCG`: "metric" sets D to 0 after rank k, "any" and
-    "both" leave out the pairs described there. Reference: Wang et al., CIKM 2018.
+    In the order "i above j" the weight is G_i D_i, for every other item j, equal labels included. G
+    and D are those of `DeltaNDCG`. Both orders of a pair count, so the minimum of the loss is above
+    0 if two items are relevant. The arguments are those of `DeltaNDCG`; the truncations "any" and
+    "both" leave out the same pairs as in `DeltaNDCG`. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return G D."""
+        """Return G D, the gain times the discount of each item."""
         return (super().columns(labels, mask)[0] * self.truncated_discount(positions(labels)),)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return G D of the item that should be above, for both orders."""
+        """Return G D of the item that should be above, for each of the two orders."""
         return upper[0], lower[0]
 
 
 class NDCGLoss2(_NDCGWeights):
     """Pair weights that make `LambdaLoss` a tighter bound on NDCG.
 
-    The weight is |G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
+    The weight is |G_i - G_j| |D(|i - j|) - D(|i - j| + 1)|. Here i and j are ranks, and D(r) is the
+    discount of rank r. The bound is tighter than that of `NDCGLoss1`.
 
-    The arguments are those of `DeltaNDCG`, except that "metric" is the correction of Jagerman et
-    al. 2022 for NDCG@k: the weight of a pair with an item after rank k is multiplied by
+    The arguments are those of `DeltaNDCG`, except that the truncation "metric" is the correction of
+    Jagerman et al. 2022 for NDCG@k: the weight of a pair with an item after rank k is multiplied by
     1 / (1 - D(the larger rank)).
 
     Reference: Wang et al., CIKM 2018; Jagerman, Qin, Wang, Bendersky and Najork, "On optimizing
@@ -304,11 +307,11 @@ class NDCGLoss2(_NDCGWeights):
     """
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return the step of the discount at the distance of the ranks."""
+        """Return the step of the discount from |i - j| to |i - j| + 1, corrected for k."""
         return self.steps(i, j)
 
     def steps(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return the same as `by_rank`, which `NDCGLoss2PP` overrides."""
+        """Return `by_rank` of `NDCGLoss2`; `NDCGLoss2PP` overrides `by_rank`, but not `steps`."""
         apart = (j - i).clamp(min=1)
         steps = (self.full(apart) - self.full(apart + 1)).abs()
         if self.metric_k is None:
@@ -324,7 +327,7 @@ class NDCGLoss2PP(NDCGLoss2):
     The weight is mu times the weight of `NDCGLoss2` plus the weight of `DeltaNDCG`.
 
     Args:
-        mu: >= 0. Default: 10, as in the paper.
+        mu: the factor of the weight of `NDCGLoss2`, >= 0. Default: 10, as in the paper.
         top_k: see `DeltaNDCG`.
         truncation: see `DeltaNDCG` and `NDCGLoss2`.
         gain: see `DeltaNDCG`.
@@ -345,7 +348,7 @@ class NDCGLoss2PP(NDCGLoss2):
         self.mu = check_number("mu", mu, minimum=0.0)
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return mu times the step of the discount plus the difference of the discounts."""
+        """Return mu times the step of `NDCGLoss2`, plus the difference of the discounts."""
         bound = self.steps(i, j)
         return self.mu * bound + (self.truncated_discount(i) - self.truncated_discount(j)).abs()
 
@@ -353,12 +356,13 @@ class NDCGLoss2PP(NDCGLoss2):
 class DeltaMAP(PairWeights):
     """Weights a pair by how much average precision changes if its items swap positions.
 
-    The change is exact; relevant is y > 0.
+    The change is exact. An item is relevant if its label is above 0.
 
     A swap of two relevant items changes nothing, so their pair has weight 0.
 
     Args:
-        top_k: as in `ltr.metrics.functional.average_precision`. Default: the whole list.
+        top_k: the cutoff, as in `ltr.metrics.functional.average_precision`. Default: the whole
+            list.
         truncation: see `PairWeights`.
 
     Reference: Yue, Finley, Radlinski and Joachims, "A support vector method for optimizing
@@ -367,7 +371,7 @@ class DeltaMAP(PairWeights):
     """
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return relevance, and the terms of the change for the item above and the item below."""
+        """Return relevance, and the terms of the change for an upper and for a lower item."""
         relevant, rank = (labels > 0).to(labels.dtype), positions(labels)
         counted = torch.ones_like(rank) if self.metric_k is None else (rank <= self.metric_k) * 1.0
         inverse = counted / rank
@@ -387,21 +391,28 @@ class DeltaMAP(PairWeights):
 class DeltaMRR(PairWeights):
     """Weights a pair by how much the reciprocal rank changes if its items swap positions.
 
-    The change is exact; relevant is y > 0.
+    The change is exact. An item is relevant if its label is above 0.
 
-    A pair has a weight above 0 in two cases: its upper item is the first relevant one and its lower
-    item is not relevant, or its lower item is relevant and would become the first relevant one.
+    A pair has a weight above 0 in two cases: its upper item is the first relevant item and its
+    lower item is irrelevant, or its lower item is relevant and would become the first relevant
+    item.
 
     Args:
-        top_k: the reciprocal rank of a first relevant item after rank k is 0. Default: the whole
-            list.
+        top_k: the cutoff k. If the first relevant item is after rank k, the reciprocal rank is 0.
+            Default: the whole list.
         truncation: see `PairWeights`.
 
     Reference: Donmez, Svore and Burges, "On the local optimality of LambdaRank", SIGIR 2009.
     """
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return first (is it the first relevant item), gain and loss of a swap, and relevance."""
+        """Return the four columns first, won, lost and relevant.
+
+        `first` is 1 for the first relevant item, else 0. For an irrelevant item, `won` is the
+        increase of the metric if a relevant item moves up to the irrelevant item's rank, and `lost`
+        is the decrease if the first relevant item moves down to this rank. For a relevant item both
+        are 0.
+        """
         relevant, rank = (labels > 0).to(labels.dtype), positions(labels)
         inverse = (1 / rank).expand_as(labels)
         if self.metric_k is not None:
@@ -415,20 +426,20 @@ class DeltaMRR(PairWeights):
         return first, won, lost, relevant
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the size of the change: the first relevant item moves down, or another one up."""
+        """Return the absolute change if the first relevant item moves down or a relevant one up."""
         return upper[0] * lower[2] + upper[1] * lower[3]
 
 
 class DeltaPrecision(PairWeights):
     """Weights a pair by how much precision@k changes if its items swap positions.
 
-    The weight is 1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
+    The weight is 1 / k if exactly one item is relevant and exactly one is among the first k, else
+    0.
 
-    This is the change of precision@k if the two items swap positions; relevant is y > 0. A list of
-    at most k items has no such pair.
+    An item is relevant if its label is above 0. In a list of at most k items, all weights are 0.
 
     Args:
-        top_k: k. Default: 10.
+        top_k: k of precision@k. Default: 10.
     """
 
     def __init__(self, top_k: int = 10):
@@ -439,7 +450,7 @@ class DeltaPrecision(PairWeights):
         return ((labels > 0).to(labels.dtype),)
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return 1 / k for ranks on different sides of the cutoff."""
+        """Return 1 / k if only the upper item is among the first k, else 0."""
         assert self.top_k is not None
         return ((i <= self.top_k) & (j > self.top_k)).to(i.dtype) / self.top_k
 
@@ -448,7 +459,7 @@ class DeltaPrecision(PairWeights):
         return (upper[0] - lower[0]).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Return relevance as gains, and as discounts 1 / k for the first k ranks, else 0."""
+        """Return relevance as gains; the discount is 1 / k at the first k ranks, else 0."""
         assert self.top_k is not None
         if not self.has_methods_of(DeltaPrecision):
             return None

@@ -1,4 +1,4 @@
-"""Pairwise losses: a cost for each pair of a list whose labels differ."""
+"""Pairwise losses: a cost for each pair of items in a list that have different labels."""
 
 import math
 from typing import cast
@@ -21,25 +21,26 @@ from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP, PairWeights, Truncat
 
 
 class PairwiseLoss(RankingLoss):
-    """The general pairwise loss: any cost of a pair, with any weights of pairs.
+    """The general pairwise loss, with any cost of a pair and any pair weights.
 
-    For each list, with sums over the pairs of items with y_i > y_j, the loss is
+    With sums over the pairs of items with y_i > y_j, the loss of a list is
 
         sum of w_ij * cost(s_i - s_j) / sum of w_ij
 
     This is a weighted mean over pairs. The weight w_ij is the pair weight times the item weight of
-    i, the item with the higher label. Items of the same label make no pair. Pairs with tied scores
-    are treated like other pairs. The loss is 0, with a zero gradient, for a list without a pair,
-    with one item, or fully masked.
+    i, the item with the higher label. Two items with the same label are not a pair. Pairs with tied
+    scores are treated like other pairs. The loss is 0, with a zero gradient, for a list without a
+    pair, with one item, or fully masked.
 
-    Cost: O(n) memory for each list, in the backward too. The time is O(n^2). On the CPU it is
-    O(n log n + n grades) for the logistic cost, if the weights are products of item weights
-    (`PairWeights.graded`) and a list has at most 32 different labels.
+    Cost: O(n) memory for each list, in the backward too. The time is O(n^2). On the CPU the time is
+    O(n log n + n grades) for the logistic cost, if the pair weights can be written as gains and
+    discounts (`PairWeights.graded`) and no list has more than 32 different labels.
 
     Args:
         cost: the cost of a pair. Default: `LogisticCost()`.
         pair_weights: the weight of a pair. Default: 1.
-        normalize: True (default) divides a list's sum by the sum of its weights. False does not.
+        normalize: whether a list's sum of costs is divided by the sum of its weights. Default:
+            True.
 
     Raises:
         ValueError: an argument is invalid.
@@ -67,19 +68,18 @@ class PairwiseLoss(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the mean over each list's pairs."""
+        """Return the weighted mean, or sum, over each list's pairs."""
         total, weight = pair_sums(self.cost, self.pair_weights, scores, labels, mask, weights)
         return total / torch.where(weight > 0, weight, 1.0) if self.normalize else total
 
 
 class PairwiseHinge(PairwiseLoss):
-    """Pairwise hinge loss: the mean of max(0, margin - (s_i - s_j)), over pairs with y_i > y_j.
+    """Pairwise hinge loss: the mean of max(0, margin - (s_i - s_j)) over pairs with y_i > y_j.
 
-    `PairwiseLoss` documents weights, special cases and cost. At the margin itself the gradient is
-    0.
+    For weights, special cases and cost see `PairwiseLoss`. At the margin itself the gradient is 0.
 
     Args:
-        margin: > 0, in units of score.
+        margin: > 0, in units of the scores.
         normalize: see `PairwiseLoss`.
 
     Reference: Herbrich, Graepel and Obermayer, "Large margin rank boundaries for ordinal
@@ -94,21 +94,22 @@ class PairwiseHinge(PairwiseLoss):
 
     @property
     def margin(self) -> float:
-        """The difference of scores at which a pair costs nothing."""
+        """The least difference of scores at which a pair costs nothing."""
         return cast(HingeCost, self.cost).margin
 
 
 class PairwiseSoftZeroOne(PairwiseLoss):
     """Smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
 
-    The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
-    and cost. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels. For
-    the same reason a pair that is wrong by many temperatures has nearly no gradient. So the scores
-    should be similar when training starts.
+    The mean goes over the pairs with y_i > y_j. For weights, special cases and cost see
+    `PairwiseLoss`. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels.
+    For the same reason, a pair in the wrong order by many times the temperature has nearly no
+    gradient. So the scores should be similar at the start of training.
 
     Args:
-        temperature: > 0, in units of score. As it approaches 0, the loss becomes the fraction
-            itself, which is (1 - Kendall's tau) / 2 if no labels or scores are tied.
+        temperature: tau > 0, in units of the scores. As the temperature approaches 0, the loss
+            approaches the fraction itself. Without tied labels and scores, this fraction is (1 -
+            Kendall's tau) / 2.
         normalize: see `PairwiseLoss`.
 
     >>> PairwiseSoftZeroOne()(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
@@ -127,15 +128,16 @@ class PairwiseSoftZeroOne(PairwiseLoss):
 
 
 class PairwiseExponential(PairwiseLoss):
-    """Pairwise exponential loss, as in RankBoost: the mean of exp(-(s_i - s_j)), y_i > y_j.
+    """Pairwise exponential loss, as in RankBoost: the mean of exp(-(s_i - s_j)) over pairs.
 
-    `PairwiseLoss` documents weights, special cases and cost. For a pair that is wrong by more than
-    `limit` the exponential is replaced by its tangent, and the value is limited if a sum over
-    pairs would overflow (see `ExponentialCost`). So with any finite gap, value and gradient are
-    finite, in float32 too.
+    For weights, special cases and cost see `PairwiseLoss`. The mean goes over the pairs with y_i >
+    y_j. For a pair in the wrong order by more than `limit`, the exponential is replaced by its
+    tangent, and the cost has a maximum, so that sums over pairs do not overflow (see
+    `ExponentialCost`). So for all finite score differences, the loss and its gradient are finite,
+    even in float32.
 
     Args:
-        limit: the gap at which the tangent begins, > 0 and <= 60.
+        limit: the tangent begins at s_j - s_i = limit, which is > 0 and <= 60.
         normalize: see `PairwiseLoss`.
 
     Reference: Freund, Iyer, Schapire and Singer, "An efficient boosting algorithm for combining
@@ -150,15 +152,15 @@ class PairwiseExponential(PairwiseLoss):
 
     @property
     def limit(self) -> float:
-        """The gap at which the tangent begins."""
+        """The difference s_j - s_i at which the tangent begins."""
         return cast(ExponentialCost, self.cost).limit
 
 
 class PairwiseMSE(PairwiseLoss):
     """Squared error of score differences: the mean of ((s_i - s_j) - (y_i - y_j))^2 over pairs.
 
-    `PairwiseLoss` documents weights, special cases and cost. Only pairs with y_i > y_j count, as in
-    all pairwise losses here: pairs of equal labels do not. In rax and TF-Ranking they count.
+    For weights, special cases and cost see `PairwiseLoss`. Only pairs with y_i > y_j count, as in
+    all pairwise losses here. Pairs of equal labels do not count; in rax and TF-Ranking they do.
 
     Args:
         normalize: see `PairwiseLoss`.
@@ -176,11 +178,12 @@ class PairwiseMSE(PairwiseLoss):
 class RankNet(PairwiseLoss):
     """Pairwise logistic loss: the mean of log(1 + exp(-(s_i - s_j) / temperature)).
 
-    The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
-    and cost. The loss is always finite: a pair that is wrong by 90 costs 90, with a gradient of -1.
+    The mean goes over the pairs with y_i > y_j. For weights, special cases and cost see
+    `PairwiseLoss`. The loss is always finite: at temperature 1, a pair in the wrong order by 90
+    costs 90, with a gradient of -1.
 
     Args:
-        temperature: > 0, in units of score (the paper's 1 / sigma).
+        temperature: > 0, in units of the scores (the paper's 1 / sigma).
         normalize: see `PairwiseLoss`.
 
     Reference: Burges et al., "Learning to rank using gradient descent", ICML 2005.
@@ -204,29 +207,29 @@ class RankNet(PairwiseLoss):
 class PairwiseDCGHinge(RankingLoss):
     """Pairwise hinge loss with a discount like that of DCG.
 
-    The loss is 1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i >
-    y_j.
+    The loss is 1 - 1 / log2(2 + H). H is the sum of max(0, margin - (s_i - s_j)) over the pairs
+    with y_i > y_j.
 
-    With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
-    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. A list with
-    more errors counts less, because of the discount: the gradient decreases like 1 / (H log(H)^2).
-    The gradient of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
-    is in the right order by the margin.
+    With a margin of 1, H is an upper bound of the number of pairs in the wrong order. If only one
+    item is relevant, this number is the item's rank - 1, so 1 / log2(2 + H) is a lower bound of its
+    discount 1 / log2(1 + rank). A list with more errors counts less, because of the discount: the
+    gradient decreases like 1 / (H log(H)^2), while that of `PairwiseHinge` is constant. The loss
+    lies between 0 and 1. It is 0 if every pair is in the right order by the margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
-    Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
-    higher label, multiplies the pair. Cost: O(n^2) time, O(n) memory.
+    Pairs with tied scores are treated like other pairs. The weight of item i, which has the higher
+    label, multiplies the hinge of the pair. Cost: O(n^2) time, O(n) memory.
 
     Args:
-        margin: > 0, in units of score. Default: 1.
+        margin: > 0, in units of the scores. Default: 1.
 
     Raises:
         ValueError: margin or reduction is invalid.
 
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
-    learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
-    `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The loss here is
-    pytorchltr's, shifted and scaled to lie between 0 and 1.
+    learning-to-rank", SIGIR 2019, in which each relevant item has its own bound of the rank.
+    pytorchltr's `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The
+    loss here is that of pytorchltr, shifted and scaled to lie between 0 and 1.
 
     >>> PairwiseDCGHinge()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))  # H = 2
     tensor(0.5000)
@@ -240,20 +243,21 @@ class PairwiseDCGHinge(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the discounted sum of each list's hinges."""
+        """Return 1 - 1 / log2(2 + H) of each list."""
         total, _ = pair_sums(self.cost, PairWeights(), scores, labels, mask, weights)
-        # log1p keeps the loss from falling below 0 by a rounding error.
+        # Without log1p, a rounding error could make the loss negative.
         over = torch.log1p(total / 2)
         return over / (math.log(2) + over)
 
 
 class LambdaLoss(PairwiseLoss):
-    """Pairwise logistic loss with pair weights that make it bound or follow a metric, such as NDCG.
+    """Pairwise logistic loss whose pair weights make it bound or follow a metric, such as NDCG.
 
-    The loss is sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij. The sums go over the
-    pairs with y_i > y_j. `pair_weights` computes the weights from the labels and the current ranks.
-    They have no gradient, as in an EM step. With normalize=False and temperature 1 the loss is
-    log(2) times the bound of the paper, which has logarithms to base 2.
+    The loss is sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij, with the temperature
+    tau. The sums go over the pairs with y_i > y_j, or with `ARPLoss1` and `NDCGLoss1` over all
+    pairs in both orders. `pair_weights` computes the weights from the labels and the current ranks.
+    The weights have no gradient, as in an EM step. With normalize=False and temperature 1 the loss
+    is log(2) times the bound of the paper, which has logarithms to base 2.
 
     | `pair_weights` | the metric that the loss bounds or follows |
     | --- | --- |
@@ -264,11 +268,11 @@ class LambdaLoss(PairwiseLoss):
     | `LabelDifference()` | RankNet with graded pairs |
 
     The loss is 0, with a zero gradient, for a list without a pair of weight above 0, with one item,
-    or fully masked. Labels may be any numbers >= 0: "exp2" gains do not overflow.
+    or fully masked. Labels may be any finite numbers >= 0: "exp2" gains do not overflow.
 
     Args:
         pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.
-        temperature: > 0, in units of score (the paper's 1 / sigma).
+        temperature: > 0, in units of the scores (the paper's 1 / sigma).
         normalize: see `PairwiseLoss`.
 
     Raises:
@@ -300,18 +304,18 @@ class LambdaLoss(PairwiseLoss):
 
 
 class LambdaRank(LambdaLoss):
-    """LambdaRank as a loss: a pair's weight is the change of NDCG if the two items swap positions.
+    """LambdaRank as a loss: a pair's weight is the change of NDCG if its items swap positions.
 
-    It is `LambdaLoss(DeltaNDCG(...))`. Its gradient is LambdaRank's, divided by the sum of the
-    weights.
+    This is `LambdaLoss(DeltaNDCG(...))`. By default its gradient is that of LambdaRank, divided by
+    the sum of the weights.
 
     Args:
-        top_k: NDCG@k. Default: the whole list.
+        top_k: k of NDCG@k. Default: the whole list.
         truncation: how the cutoff `top_k` chooses pairs, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
-        temperature: > 0, in units of score.
+        temperature: > 0, in units of the scores.
         normalize: see `PairwiseLoss`.
 
     Reference: Burges, Ragno and Le, "Learning to rank with nonsmooth cost functions", NeurIPS

@@ -1,4 +1,4 @@
-"""Cross-entropy between the true order and a relaxed permutation: the loss for sorting."""
+"""Cross-entropy between the correct order and a soft permutation: the loss for sorting."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from ltr.shapes import largest, masked_fill
 
 
 def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the items by descending label, and equal labels by descending score: (..., n).
+    """Return the indices of the items by descending label, ties by descending score: (..., n).
 
     Masked items come last. The result has no gradient. Cost: two sorts.
 
@@ -26,21 +26,22 @@ def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Te
 class PermutationCrossEntropy(RankingLoss):
     """Cross-entropy between the correct order and a soft permutation.
 
-    It is the mean of -log P[i, order_i] over positions i, where `order` is the order by labels.
+    The loss is the mean of -log P[i, order_i] over positions i. P is the soft permutation, and
+    order_i is the item at position i of the order by descending label.
 
-    It is computed in logarithms (`log_prob`), so an item far from its position has a gradient. No
-    matrix is built if the operator needs none. Items of equal labels may be in any order: they get
-    their positions in the order of their scores.
+    The loss is computed in logarithms (`log_prob`), so it has a gradient even if an item is far
+    from its correct position. No matrix is built if the operator needs none. Items with equal
+    labels may be in any order: their correct positions follow the order of their scores.
 
     Special cases: the loss is 0, with a zero gradient, for one item, for equal labels (every order
     is right) and for a fully masked list. The operator decides how tied scores share the positions.
-    If an element of P is exactly 0 (sorting networks, hard permutations), it counts as 1e-38,
-    without a gradient.
+    If an element of P is exactly 0 (sorting networks, hard permutations), it counts as 1e-38 and
+    has no gradient.
 
     Args:
-        operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
+        operator: any `SortOperator` whose matrix has a row for each item. Default: `SoftSort()`.
 
-    The mean over the positions is weighted. The weight of a position is that of its correct
+    With weights, the mean over the positions is weighted: a position has the weight of its correct
     item.
 
     Raises:
@@ -48,7 +49,7 @@ class PermutationCrossEntropy(RankingLoss):
             for each item.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.1; Prillo and Eisenschlos, ICML
-    2020. (They add 1e-20 inside the logarithm. It is not needed here.)
+    2020. (These papers add 1e-20 inside the logarithm, which is not needed here.)
 
     >>> labels = torch.tensor([0.0, 1.0, 2.0])
     >>> PermutationCrossEntropy()(torch.tensor([0.0, 2.0, 1.0]), labels)  # (10 + 10 + 0) / 3

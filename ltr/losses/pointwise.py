@@ -1,4 +1,4 @@
-"""Pointwise losses, which treat each item as a separate sample: the baseline for ranking losses."""
+"""Pointwise losses, which treat each item as a separate sample: baselines for ranking losses."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,9 +14,9 @@ from ltr.shapes import check_number, masked_fill, upcast
 class PointwiseMSE(RankingLoss):
     """Mean squared error between scores and labels, over the items of each list.
 
-    The loss of a list is sum w (s - y)^2 / sum w over its real items, with w = 1 by default. It is
-    0, with a zero gradient, for a fully masked list and if all weights are 0. One item and ties
-    need no special treatment.
+    The loss of a list is sum w (s - y)^2 / sum w over its real items, with w = 1 by default. The
+    loss is 0, with a zero gradient, for a fully masked list and if all weights are 0. Lists with
+    one item and ties need no special treatment.
 
     Reference: Cossock and Zhang, "Subset ranking using regression", COLT 2006.
 
@@ -40,15 +40,15 @@ class PointwiseSigmoid(RankingLoss):
 
     The probability that an item is relevant is 1 / (1 + exp(-s)).
 
-    The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with the
-    target t of 1 or 0. A list without a relevant item is not special; its targets are all 0. The
+    The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with a target t
+    of 1 or 0. A list without a relevant item needs no special treatment: all its targets are 0. The
     loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
-        threshold: > 0; t is 1 for labels >= threshold. Default: 1. With None the labels themselves
-            are the targets, such as a teacher's probabilities. They must lie in [0, 1]. (rax has
-            the target min(label, 1): for whole labels that is the default here, for fractions it is
-            `threshold=None`.)
+        threshold: > 0; t is 1 for labels >= threshold, else 0. Default: 1. With None the labels
+            themselves are the targets, such as a teacher's probabilities; they must lie in [0, 1].
+            (rax has the target min(label, 1). For whole labels this is the default here; for labels
+            in [0, 1] it is `threshold=None`.)
 
     Raises:
         ValueError: threshold is not a number > 0.
@@ -80,19 +80,19 @@ class PointwiseOrdinal(RankingLoss):
 
     The probability that the label is at least g is sigmoid(s - theta_g) (cumulative logits).
 
-    The loss of a list is the sum over the grades g of the weighted mean sigmoid cross-entropy of
-    its items. All grades share one score per item. So the score ranks the items, and the thresholds
-    that it is between predict the grade. This is the proportional odds model. (allRank's ordinal
-    loss has an output for each grade instead.) The loss is 0, with a zero gradient, for a fully
-    masked list and if all weights are 0.
+    The loss of a list is the sum over the grades g of the weighted mean of the sigmoid
+    cross-entropies of its items. All grades use the same score of an item. So the scores rank the
+    items, and the two thresholds on either side of a score give the predicted grade. This is the
+    proportional odds model. (In allRank's ordinal loss, the model has one output for each grade
+    instead.) The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
-        thresholds: theta_1 <= theta_2 <= ..., in units of score; theta_g is for labels >= g.
-            Default: 1/2, 3/2, 5/2, 7/2, for grades 0 to 4 with scores on the scale of the grades.
-            Labels above the last grade count as the last grade.
+        thresholds: theta_1 <= theta_2 <= ..., in units of the scores; theta_g is the threshold for
+            labels >= g. Default: 1/2, 3/2, 5/2, 7/2, for grades 0 to 4 with scores on the scale of
+            the grades. Labels above the last grade count as the last grade.
 
     Raises:
-        ValueError: thresholds are empty or not ascending.
+        ValueError: there are no thresholds, or they are not ascending.
 
     Reference: McCullagh, "Regression models for ordinal data", 1980; Rennie and Srebro, "Loss
     functions for preference levels", 2005 (all-threshold logistic).
@@ -115,7 +115,7 @@ class PointwiseOrdinal(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the weighted mean over the items, summed over the thresholds, of each list."""
+        """Return each list's weighted mean over the items, summed over the thresholds."""
         s, y = masked_fill(scores, mask), masked_fill(labels, mask)
         each = torch.zeros_like(s)
         for grade, threshold in enumerate(self.thresholds, 1):
@@ -126,7 +126,7 @@ class PointwiseOrdinal(RankingLoss):
 
 
 def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return the weighted mean of finite `each` (..., n) over the real items: (...)."""
+    """Return the weighted mean of `each` (..., n), which is finite, over the real items: (...)."""
     weights = masked_fill(torch.ones_like(each) if weights is None else weights, mask)
     total = weights.sum(-1)
     return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
@@ -135,28 +135,28 @@ def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Ten
 class PointwiseHuber(RankingLoss):
     """Huber's robust regression loss over the items of each list.
 
-    The errors are e = score - label.
+    The errors are e = score - label. The loss is the mean of s H(e / s) + s, where s is a scale of
+    the errors that is fitted to each list.
 
-    With z = e / s, the loss is the mean of s H(z) + s. H(z) is z^2 up to
-    |z| = t, the `threshold`, and 2 t |z| - t^2 beyond. The scale s minimizes the loss; there the
-    mean of min(z^2, t^2) is 1. It is found exactly, by a sort. So a fit does not depend on the unit
-    of the labels. All large errors have the same gradient, however large they are. The loss is
-    convex in the errors.
+    With the threshold t, H(z) is z^2 if |z| <= t, and 2 t |z| - t^2 otherwise. The scale s is the
+    one that minimizes the loss; the mean of min((e / s)^2, t^2) is then 1. A sort finds s exactly.
+    So a fit does not depend on the unit of the labels. All large errors have the same gradient,
+    however large they are. The loss is convex in the errors.
 
-    With `adaptive=False` s is 1, and the loss is just the mean of H(e).
+    With `adaptive=False` the scale s is 1, and the loss is just the mean of H(e).
 
     The list is a sample to fit, not a ranking. The loss is 0, with a zero gradient, for a fully
     masked list and if all errors are 0. Cost: O(n log n).
 
     Args:
-        threshold: t, in units of s: > 1 if `adaptive`, else > 0. Default: 1.35, which loses 5 % of
-            the efficiency of least squares if errors are normal.
-        adaptive: whether s is fitted. Default: True.
+        threshold: t, in units of s. It must be > 1 if `adaptive` is True, else > 0. Default: 1.35,
+            which is 5 % less efficient than least squares if the errors are normal.
+        adaptive: whether s is fitted to each list. Default: True.
 
-    Weights make both means weighted means.
+    With weights, both means are weighted means.
 
     Raises:
-        ValueError: threshold is not such a number.
+        ValueError: threshold is not a number in the range above.
 
     Reference: Huber, "Robust estimation of a location parameter", 1964; Huber, "Robust
     statistics", 1981, section 7.7, for the scale.
@@ -194,7 +194,7 @@ class PointwiseHuber(RankingLoss):
 
 
 def _scaled(errors: Tensor, scale: Tensor, threshold: float) -> Tensor:
-    """Return s H(e / s) for the scale s; for s = 0 it is 2 t |e|."""
+    """Return s H(e / s) for the scale s, or 2 t |e| if s is 0."""
     size, t = errors.abs(), threshold
     near = ~(size > t * scale)  # NaN stays NaN
     # From 1.8e19 on, the squares of errors would overflow in float32.
@@ -203,12 +203,13 @@ def _scaled(errors: Tensor, scale: Tensor, threshold: float) -> Tensor:
 
 
 def _fitted_scale(errors: Tensor, shares: Tensor, threshold: float) -> Tensor:
-    """Return the largest s, (..., 1), at which the mean of min(e^2, t^2 s^2) is s^2."""
+    """Return the largest s, (..., 1), for which the mean of min(e^2, t^2 s^2) is s^2."""
     squares, order = torch.where(shares > 0, errors.square(), 0.0).sort(-1)
     ordered = shares.gather(-1, order)
     below = (ordered * squares).cumsum(-1)
-    # If the k smallest errors are below t s, then s^2 = below / spare. The least of these over all
-    # k is s^2. The derivative of the loss by s is 0 there, but the second derivatives depend on s.
+    # If exactly the k smallest errors are below t s, then s^2 = below / spare. The correct s^2 is
+    # the least of these quotients over all k. The derivative of the loss by s is 0 at the fitted s,
+    # but the second derivatives of the loss depend on the derivative of s.
     spare = 1 - threshold**2 * (1 - ordered.cumsum(-1))
     inside = torch.where(spare > 0, below / torch.where(spare > 0, spare, 1.0), torch.inf)
     least = inside.amin(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Losses for the item at a quantile, and robust regression by quantiles of the errors."""
+"""Losses for the item at a quantile of a list, and robust regression by quantiles of the errors."""
 
 import math
 
@@ -12,10 +12,10 @@ from ltr.operators.permutation import take_along
 from ltr.shapes import check_levels, check_number, count, masked_fill, positions
 
 FAR = 1024.0
-"""Errors are limited to this many times (1 + the largest error that counts)."""
+"""The limit of an error, as a multiple of (1 + the largest error that counts)."""
 
 SLIGHTLY_LESS = 1 - 1e-6
-"""A factor before `ceil`: in floats 0.7 * 10 is above 7."""
+"""A factor before `ceil`, against rounding errors: in float32, 0.3 * 50 is above 15."""
 
 
 def check_level(q: float) -> float:
@@ -29,31 +29,35 @@ def check_level(q: float) -> float:
 
 
 class QuantileLoss(RankingLoss):
-    """Squared error of the item at a soft quantile of the list, such as the median.
+    """Squared error of the value at a soft quantile of the list, such as the median.
 
-    The error is (P values)_row - quantile(labels), with the row of P at the quantile.
+    The error is (P values)_row - quantile(labels). P is the operator's soft permutation matrix, and
+    `row` is its row at the quantile.
 
-    The scores decide which item is at the quantile. The labels are the items' numbers. The loss
-    needs only the right item, by default the median, and not the order of the others. Between two
-    positions the rows are interpolated, as in `torch.quantile`. With a hard permutation, and labels
-    as values, it is (label of the item at the quantile - quantile of the labels)^2.
+    The scores decide which item is at the quantile, and the labels are the items' true values. The
+    loss needs only the correct item at the quantile (by default the median) and not the order of
+    the other items. If the quantile is between two positions, the rows are interpolated, as in
+    `torch.quantile`. With a hard permutation, and the labels as `values`, the loss is (label of the
+    item at the quantile - quantile of the labels)^2.
 
-    In the papers' task the numbers are unknown at prediction time. A second model predicts `values`
-    from the items, and both models learn only from the median, by this loss.
+    In the papers' task the true values are unknown at prediction time. A second model predicts
+    `values` from the items, and both models learn only from the median of the labels, by this loss.
 
-    With `expected=True` the loss is the mean squared error under the row, the papers' stochastic
-    variant: sum over j of P_row,j (values_j - quantile)^2.
+    With `expected=True` the loss is the expected squared error, with the row as probabilities of
+    the items: sum over j of P_row,j (values_j - quantile)^2. This is the papers' stochastic
+    variant.
 
-    Special cases: the loss is 0, with a zero gradient, for a fully masked list. It is 0 if all
-    labels are equal, and for one item. The operator decides how tied scores share the positions.
+    Special cases: the loss is 0, with a zero gradient, for a fully masked list. With the labels as
+    `values`, the loss is also 0 if all labels are equal, and for one item. The operator decides how
+    tied scores share the positions.
 
     Args:
-        operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
-        q: the level, counted from the lowest. Default: 0.5, the median.
+        operator: any `SortOperator` whose matrix has a row for each item. Default: `SoftSort()`.
+        q: the level of the quantile, from 0 (the lowest) to 1. Default: 0.5, the median.
         expected: see above. Default: False.
 
-    `forward` has one more argument, `values` (..., n). By default it is the labels. The loss of a
-    list is multiplied by the mean weight of its items.
+    `forward` has one more argument, `values` (..., n). By default the labels are used. The loss of
+    a list is multiplied by the mean weight of its items.
 
     Raises:
         ValueError: q is not in [0, 1]; the operator has no permutation; in `forward`, the operator
@@ -90,7 +94,7 @@ class QuantileLoss(RankingLoss):
         weights: Tensor | None,
         values: Tensor | None = None,
     ) -> Tensor:
-        """Return the squared error of each list; values (..., n) default to the labels."""
+        """Return the squared error of each list; `values` (..., n) are by default the labels."""
         target = _exact_quantile(labels, mask, self.q).unsqueeze(-1)
         values = masked_fill(labels if values is None else values, mask)
         P = self.operator.permutation(scores, mask)
@@ -106,16 +110,16 @@ class QuantileLoss(RankingLoss):
             ordered = P.mv(values.expand(P.scores.shape))
             chosen = _entry_at_quantile(ordered, scores, mask, self.q)
             error = (chosen - target.squeeze(-1)).square()
-        # The gradient goes through all rows: if one of them is NaN, so is the loss.
+        # The gradient goes through all rows of P: if one of them is NaN, the loss is NaN.
         return (error + (0 * ordered).sum(-1)) * list_weight(scores, mask, weights)
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return the value (...) at quantile q of m real items, from descending rows (..., rows)."""
+    """Return the value (...) at quantile q of the real items, of descending values (..., rows)."""
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
-    position = last - q * last  # it is counted from the highest, and exact for q = 1
+    position = last - q * last  # counted from the highest value; exact for q = 1
     above = position.floor()
     below = torch.minimum(above + 1, last).clamp(max=ordered.shape[-1] - 1)
     high, low = (take_along(ordered, i.long(), -1).squeeze(-1) for i in (above, below))
@@ -124,7 +128,7 @@ def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: 
 
 
 def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return `torch.quantile` of each list's real values, (..., n) -> (...), or 0 without any."""
+    """Return `torch.quantile` of each list's real values, (..., n) -> (...); 0 if it has none."""
     ordered = masked_fill(values, mask, -torch.inf).sort(dim=-1, descending=True).values
     ordered = torch.where(positions(values) <= count(values, mask), ordered, 0.0)
     return _entry_at_quantile(ordered, values, mask, q)
@@ -134,18 +138,18 @@ class LeastQuantileRegression(RankingLoss):
     """Robust regression by a soft quantile of the squared errors, such as the median.
 
     The loss is the soft q-quantile of the squared errors (score - label)^2 of a list. With the
-    median, the default, half of the labels may be wrong: this is least median of squares, made
-    differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so labels
-    that are wrong by any amount do no harm. The list is a sample to fit, not a ranking: each score
-    is a prediction of its label.
+    median, the default, up to half of the labels may be wrong: the loss is a differentiable form of
+    least median of squares. Errors are limited to 1,024 times (1 + the error at the quantile), so a
+    wrong label does no harm, however wrong it is. The list is a sample to fit, not a ranking: each
+    score is a prediction of its label.
 
     Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
     the squared error. The operator decides how tied errors share the positions.
 
     Args:
-        operator: any `SortOperator` with a row for each item, which sorts the squared errors.
-            Default: `SoftSort()`.
-        q: the level, counted from the lowest. Default: 0.5.
+        operator: any `SortOperator` whose matrix has a row for each item; it sorts the squared
+            errors. Default: `SoftSort()`.
+        q: the level of the quantile, from 0 (the lowest error) to 1. Default: 0.5, the median.
 
     Weights multiply the squared errors.
 
@@ -188,20 +192,20 @@ class LeastQuantileRegression(RankingLoss):
 class LeastTrimmedSquares(RankingLoss):
     """Robust regression by the mean of the smallest squared errors.
 
-    The errors of a list are (score - label)^2, and the smallest ones are chosen softly.
+    The squared errors of a list are (score - label)^2, and a soft sort selects the smallest.
 
-    The largest errors, a fraction of 1 - `keep`, are left out, so wrong labels do no harm however
-    large they are. Errors are limited to 1,024 times (1 + the largest error that is kept). The list
+    The largest errors, a fraction of 1 - `keep`, are left out, so wrong labels do no harm, however
+    wrong they are. Errors are limited to 1,024 times (1 + the largest error that is kept). The list
     is a sample to fit, not a ranking.
 
     Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
     the squared error. The operator decides how tied errors share the positions.
 
     Args:
-        operator: any `SortOperator` with a row for each item, which sorts the squared errors.
-            Default: `SoftSort()`.
-        keep: the fraction of the m errors that count, in (0, 1]: ceil(keep m) errors. Default:
-            0.75.
+        operator: any `SortOperator` whose matrix has a row for each item; it sorts the squared
+            errors. Default: `SoftSort()`.
+        keep: the fraction of errors that count, in (0, 1]: of m errors, ceil(keep m) count.
+            Default: 0.75.
 
     Weights multiply the squared errors.
 
@@ -246,11 +250,12 @@ class LeastTrimmedSquares(RankingLoss):
 def _squared_errors(
     scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None, counted: Tensor
 ) -> Tensor:
-    """Return the squared errors times weights, (..., n), with far errors limited.
+    """Return the squared errors times the weights, (..., n), with a limit for far errors.
 
-    Only the `counted` (..., 1) smallest errors matter. An error is far if its size is above 1,024
-    times (1 + the largest of those). It is replaced by that limit, which has no gradient and does
-    not overflow. Such an error is not among the smallest with either size, so the loss is the same.
+    Only the smallest errors count; `counted` (..., 1) is their number. An error is far if its size
+    is above 1,024 times (1 + the largest size that counts). It is replaced by this limit, which has
+    no gradient and does not overflow. With and without the limit, a far error is not among the
+    smallest errors, so a hard sort gives the same loss.
     """
     w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
     differences = masked_fill(scores, mask) - masked_fill(labels, mask)
@@ -261,6 +266,6 @@ def _squared_errors(
     last = ordered.gather(-1, (counted.long() - 1).clamp(min=0, max=scores.shape[-1] - 1))
     far = (FAR * (1 + last)).clamp(max=torch.finfo(scores.dtype).max ** 0.25 / 8)
     far = torch.maximum(far, masked_fill(last, count(scores, mask) > 0))
-    beyond = sizes > far  # False for NaN, which stays NaN
+    beyond = sizes > far  # False for NaN, so NaN errors stay NaN
     near = torch.where(beyond, 0.0, differences).square() * w
     return torch.where(beyond, far.square(), near)

@@ -1,4 +1,4 @@
-"""Sinkhorn scaling of a relaxed permutation, with derivatives through its iterations."""
+"""Sinkhorn scaling of a soft permutation matrix, with derivatives through the iterations."""
 
 import math
 from collections.abc import Sequence
@@ -14,16 +14,19 @@ from ltr.operators import SoftPermutation
 
 
 def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool = False) -> Tensor:
-    """Return the matrix (..., n, n) of P, with columns and rows divided by their sums in turn.
+    """Return P's matrix (..., n, n), with columns and rows divided by their sums in alternation.
 
-    The iterations compute potentials u and v; the result is diag(u) P diag(v). Derivatives go
-    through the iterations, converged or not, to any order. The backward keeps the matrix twice and
-    2 n numbers for each iteration. It adds the derivatives of all iterations in one product.
+    The iterations compute potentials u and v; the result is diag(u) P diag(v). Derivatives of any
+    order go through the iterations, whether these have converged or not. The backward keeps the
+    matrix twice, and 2 n values for each iteration. One matrix product adds the derivatives of all
+    iterations.
 
     Args:
-        P: a permutation with all its rows. Masked rows and columns stay 0.
-        iterations: >= 1; each divides columns and rows once. There is no test of convergence.
-        columns_last: whether the columns sum to 1 exactly. Default: False, the rows do.
+        P: a soft permutation with all its rows. Masked rows and columns stay 0.
+        iterations: >= 1; each iteration divides the columns and the rows once. There is no test of
+            convergence.
+        columns_last: if True, the last step makes the columns sum to exactly 1. If False (default),
+            it makes the rows sum to exactly 1.
 
     >>> from ltr.operators import SoftSort
     >>> P = SoftSort(1.0).permutation(torch.tensor([0.0, 1.0, 3.0]))
@@ -33,8 +36,8 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     tensor([1., 1., 1.])
     """
     log_p = P.log_dense()
-    # Numbers this small are lost in a sum with 1 anyway. Without them, no number or product is
-    # subnormal, which would take a hundred times as long.
+    # Values this small do not change a sum with 1. They are set to 0, since subnormal values and
+    # products would take a hundred times as long.
     least = math.log(torch.finfo(log_p.dtype).tiny) + 16
     matrix = torch.where(log_p < least, -torch.inf, log_p).exp()
     if columns_last:
@@ -47,14 +50,14 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
 def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     """Return the potentials of rows and columns after each iteration: (..., iterations, n) each.
 
-    The first u is 1. Each iteration computes v = 1 / (K^T u), then u = 1 / (K v). A potential is 0
-    if its whole row or column is 0.
+    K is the matrix, and u starts at 1. Each iteration computes v = 1 / (K^T u), then u = 1 / (K v).
+    The potential of a row or column of zeros is 0.
 
     >>> us, vs = potentials(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 100)
     >>> us.shape
     torch.Size([100, 2])
     """
-    # Products with a row vector need both.
+    # u and v are row vectors, so K^T u is computed as u K, and K v as v K^T.
     kernel, turned = matrix.contiguous(), matrix.mT.contiguous()
     u = torch.ones_like(turned[..., :1, :])
     us, vs = [], []
@@ -69,9 +72,10 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by K v and by K^T u in each iteration, given those by `potentials`.
+    """Return the gradients by K v and by K^T u, given the gradients by the potentials u and v.
 
-    All tensors are (..., iterations, n). Cost: O(n^2) for each iteration, from last to first.
+    All tensors except the matrix are (..., iterations, n). Cost: O(n^2) for each iteration, from
+    the last to the first.
 
     >>> K, one = torch.full((1, 1), 4.0), torch.ones(1, 1)
     >>> adjoint(K, *potentials(K, 1), one, torch.zeros(1, 1))
@@ -96,9 +100,9 @@ def _inverse(sums: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Potentials(Rule):
-    """`potentials` with a backward of one product.
+    """`potentials`, whose backward adds all gradients by the matrix in one product.
 
-    Autograd alone would add a matrix to the gradient in each iteration.
+    Autograd alone would add one matrix to the gradient for each iteration.
     """
 
     iterations: int

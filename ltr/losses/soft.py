@@ -1,4 +1,4 @@
-"""The common parts of the losses on soft ranks and soft permutations."""
+"""Common functions of the losses on soft ranks and soft permutations."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from ltr.operators.stochastic import needs_matrix
 from ltr.shapes import masked_fill
 
 LEAST_LOG = math.log(1e-38)
-"""Replaces the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
+"""Replaces the logarithm of 0 in a cross-entropy; 1e-38 is near the least normal float32."""
 
 
 def relevance(labels: Tensor) -> Tensor:
-    """Return 1 where the label is above 0, else 0.
+    """Return 1 for labels above 0, else 0.
 
     >>> relevance(torch.tensor([0.0, 0.5, 4.0]))
     tensor([0., 1., 1.])
@@ -26,7 +26,7 @@ def relevance(labels: Tensor) -> Tensor:
 
 
 def reciprocal_rank(ranks: Tensor) -> Tensor:
-    """Return 1 / rank, or 1 for the soft ranks below 1 that some operators give.
+    """Return 1 / rank, or 1 for soft ranks below 1, which some operators give.
 
     >>> reciprocal_rank(torch.tensor([0.5, 1.0, 4.0]))
     tensor([1.0000, 1.0000, 0.2500])
@@ -45,7 +45,7 @@ def cutoff_discount(
 
 
 def rank_operator(operator: RankOperator | None) -> RankOperator:
-    """Return `operator`, or `SigmoidRank()` for None.
+    """Return `operator`, or `SigmoidRank()` if `operator` is None.
 
     Raises:
         ValueError: operator is not a `RankOperator`.
@@ -59,10 +59,10 @@ def rank_operator(operator: RankOperator | None) -> RankOperator:
 def sort_operator(
     operator: SortOperator | None, default: Callable[[], SortOperator], loss: str
 ) -> SortOperator:
-    """Return `operator`, or `default()` for None.
+    """Return `operator`, or `default()` if `operator` is None.
 
     Raises:
-        ValueError: the operator has no permutation; the message names the loss.
+        ValueError: the operator has no soft permutation; the message names `loss`.
 
     >>> from ltr.operators import SigmoidRank, SoftSort
     >>> sort_operator(SigmoidRank(), SoftSort, "KNNLoss")
@@ -73,7 +73,7 @@ def sort_operator(
 
 
 def check_rows(rows: int, n: int) -> None:
-    """Raise `ValueError` if the operator's matrix does not have a row for each of n items.
+    """Raise `ValueError` unless the operator's matrix has a row for each of n items.
 
     >>> check_rows(3, 5)
     Traceback (most recent call last):
@@ -118,7 +118,7 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return the mean weight (...) of each list's real items, or 1 without weights or items.
+    """Return the mean weight (...) of each list's real items; 1 if there are no weights or items.
 
     >>> list_weight(torch.zeros(2), None, torch.tensor([1.0, 2.0]))
     tensor(1.5000)
@@ -132,7 +132,7 @@ def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
 
 
 def finite_log(log_p: Tensor) -> Tensor:
-    """Return log-probabilities with -inf replaced by LEAST_LOG, which has no gradient.
+    """Return the log-probabilities, with LEAST_LOG (without a gradient) in place of -inf.
 
     >>> finite_log(torch.tensor([-900.0, -torch.inf]))
     tensor([-900.0000,  -87.4982])

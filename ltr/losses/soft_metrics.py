@@ -1,4 +1,4 @@
-"""Losses of soft ranks: 1 - MRR, MAP, ERR, precision, recall and Spearman's rho; ADR-MSE."""
+"""Losses on soft ranks: 1 - MRR, MAP, ERR, precision, recall and Spearman's rho; ADR-MSE."""
 
 from collections.abc import Sequence
 
@@ -40,21 +40,22 @@ from ltr.shapes import (
 class SoftMRR(RankingLoss):
     """A differentiable loss for MRR (mean reciprocal rank): 1 - MRR with soft ranks.
 
-    The loss is 1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
+    The loss is 1 minus the largest 1 / (soft rank of i) over the relevant items i.
 
     With hard ranks this is exactly 1 - `ltr.metrics.MRR`: only the first relevant item counts.
-    (Some libraries take the mean of 1 / rank over the relevant items instead. A second relevant
-    item then lowers the value.) Soft ranks below 1 count as 1.
+    (Some libraries take the mean of 1 / rank over the relevant items instead. With that mean, a
+    second relevant item lowers the MRR.) Soft ranks below 1 count as 1.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
-    tied scores.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is 0 if the item's soft rank is 1. The operator decides
+    the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: MRR@k, by a smooth cutoff at rank k + 1/2. Default: all.
+        top_k: k of MRR@k, with a smooth cutoff at rank k + 1/2. Default: all items.
 
-    Weights multiply the reciprocal ranks, in the ideal too.
+    Weights multiply the reciprocal ranks. The ideal value is then the largest weight of a relevant
+    item.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -81,7 +82,7 @@ class SoftMRR(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - soft reciprocal rank of each list."""
+        """Return 1 minus the soft reciprocal rank of each list."""
         gains = item_gains(labels, mask, weights, relevance)
         discount = cutoff_discount(reciprocal_rank, self.top_k, self.operator)
         reciprocal = self.operator.discounts(discount, scores, mask)
@@ -91,28 +92,28 @@ class SoftMRR(RankingLoss):
 class SoftMAP(RankingLoss):
     """A differentiable loss for MAP (mean average precision): 1 - MAP with soft ranks.
 
-    The loss is 1 - soft average precision: the mean of soft precisions at the relevant items.
+    The loss is 1 minus the mean of the soft precisions at the relevant items.
 
-    The precision at item i is its soft rank among the relevant items, divided by its soft rank
-    among all items. So the operator is called twice. With hard ranks this is exactly
-    1 - `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
-    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, for cosine similarities. The loss may
-    be below 0: slightly if the ranks of an operator are not sums over pairs, by up to 0.5 for ties
-    with `SoftRank`, and by up to 0.4 for ties at a cutoff.
+    The soft precision at item i is its soft rank among the relevant items, divided by its soft rank
+    among all items. So the operator is called twice. With hard ranks the loss is exactly 1 -
+    `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
+    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, which suits cosine similarities. The
+    loss may be below 0: slightly with an operator whose ranks are not sums over pairs, by up to 0.5
+    for ties with `SoftRank`, and by up to 0.4 for ties at a cutoff.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0. The operator decides the ranks of tied scores.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is 0. The operator decides the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. With a `Stochastic` operator both
             ranks use the same draw.
-        top_k: AP@k, by a smooth cutoff at rank k + 1/2. The ideal is then min(k, number of relevant
-            items). Default: all.
+        top_k: k of AP@k, with a smooth cutoff at rank k + 1/2. The sum of the precisions is then
+            divided by min(k, number of relevant items). Default: all items.
 
-    Weights make the mean over the relevant items a weighted mean. With `top_k` the ideal has the
-    k largest weights.
+    With weights, the mean over the relevant items is a weighted mean. With `top_k` the divisor is
+    the sum of the k largest weights of relevant items.
 
-    Cost: twice the operator's.
+    Cost: twice that of the operator.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -138,7 +139,7 @@ class SoftMAP(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - soft average precision of each list."""
+        """Return 1 minus the soft average precision of each list."""
         gains = item_gains(labels, mask, weights, relevance)
         ideal = ideal_dcg(gains, torch.ones_like, self.top_k)
         relevant = (masked_fill(labels, mask) > 0).expand(scores.shape)
@@ -153,38 +154,40 @@ class SoftMAP(RankingLoss):
 class SoftERR(RankingLoss):
     """A differentiable loss for ERR (expected reciprocal rank): 1 - ERR with soft ranks.
 
-    The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+    The loss is 1 - sum over i of R_i / rank_i * product over the j before i of (1 - R_j).
 
-    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before i"
-    is the operator's `before`, a smooth step of the difference of their soft ranks: 1/2 if the
-    ranks are equal, and as wide as the smooth cutoff at k. With hard ranks, those of
-    `StraightThrough` included, and `normalize=False` the loss is exactly 1 - ERR. By default ERR is
-    divided by its ideal, so the minimum of the loss is 0.
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. In the soft
+    product, R_j is multiplied by the operator's `before`, which is near 1 if j comes before i: a
+    smooth step of the difference of the two soft ranks, 1/2 if they are equal, and as wide as the
+    smooth cutoff at k. With hard ranks, those of `StraightThrough` included, and `normalize=False`
+    the loss is exactly 1 - ERR. By default ERR is divided by its ideal, so the minimum of the loss
+    is 0.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0 if the item's soft rank is 1. If the scores of two items tie, each
-    is half before the other.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is 0 if the item's soft rank is 1. If the soft ranks of
+    two items are equal, each item counts as half before the other.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: ERR@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default: all.
-        max_label: the highest grade of the scale, such as 4. Labels above it count as that grade.
-            Default: the largest label of each list.
+        top_k: k of ERR@k, with a smooth cutoff at rank k + 1/2 (exact in the ideal ERR). Default:
+            all items.
+        max_label: the highest grade of the scale, such as 4. Labels above `max_label` count as
+            `max_label`. Default: the largest label of each list.
         normalize: whether to divide by the ERR of the ideal order. Default: True.
 
-    A weight w replaces R by 1 - (1 - R)^w, as if the reader looked at the item w times. A weight
-    of 0 makes the item irrelevant, and small R grow in proportion to w. (If weights multiplied the
-    terms of the sum instead, no sort by a key would give the best order: which of two neighbors
-    should come first would depend on their rank.)
+    A weight w replaces R by 1 - (1 - R)^w, as if the reader looked at the item w times. A weight of
+    0 makes the item irrelevant, and a small R grows in proportion to w. (If weights multiplied the
+    terms of the sum instead, no sort by a key would give the best order: the ranks of two neighbors
+    would decide which of the two should come first.)
 
-    The ideal is the order by descending R, with the weights included. To see this, take neighbors a
-    and b at ranks r and r + 1. With a first, they add R_a / r + (1 - R_a) R_b / (r + 1), times the
-    probability that the reader arrives there. This exceeds the sum with b first by the same
-    probability times (R_a - R_b) / (r (r + 1)). The terms of all other items stay the same. So no
-    order is better than the ideal, and with hard ranks the loss is >= 0 and 0 only at an ideal
-    order.
+    The ideal order is that by descending R, with the weights included in R. To see this, take
+    neighbors a and b at ranks r and r + 1. With a first, the two items add R_a / r + (1 - R_a) R_b
+    / (r + 1) to the ERR, times the probability that the reader arrives at rank r. This exceeds
+    their terms with b first by the same probability times (R_a - R_b) / (r (r + 1)). The terms of
+    all other items stay the same. So no order is better than the ideal order, and with hard ranks
+    the loss is >= 0, and 0 only for an ideal order.
 
-    Cost: the operator's, and O(n^2) time and memory.
+    Cost: that of the operator, and O(n^2) time and memory.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -217,7 +220,7 @@ class SoftERR(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - soft ERR of each list."""
+        """Return 1 minus the soft ERR of each list."""
         stops = stop_probabilities(labels, mask, self.max_label, weights)
         ideal = ideal_err(stops, self.top_k)
         operator, scores, mask = one_draw(self.operator, scores, mask)
@@ -233,7 +236,7 @@ class SoftERR(RankingLoss):
 
 
 def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
-    """Return the largest ERR (...) of any order, for stop probabilities (..., n).
+    """Return the ERR (...) of the best order, given stop probabilities (..., n).
 
     >>> ideal_err(torch.tensor([0.0, 0.5, 0.5]))  # 1/2 + 1/2 * 1/2 * 1/2
     tensor(0.6250)
@@ -246,7 +249,7 @@ def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
 
 
 class _SoftTopK(RankingLoss):
-    """The common part of precision and recall, which differ in the divisor of the soft hits."""
+    """Base class of the losses for precision and recall, which differ in the divisor."""
 
     def __init__(
         self,
@@ -262,17 +265,17 @@ class _SoftTopK(RankingLoss):
         self.normalize = normalize
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
-        """Return the divisor of the soft hits without `normalize`: (...).
+        """Return the divisor (...) of the soft hits if `normalize` is False.
 
         `items` (..., n) are the weights, 0 under the mask. `gains` (..., n) are the weights of the
-        relevant items, 0 elsewhere.
+        relevant items, and 0 for all other items.
         """
         raise NotImplementedError
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - the soft metric of each list, the mean over the cutoffs."""
+        """Return 1 minus the soft metric of each list, as a mean over the cutoffs."""
         gains = item_gains(labels, mask, weights, relevance)
         items = item_gains(labels, mask, weights, torch.ones_like)
         losses = []
@@ -288,21 +291,23 @@ class _SoftTopK(RankingLoss):
 class SoftPrecision(_SoftTopK):
     """A differentiable loss for precision@k: 1 - precision@k with soft ranks.
 
-    Soft precision@k is the soft hits among the first k, divided by their maximum over all orders.
-    That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
-    `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
-    With `normalize=True` the precision@k and the recall@k of a list are the same. If more than k
-    items are tied at the cutoff, all of them count softly, so the loss may be below 0. The top k of
-    `LapSum` is exact.
+    The soft hits are the sum of the relevant items' soft memberships in the first k. Soft
+    precision@k is the soft hits divided by their maximum over all orders. This maximum is min(k,
+    number of relevant items), so the minimum of the loss is 0. With `normalize=False` the divisor
+    is k; with hard ranks the loss is then exactly 1 - precision@k. With `normalize=True`,
+    `SoftPrecision` and `SoftRecall` are the same. If many items are tied at the cutoff, their
+    memberships may sum to more than k, so the loss may be below 0. The memberships of `LapSum` sum
+    to exactly k.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is about 0. The operator decides how tied scores share the positions.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is about 0. The operator decides how tied scores share
+    the positions.
 
     Args:
-        operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
-            the first k: by default a smooth cutoff of the ranks at k + 1/2.
-        top_k: k, or several numbers, over which the mean is taken. Default: 10.
-        normalize: True (default) divides by the maximum, False by k.
+        operator: any `RankOperator`. Default: `SigmoidRank()`. The operator computes the soft
+            membership in the first k, usually by a smooth cutoff of the ranks at k + 1/2.
+        top_k: k, or a sequence of cutoffs; the loss is then the mean over the cutoffs. Default: 10.
+        normalize: whether to divide by the maximum (True, the default) or by k.
 
     Weights multiply the hits. The maximum is then the sum of the k largest weights of relevant
     items. With `normalize=False` the divisor is k times the mean of the k largest weights.
@@ -317,7 +322,7 @@ class SoftPrecision(_SoftTopK):
     """
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
-        """Return k, or with weights k times the mean of the k largest."""
+        """Return k times the mean of the k largest weights."""
         positions = ideal_dcg((items > 0).to(items.dtype), torch.ones_like, k)
         largest = ideal_dcg(items, torch.ones_like, k)
         return k * largest / positions.clamp(min=1)
@@ -326,25 +331,28 @@ class SoftPrecision(_SoftTopK):
 class SoftRecall(_SoftTopK):
     """A differentiable loss for recall@k: 1 - recall@k with soft ranks.
 
-    The loss is 1 - soft recall@k: the soft hits among the first k, divided by the largest possible
-    number.
+    The loss is 1 - soft recall@k: the soft hits among the first k, divided by their maximum over
+    all orders.
 
-    That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
-    `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
-    exactly 1 - recall@k. As in `SoftPrecision`, ties at the cutoff may make the loss negative.
+    The soft hits are the sum of the relevant items' soft memberships in the first k. Their maximum
+    is min(k, number of relevant items), so the minimum of the loss is 0. With `normalize=False` the
+    divisor is the number of relevant items; with hard ranks the loss is then exactly 1 - recall@k.
+    As in `SoftPrecision`, ties at the cutoff may make the loss negative.
 
     The recall@k surrogate of Patel et al. is
-    `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of differences, then
-    a smooth step at k. Their step is a sigmoid; ours has a longer tail.
+    `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of score differences,
+    then a smooth step at k. The step of Patel et al. is a sigmoid; ours has a longer tail.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is about 0. The operator decides how tied scores share the positions.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
+    fully masked list. For one item the loss is about 0. The operator decides how tied scores share
+    the positions.
 
     Args:
-        operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
-            the first k: by default a smooth cutoff of the ranks at k + 1/2.
-        top_k: k, or several numbers, over which the mean is taken. Default: 10.
-        normalize: True (default) divides by the maximum, False by the number of relevant items.
+        operator: any `RankOperator`. Default: `SigmoidRank()`. The operator computes the soft
+            membership in the first k, usually by a smooth cutoff of the ranks at k + 1/2.
+        top_k: k, or a sequence of cutoffs; the loss is then the mean over the cutoffs. Default: 10.
+        normalize: whether to divide by the maximum (True, the default) or by the number of relevant
+            items.
 
     Weights multiply the hits. The maximum is then the sum of the k largest weights of relevant
     items.
@@ -362,7 +370,7 @@ class SoftRecall(_SoftTopK):
     """
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
-        """Return the number, or the total weight, of the relevant items."""
+        """Return the number of relevant items, or with weights their total weight."""
         return gains.sum(-1)
 
 
@@ -374,7 +382,7 @@ def _check_cutoffs(top_k: int | Sequence[int]) -> list[int]:
 
 
 def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the exact ranks (..., n): 1 is the highest, and equal values share their mean rank.
+    """Return the exact ranks (..., n): 1 is the highest, and equal values get their mean rank.
 
     Masked items come last. The ranks have no gradient. Cost: one sort.
 
@@ -391,7 +399,7 @@ def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return which lists (...) have items of different labels, bool.
+    """Return whether each list has real items with different labels: (...) bool.
 
     >>> labels_differ(torch.tensor([[1.0, 2.0], [1.0, 1.0]]), None)
     tensor([ True, False])
@@ -401,10 +409,10 @@ def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the total weight above each item plus half the weight of its equals: (..., n).
+    """Return the total weight above each item, plus half the weight of its equals: (..., n).
 
-    An item is one of its own equals. With weights of 1 the result is `average_ranks` - 1/2. It has
-    no gradient by the values. Cost: one sort.
+    An item counts among its equals. With weights of 1 the result is `average_ranks` - 1/2. The
+    values get no gradient. Cost: one sort.
 
     >>> weighted_ranks(torch.tensor([5.0, 7.0, 5.0]), torch.tensor([1.0, 4.0, 2.0]))
     tensor([5.5000, 2.0000, 5.5000])
@@ -426,15 +434,16 @@ class SpearmanLoss(RankingLoss):
     """A differentiable loss for Spearman's rho: 1 - correlation of soft ranks and label ranks.
 
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
-    the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 if all
-    scores are equal, and 2 for the opposite order. With ranks that are not sums over pairs
-    (`NeuralSort`, `SoftSort`) it may be slightly below 0. It is linear in the soft ranks, so it has
-    a gradient even if all scores are tied. With hard ranks and no equal labels it is exactly
-    1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
+    the label ranks. Equal labels get their mean rank. The loss is 0 if the soft ranks are the label
+    ranks, 1 if all scores are equal, and 2 for the opposite order. With operators whose ranks are
+    not sums over pairs (`NeuralSort`, `SoftSort`) the loss may be slightly below 0. The loss is
+    linear in the soft ranks, so it has a gradient even if all scores are tied. With hard ranks and
+    no equal labels it is exactly 1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC -
+    1.
 
-    With `normalize=False` the covariance is divided by both standard deviations, of the label ranks
-    and of 1, ..., m. With hard ranks the loss is then 1 - rho for equal labels too, but in that
-    case its minimum is above 0.
+    With `normalize=False` the covariance is divided by the standard deviation of the label ranks
+    and by that of 1, ..., m. With hard ranks the loss is then 1 - rho even if some labels are
+    equal, but in that case its minimum is above 0.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list.
@@ -443,19 +452,19 @@ class SpearmanLoss(RankingLoss):
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         normalize: see above. Default: True.
 
-    Labels may be any numbers, such as a teacher's scores. An item of weight w takes w ranks among
-    the labels, instead of 1 (see `weighted_ranks`). Two items in the wrong order then cost the
+    Labels may be any finite numbers, such as a teacher's scores. An item of weight w takes w ranks
+    among the labels instead of 1 (see `weighted_ranks`). Two items in the wrong order then cost the
     weight between them, including half of their own weights. So with hard ranks the loss is >= 0.
     It is 0 only if no pair of different labels is in the wrong order, except pairs with no weight
-    between them. (If weights multiplied the terms of the covariance instead, a heavy item could
-    gain by a rank beyond its own.)
+    between them. (If weights multiplied the terms of the covariance instead, moving a heavy item
+    beyond its correct rank could lower the loss.)
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Spearman, "The proof and measurement of association between two things", 1904; as a
-    loss on soft ranks Blondel, Teboul, Berthet and Djolonga, "Fast differentiable sorting and
-    ranking", ICML 2020 (they use the squared distance of the ranks).
+    loss on soft ranks: Blondel, Teboul, Berthet and Djolonga, "Fast differentiable sorting and
+    ranking", ICML 2020, with the squared distance of the ranks.
 
     >>> from ltr.operators import HardRank
     >>> loss = SpearmanLoss(HardRank())
@@ -478,7 +487,7 @@ class SpearmanLoss(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return 1 - the soft correlation of each list."""
+        """Return 1 minus the soft correlation of each list."""
         real = masked_fill(torch.ones_like(scores), mask)
         m = count(scores, mask)
         wanted = masked_fill(average_ranks(labels, mask), mask)
@@ -486,9 +495,9 @@ class SpearmanLoss(RankingLoss):
         if weights is not None:
             room = masked_fill(weighted_ranks(labels, weights, mask), mask)
         centered = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
-        # The largest covariance is that of the wanted ranks.
+        # The largest covariance is that with the label ranks themselves.
         most = (centered * wanted).sum(-1)
-        # If all labels are equal, the variance is a rounding error, not 0.
+        # If all labels are equal, the computed variance may be a rounding error instead of 0.
         defined = labels_differ(labels, mask) & (most > 0)
         most = torch.where(defined, most, 1.0)
         ranks = self.operator(scores, mask)
@@ -503,17 +512,17 @@ class SpearmanLoss(RankingLoss):
 
 
 class ADRMSE(RankingLoss):
-    """Squared distance of the soft ranks from the ranks of the labels: for distilling rerankers.
+    """Squared distance between the soft ranks and the label ranks, for distilling rerankers.
 
-    The squared errors are discounted, so the top counts most. With r_i the soft rank of item i and
-    t_i its rank by the labels, the loss of a list of m items is 1/m times the sum over i of D(t_i)
-    (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share their mean rank, which equal scores
-    reach. The labels may be any numbers, such as a teacher's scores: the loss was made to distill a
-    reranker. It is 0 only at the right ranks.
+    Item i has the soft rank r_i and the label rank t_i, which is 1 for the highest label. The loss
+    of a list of m items is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, with the discount D(t)
+    = 1 / log2(1 + t), so the highest labels count most. Items with equal labels have their mean
+    rank as label rank. The labels may be any finite numbers, such as a teacher's scores: the loss
+    was made for distilling a reranker. The loss is 0 only if all soft ranks equal the label ranks.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
-    for a fully masked list. Weights make a weighted mean of the terms. The operator decides the
-    ranks of tied scores.
+    for a fully masked list. With weights, the mean over the items is a weighted mean. The operator
+    decides the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank(1.0)`, as in the paper.
@@ -521,7 +530,7 @@ class ADRMSE(RankingLoss):
             `ltr.metrics.functional.ndcg`), or a function of the ranks, such as `torch.reciprocal`
             or, for no discount, `torch.ones_like`.
 
-    Cost: the operator's, and a sort of the labels.
+    Cost: that of the operator, and a sort of the labels.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.

@@ -17,7 +17,7 @@ Gamma = float | Literal["random"]
 def softmax_divergence(
     scores: Tensor, relevance: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return KL(p || q) and sum of p * q, with p = relevance / its sum and q = softmax(scores).
+    """Return KL(p || q) and the sum of p * q. p is relevance / its sum, and q is softmax(scores).
 
     Args:
         scores: (..., n).
@@ -25,9 +25,9 @@ def softmax_divergence(
         mask: (..., n) bool or None.
 
     Returns:
-        Two tensors (...). Both are 0, with a zero gradient, for a list whose relevance is all 0.
-        The divergence is the cross-entropy minus the entropy of p. That entropy is a constant, so
-        the divergence has the gradient of the cross-entropy, and its minimum is 0.
+        Two tensors (...). Both are 0, with a zero gradient, for a list whose relevance is 0 for all
+        items. The divergence is the cross-entropy minus the entropy of p. The entropy is a
+        constant, so the divergence has the gradient of the cross-entropy, and its minimum is 0.
 
     >>> softmax_divergence(torch.zeros(2), torch.tensor([3.0, 0.0]), None)
     (tensor(0.6931), tensor(0.5000))
@@ -49,23 +49,23 @@ def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
 
 
 class SoftmaxLoss(RankingLoss):
-    """Softmax cross-entropy between softmax(scores) and the labels, divided by their sum.
+    """Softmax cross-entropy of the scores against the labels, which are divided by their sum.
 
-    With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy
-    - sum of p_i log softmax(s)_i minus the entropy of p. The entropy does not change the gradient;
-    without it the minimum of the loss is 0. For one relevant item the loss is -log softmax(s) of
-    that item. `ListNet` uses another p, softmax(y), which is above 0 for irrelevant items too.
+    With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy,
+    -(sum of p_i log softmax(s)_i), minus the entropy of p. Subtracting the entropy does not change
+    the gradient, and makes the minimum of the loss 0. With one relevant item i the loss is -log
+    softmax(s)_i. `ListNet` uses another p, softmax(y), which is above 0 for irrelevant items too.
 
     With `normalize=False` the labels are not divided by their sum, as in rax. The loss is then
-    multiplied by the sum of w_j y_j, so a list with more relevance counts more. It equals rax's
-    cross-entropy, - sum of w_i y_i log softmax(s)_i, minus the smallest value of that
-    cross-entropy. (TF-Ranking has the same effect by a weight for each list.)
+    multiplied by the sum of w_j y_j, so a list with more relevance counts more. The loss equals
+    rax's cross-entropy, -(sum of w_i y_i log softmax(s)_i), minus the smallest value of this
+    cross-entropy. (In TF-Ranking, a weight for each list has the same effect.)
 
     The loss is 0, with a zero gradient, for a list without a relevant item, with one item, or
     fully masked. Cost: O(n).
 
     Args:
-        normalize: whether p is divided by its sum. Default: True.
+        normalize: whether w_i y_i is divided by the sum over the list. Default: True.
 
     Raises:
         ValueError: an argument is invalid.
@@ -101,18 +101,19 @@ class SoftmaxLoss(RankingLoss):
 class ListNet(SoftmaxLoss):
     """Softmax cross-entropy between softmax(labels) and softmax(scores).
 
-    This is ListNet's top-one loss, KL(softmax(y) || softmax(s)): the paper's cross-entropy between
-    the probabilities of being first, minus the entropy of softmax(y). Weights multiply softmax(y)
-    before it is normalized. The loss is smallest if the scores equal the labels up to a constant,
-    so it asks for more than the right order. `SoftmaxLoss` asks for less.
+    This is ListNet's top-one loss, KL(softmax(y / temperature) || softmax(s)): the paper's
+    cross-entropy between the probabilities of being first, minus the entropy of the first
+    distribution. Weights multiply the labels' softmax before it is normalized. The loss is smallest
+    if the scores equal y / temperature up to a constant, which is a stronger condition than the
+    right order. The condition of `SoftmaxLoss` is weaker.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
-    paper's loss would make the scores of such a list equal.) If all labels are equal and above 0,
-    the loss is 0 if all scores are equal. Cost: O(n).
+    paper's loss would make the scores of such a list equal.) For a list whose labels are all equal
+    and above 0, the loss is 0 if all scores are equal. Cost: O(n).
 
     Args:
-        temperature: of the labels' softmax, > 0. A small one emphasizes the highest labels.
-            Default: 1.
+        temperature: the temperature of the labels' softmax, > 0. A small temperature emphasizes the
+            highest labels. Default: 1.
 
     Reference: Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise
     approach", ICML 2007.
@@ -126,18 +127,18 @@ class ListNet(SoftmaxLoss):
         self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return exp(label / temperature), divided by the largest of the list."""
+        """Return exp(label / temperature), divided by the largest value of the list."""
         most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
         return ((labels - most) / self.temperature).exp()
 
 
 class XENDCG(SoftmaxLoss):
-    """Softmax cross-entropy with targets for which it bounds NDCG (XE-NDCG).
+    """Softmax cross-entropy with targets that make it a bound on NDCG (XE-NDCG).
 
     The target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds NDCG. The paper
-    draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2, which needs no
-    random numbers. The entropy of p is subtracted, so the minimum is 0. Weights multiply 2^y -
-    gamma. Labels of 128 and more do not overflow.
+    draws each gamma_i from [0, 1] at every step. The default here is the mean of these draws, 1/2,
+    which needs no random numbers. The entropy of p is subtracted, so the minimum of the loss is 0.
+    Weights multiply 2^y - gamma. Labels of 128 and more do not overflow.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
@@ -171,15 +172,15 @@ class XENDCG(SoftmaxLoss):
 class PolyOneSoftmax(SoftmaxLoss):
     """Softmax cross-entropy plus a term that decreases with the probability of the relevant items.
 
-    The term is the first one of PolyLoss, epsilon (1 - sum of p_i q_i). Here q is softmax(s), and p
-    are the labels divided by their sum, as in `SoftmaxLoss`. With one relevant item the minimum of
-    the loss is 0. With several, the new term stays above 0.
+    The added term is the first term of PolyLoss, epsilon (1 - sum of p_i q_i). Here q is
+    softmax(s), and p is the labels divided by their sum, as in `SoftmaxLoss`. With one relevant
+    item the minimum of the loss is 0. With several relevant items, the added term stays above 0.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
 
     Args:
-        epsilon: the factor of the new term, >= 0. Default: 1.
+        epsilon: the factor of the added term, >= 0. Default: 1.
 
     Reference: Leng et al., "PolyLoss: a polynomial expansion perspective of classification loss
     functions", ICLR 2022.
@@ -195,7 +196,7 @@ class PolyOneSoftmax(SoftmaxLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the divergence of each list plus the new term."""
+        """Return the divergence of each list plus the added term."""
         relevance = weighted(masked_fill(labels, mask), mask, weights)
         divergence, agreement = softmax_divergence(scores, relevance, mask)
         defined = (relevance > 0).any(-1)
@@ -205,11 +206,11 @@ class PolyOneSoftmax(SoftmaxLoss):
 class CalibratedSoftmax(RankingLoss):
     """Softmax loss that also fixes the scale of the scores, by a virtual item in each list.
 
-    Each list gets a virtual item of score 0 and label `anchor`. It gives the scores a scale: at the
-    minimum exp(s_i) = y_i / anchor. The loss is the divergence of `SoftmaxLoss` over the n + 1
-    items, and its minimum is 0. A list without a relevant item has a loss here, which lowers its
-    scores. The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
-    Cost: O(n).
+    Each list gets a virtual item with score 0 and label `anchor`. This item fixes the scale: at the
+    minimum of the loss, exp(s_i) = y_i / anchor. The loss is the divergence of `SoftmaxLoss` over
+    the n + 1 items, and its minimum is 0. A list without a relevant item has a loss above 0 here,
+    which lowers its scores. The loss is 0, with a zero gradient, for a fully masked list and if all
+    weights are 0. Cost: O(n).
 
     Args:
         anchor: the virtual item's label, > 0. Default: 1.
@@ -248,8 +249,8 @@ class CalibratedSoftmax(RankingLoss):
 class UniqueSoftmax(RankingLoss):
     """Softmax loss in which each relevant item competes only with items of lower labels.
 
-    With the gain g, the loss is sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) divided
-    by the sum of g_i. Its minimum is 0, with any ties. Weights multiply the gains.
+    With the gain g, the loss is sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) divided by
+    the sum of g_i. The minimum of the loss is 0, even with tied labels. Weights multiply the gains.
 
     With `normalize=False` the sum is not divided, as in TF-Ranking and rax. A list with more
     relevance then counts more, and gains of 2^128 overflow in float32.
@@ -258,8 +259,8 @@ class UniqueSoftmax(RankingLoss):
     a pair, or fully masked. Cost: one sort of the labels.
 
     Args:
-        gain: "exp2" (2^label - 1, the default, as in TF-Ranking and rax), "linear", or a function.
-            If `normalize` is True, labels of 128 and more do not overflow.
+        gain: "exp2" (2^label - 1, the default, as in TF-Ranking and rax), "linear", or a function
+            of the labels. If `normalize` is True, labels of 128 and more do not overflow.
         normalize: whether to divide by the sum of the gains. Default: True.
 
     Raises:
@@ -302,17 +303,17 @@ class UniqueSoftmax(RankingLoss):
 class SoftmaxLossAtK(RankingLoss):
     """Softmax loss of the relevant items that are near the first k (SL@K), to optimize NDCG@k.
 
-    With b the k-th highest score of the list, the loss is the mean over the items, weighted by the
-    gains g_i, of
+    Let b be the k-th highest score of the list. The loss is the mean over the items i, weighted by
+    the gains g_i, of
 
         sigmoid((s_i - b) / weight_temperature) log(sum over j of exp((s_j - s_i) / temperature))
 
-    The sum over j is over all items. The sigmoid is a smooth "item i is among the first k". An item
-    far below the cutoff counts little, because NDCG@k ignores it. The sigmoid is constant in the
-    gradient, like the lambdas of `LambdaRank`; in the paper only b is constant. If it had a
-    gradient, an item below the cutoff could lower its loss by moving further down. If a list has
-    fewer than k items, all sigmoids are 1, and the loss for labels of 0 and 1 is the cross-entropy
-    of `SoftmaxLoss`.
+    The sum over j goes over all items. The sigmoid is a smooth form of the condition that item i is
+    among the first k. An item far below the cutoff counts little, because NDCG@k ignores the item.
+    The gradient treats the sigmoid as a constant, like the lambdas of `LambdaRank`; in the paper
+    only b is constant. If the sigmoid had a gradient, an item below the cutoff could lower its loss
+    by moving further down. If a list has fewer than k items, all sigmoids are 1; for labels of 0
+    and 1 and temperature 1, the loss is then the cross-entropy of `SoftmaxLoss`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
     item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
@@ -320,19 +321,19 @@ class SoftmaxLossAtK(RankingLoss):
 
     Args:
         top_k: k, a whole number >= 1. Default: 10.
-        temperature: of the softmax, in units of the scores, > 0. Default: 1.
-        weight_temperature: of the sigmoid, in units of the scores, > 0. Default: 1.
-        gain: "exp2" (2^label - 1, the default), "linear", or a function. The paper's labels are 0
-            and 1.
+        temperature: the temperature of the softmax, in units of the scores, > 0. Default: 1.
+        weight_temperature: the temperature of the sigmoid, in units of the scores, > 0. Default: 1.
+        gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels. The paper's
+            labels are 0 and 1.
 
-    Cost: finding the k-th score.
+    Cost: O(n), and finding the k-th highest score.
 
     Raises:
         ValueError: an argument is invalid.
 
     Reference: Yang et al., "Breaking the top-K barrier: advancing top-K ranking metrics
-    optimization in recommender systems", KDD 2025 (arXiv 2508.05673). There b is estimated from a
-    sample of the items.
+    optimization in recommender systems", KDD 2025 (arXiv 2508.05673). In the paper, b is estimated
+    from a sample of the items.
 
     >>> scores, labels = torch.zeros(3), torch.tensor([0.0, 1.0, 0.0])
     >>> SoftmaxLossAtK()(scores, labels), SoftmaxLossAtK(top_k=1)(scores, labels)  # log(3) * 1, 1/2
@@ -374,17 +375,18 @@ class SoftmaxLossAtK(RankingLoss):
 
 
 class Distillation(RankingLoss):
-    """Learns from a teacher's scores, by the divergence between the softmaxes of both scores.
+    """Divergence between the softmax of a teacher's scores and the softmax of the scores.
 
-    The loss is KL(softmax(labels / T) || softmax(scores / T)) * T^2, where the labels are the
-    teacher's scores. The softmaxes are over the list. The loss is 0 if the scores of each list
-    equal the teacher's up to a constant. The factor T^2 keeps the size of the gradients as T grows:
-    for large T the loss tends to half the variance of the differences. The labels may be any
-    numbers.
+    The loss is KL(softmax(labels / T) || softmax(scores / T)) * T^2. The labels are the teacher's
+    scores, and the softmaxes go over the list. The loss is 0 if the scores of each list equal the
+    teacher's up to a constant. The factor T^2 keeps the size of the gradients as T grows: for large
+    T the loss tends to half the variance of the differences between scores and labels. The labels
+    may be any finite numbers.
 
     Other losses accept a teacher's scores too. `SpearmanLoss` and `PairwiseMSE` take any scores.
-    `SoftNDCG(gain="linear")` and the listwise losses take scores >= 0. The other pairwise losses
-    and `ListMLE` use only the order: subtract the smallest score first, so that all are >= 0.
+    `SoftNDCG(gain="linear")` and the listwise losses take scores >= 0. `RankNet`, `PairwiseHinge`
+    and `ListMLE` use only the order of the teacher's scores: subtract the smallest score first, so
+    that all are >= 0.
 
     Special cases: the loss is 0, with a zero gradient, for one item and for a fully masked list.
     Ties need no special treatment.
@@ -430,12 +432,12 @@ class Distillation(RankingLoss):
         return self.temperature**2 * divergence + 0 * masked_fill(scores, mask).sum(-1)
 
     def extra_repr(self) -> str:
-        """Return the hyper-parameters, for `print`."""
+        """Return the temperature, and the reduction unless it is the default, for `print`."""
         return ", ".join(filter(None, [f"temperature={self.temperature:g}", super().extra_repr()]))
 
 
 def _log_softmax(x: Tensor, temperature: float, log_w: Tensor, real: Tensor) -> Tensor:
-    """Return the log-softmax of x / temperature + log_w over the real items, finite elsewhere."""
+    """Return the log-softmax of x / temperature + log_w over the real items; finite for others."""
     some = real | ~real.any(-1, keepdim=True)
     x = below_largest(x, real) / temperature + log_w
     return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)

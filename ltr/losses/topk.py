@@ -1,4 +1,4 @@
-"""Top-k classification, by the true label's soft rank or its probability to be in the top k."""
+"""Top-k classification, by the true class's soft rank or its probability of being in the top k."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
 
 
 class _ClassLoss(RankingLoss):
-    """The common part of both losses: labels as class indices, and the distribution of k."""
+    """Base class of both losses: labels as class indices, and the distribution of k."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class _ClassLoss(RankingLoss):
         weights: Tensor | None = None,
         **options: Any,
     ) -> Tensor:
-        """Return the loss of scores (..., n), labels (..., n) or class indices (...).
+        """Return the loss of scores (..., n) against labels (..., n) or class indices (...).
 
-        See `RankingLoss.forward`.
+        For the other arguments see `RankingLoss.forward`.
         """
         return super().forward(scores, one_hot(scores, labels), mask, weights, **options)
 
@@ -59,12 +59,12 @@ class _ClassLoss(RankingLoss):
 def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
     """Return one-hot labels (..., n) for class indices (...).
 
-    Class indices have the form that `torch.nn.CrossEntropyLoss` takes. Labels of another shape or
-    dtype are returned unchanged.
+    Class indices are integers, as in `torch.nn.CrossEntropyLoss`. Labels of another shape or dtype
+    are returned unchanged.
 
     Raises:
-        ValueError: an index is not in [0, n). Indices are checked on the CPU only; elsewhere, as
-            in CrossEntropyLoss, the device reports the error.
+        ValueError: an index is not in [0, n). Indices are checked on the CPU only. On another
+            device, the device reports the error, as in CrossEntropyLoss.
 
     >>> one_hot(torch.zeros(2, 3), torch.tensor([2, 0]))
     tensor([[0., 0., 1.],
@@ -89,7 +89,7 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
 def _probabilities(
     top_k: int | None, distribution: Sequence[float] | None, default: list[float]
 ) -> list[float]:
-    """Return P(k = 1), P(k = 2), ... up to the last one above 0, from `top_k` or `distribution`."""
+    """Return P(k = 1), P(k = 2), ... up to the last value above 0."""
     if top_k is not None:
         k = check_whole("top_k", top_k)
         if distribution is not None:
@@ -109,31 +109,32 @@ def _probabilities(
 class TopKLoss(_ClassLoss):
     """Top-k classification loss: the number of positions by which the true class misses the top k.
 
-    The loss is max(0, soft rank of the label - k).
+    The loss is max(0, soft rank of the true class - k).
 
-    The items are classes, with label 1 (above 0) for the true one. The loss is the number of
-    positions by which the label misses the first k. The paper writes it as J_k(L - R) with J_k(u) =
-    max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1.
+    The items are classes. The true class has label 1 (any value above 0), the other classes have
+    label 0. The paper writes the loss as J_k(L - R) with J_k(u) = max(0, u - k + 1) and ascending
+    ranks R; the paper's L - R is our rank minus 1.
 
-    With `step="cutoff"` the loss is 1 - the soft membership of the label in the first k. It is
-    at most 1. With hard ranks it is exactly 0 or 1, like the top-k error itself. With several true
-    classes the loss is the mean over them.
+    With `step="cutoff"` the loss is 1 minus the soft membership of the true class in the first k.
+    This is at most 1, and with hard ranks exactly 0 or 1, like the top-k error itself. With several
+    true classes the loss is the mean over them.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
-    For one class it is 0 if its soft rank is 1. The operator decides the ranks of tied scores.
+    Special cases: the loss is 0, with a zero gradient, for a list without a true class and for a
+    fully masked list. With one class the loss is 0 if its soft rank is 1. The operator decides the
+    ranks of tied scores.
 
     `labels` are (..., n), or class indices (...) of an integer dtype, as in
     `torch.nn.CrossEntropyLoss`.
 
     Args:
-        operator: any `RankOperator`. Default: `SigmoidRank()`; the paper's is `SinkhornSort()`.
+        operator: any `RankOperator`. Default: `SigmoidRank()`. The paper uses `SinkhornSort()`.
         top_k: k. Default: 1, unless a distribution is given.
         step: "linear" (the paper's J_k, the default) or "cutoff".
-        distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`: the loss
-            is then the mean of the losses of each k.
+        distribution: P(k = 1), P(k = 2), and so on, which sum to 1, instead of `top_k`. The loss is
+            then the mean over k with these probabilities.
 
-    Weights make the mean over the true classes a weighted mean. To weight whole examples, multiply
-    the result of `reduction="none"`.
+    With weights, the mean over the true classes is a weighted mean. To weight whole examples,
+    multiply the result of `reduction="none"` by their weights.
 
     Raises:
         ValueError: an argument is invalid (the message names it and its value); top_k and a
@@ -180,16 +181,18 @@ class TopKLoss(_ClassLoss):
 class TopKCrossEntropy(_ClassLoss):
     """Top-k classification loss: -log of the probability that the true class is among the first k.
 
-    k is drawn from a distribution, so the loss is -log sum over rows m of P(k >= m) * P[m, label],
-    where P[m, j] is the probability that class j is at position m. The number of rows computed is
-    the length of the distribution. They are computed in logarithms, so a label at a low position
-    has a gradient. The items are classes, with label 1 (above 0) for the true one. With several
-    true classes the loss is the mean over them. The columns of a relaxed permutation need not sum
-    to 1, so a sum above 1 counts as 1.
+    k is drawn from a distribution, so the loss is -log of the sum over the rows m of P(k >= m) *
+    P[m, true class]. P[m, j], an element of the operator's soft permutation matrix, is the
+    probability that class j is at position m. The number of computed rows is the length of the
+    distribution. The rows are computed in logarithms, so a true class far below position k has a
+    gradient. The items are classes. The true class has label 1 (any value above 0), the other
+    classes have label 0. With several true classes the loss is the mean over them. The columns of a
+    soft permutation need not sum to 1, so a sum above 1 counts as 1.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
-    For one class it is 0. The operator decides how tied scores share the positions. A probability
-    of exactly 0 (sorting networks, hard permutations) counts as 1e-38, without a gradient.
+    Special cases: the loss is 0, with a zero gradient, for a list without a true class and for a
+    fully masked list. With one class the loss is 0. The operator decides how tied scores share the
+    positions. A probability of exactly 0 (sorting networks, hard permutations) counts as 1e-38 and
+    has no gradient.
 
     `labels` are (..., n), or class indices (...) of an integer dtype, as in
     `torch.nn.CrossEntropyLoss`.
@@ -197,15 +200,15 @@ class TopKCrossEntropy(_ClassLoss):
     Args:
         operator: any `SortOperator`. Default: `SoftSort()`. The paper uses sorting networks, such
             as `SortingNetwork()`, and also `NeuralSort()` and `SoftSort()`.
-        top_k: a single k, instead of a distribution. With 1 the loss is the cross-entropy with the
+        top_k: a single k, instead of a distribution. With 1 the loss is the cross-entropy of the
             first row.
-        distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`. Default:
+        distribution: P(k = 1), P(k = 2), and so on, which sum to 1, instead of `top_k`. Default:
             [0.5, 0, 0, 0, 0.5], half top-1 and half top-5.
 
-    Weights make the mean over the true classes a weighted mean.
+    With weights, the mean over the true classes is a weighted mean.
 
     Raises:
-        ValueError: the distribution has a negative number or does not sum to 1; top_k and a
+        ValueError: the distribution has a negative value or does not sum to 1; top_k and a
             distribution are both given; the operator has no permutation; a class index is not in
             [0, n).
 

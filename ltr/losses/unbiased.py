@@ -13,26 +13,29 @@ from ltr.shapes import check_number, masked_fill, positions
 
 
 class PositionBias(nn.Module):
-    """The probability that a user looks at each position, a model of position bias in clicks.
+    """Model of position bias in clicks: the probability that a user looks at each position.
 
-    It maps positions (..., n) to probabilities in (0, 1].
+    The model maps positions (..., n) to probabilities in (0, 1], the propensities.
 
-    It is 1 / position^power, or comes from a table of probabilities. `estimate` makes such a table
-    from a log of clicks.
+    The probability is 1 / position^power, or comes from a table. `estimate` computes a table from a
+    log of clicks.
 
     Args:
-        power: eta >= 0. With 0 there is no bias. Default: 1.
-        examination: probabilities in (0, 1] at positions 1, 2, and so on. Later positions have the
-            last probability. Default: None, which uses the power.
+        power: the exponent, >= 0 (eta in the paper). With 0 there is no bias. Default: 1.
+        examination: the table: probabilities in (0, 1] at positions 1, 2, and so on. Positions
+            after the end of the table have its last probability. Default: None, for 1 /
+            position^power.
 
     Attributes:
-        interval: for each position the lowest and the highest probability that the log admits, if
-            `estimate` made the table, otherwise None. It is not saved with a model.
-        draws: (resamples, positions), the table of each resample of `estimate`, NaN for a position
-            that the resample does not tell; otherwise None. `ltr.clicks.evaluate_log` needs it.
+        interval: the 95 % interval of the probability at each position, as (low, high), if
+            `estimate` computed the table with resamples, otherwise None. It is not saved with a
+            model.
+        draws: (resamples, positions), the table of each resample of `estimate`, with NaN for
+            positions whose probability the resample does not determine; otherwise None.
+            `ltr.clicks.evaluate_log` needs these tables.
 
     Raises:
-        ValueError: power < 0, or a probability outside (0, 1].
+        ValueError: power is < 0, a probability is outside (0, 1], or the table is empty.
 
     Reference: Joachims, Swaminathan and Schnabel, "Unbiased learning-to-rank with biased
     feedback", WSDM 2017.
@@ -75,77 +78,85 @@ class PositionBias(nn.Module):
         resamples: int = 200,
         seed: int = 0,
     ) -> Self:
-        r"""Return the propensities that a log of clicks tells, relative to the largest one.
+        r"""Estimate the propensities from a log of clicks, relative to the largest propensity.
 
-        A document that is clicked more often at position 1 than at position 5 tells how much more
-        often users look there, since its relevance is the same. The result goes into a loss as
-        `Unbiased(loss, bias)`. `bias.interval` holds the 95 % interval of each position relative
-        to position 1, in the units of `bias.examination`, from a bootstrap over queries. A
-        position that some resamples do not tell has a wide one. With one query it is None. Of 60
-        simulated logs of 200 queries, 92 % of the intervals by harvesting contained the truth,
-        93 % of those by em and 96 % of those by swaps.
+        If a document is clicked more often at position 1 than at position 5, the ratio tells how
+        much more often users look at position 1, since the relevance is the same. The result `bias`
+        goes into a loss as `Unbiased(loss, bias)`. `bias.interval` holds a 95 % interval for each
+        position, from a bootstrap over queries. The intervals are relative to position 1, in the
+        units of `bias.examination`. An interval is wide if some resamples do not determine the
+        propensity of its position. With only one query, `bias.interval` is None. In 60 simulated
+        logs of 200 queries, 92 % of the intervals by harvesting contained the true value, 93 % of
+        those by em and 96 % of those by swaps.
 
         | method | needs | assumes |
         | --- | --- | --- |
         | "harvesting" | `doc_id`; documents that were shown at several positions | A |
-        | "swaps" | `swap`; random exchanges of positions 1 and k | nothing of relevance |
+        | "swaps" | `swap`; random exchanges of positions 1 and k | nothing about relevance |
         | "em" | as harvesting | A |
         | "em" with features | `features` and `classifier` | B |
 
-        A: a document of a query is as relevant at one position as at another, as in an A/B test
-        or before and after a new model. B: the classifier can express relevance, and its features
-        have all that the production ranker knew of it.
+        A: a document of a query is as relevant at one position as at another, as in an A/B test or
+        before and after a new model. B: the classifier can express relevance, and its features
+        contain all that the production ranker knew about relevance.
 
-        In all, a click has the probability theta_k gamma, of a look at position k and of relevance:
-        there is neither more trust in what is at the top, nor an effect of the documents above.
-        Trust bias is not estimated.
+        In all methods, the probability of a click is theta_k gamma: theta_k is the probability that
+        the user looks at position k, and gamma the probability that the document is relevant. So
+        the methods assume that users do not trust the documents at the top more, and that the
+        documents above have no effect. Trust bias is not estimated.
 
-        - **Harvesting** compares all pairs of positions, by the documents of the same query that
-          were shown at both. Clicks of a document at both count as for equal numbers of impressions
-          (Mantel and Haenszel). The pairs are joined by maximum likelihood, where the mean
-          relevance of each pair is a parameter of its own, and clicks are Poisson counts.
-        - **Swaps** does so with positions 1 and k in the sessions of each query that could exchange
-          them, exchanged or not.
-        - **EM** maximizes the likelihood of all clicks over theta and gamma. Without features each
-          document of a query has a gamma of its own, clicks are Poisson counts, and the estimate is
-          close to that by harvesting. With features, gamma is what the classifier predicts. The
-          interval does not contain an error of the classifier.
+        - **Harvesting** compares all pairs of positions, by the documents that were shown at both
+          positions for the same query. The clicks of a document at the two positions are weighted
+          as if the numbers of impressions were equal (Mantel and Haenszel). Maximum likelihood
+          combines the pairs of positions: the mean relevance of each pair is a separate parameter,
+          and clicks are Poisson counts.
+        - **Swaps** compares positions 1 and k in the same way. It uses all sessions of a query in
+          which the two positions could be exchanged, whether or not they were.
+        - **EM** maximizes the likelihood of all clicks over theta and gamma. Without features, each
+          document of a query has its own gamma, clicks are Poisson counts, and the estimate is
+          close to that by harvesting. With features, the classifier predicts gamma. The interval
+          does not include errors of the classifier.
 
         Args:
-            clicks: (rows,), 1 for a click and 0 for none; or counts, with `impressions`.
-            position: (rows,), where the document was shown, from 1.
-            qid: (rows,), the query, the same in all its sessions (not the session). Queries are
-                resampled for the interval, so it needs some dozens.
-            doc_id: (rows,), the document; the same name in two queries is two documents.
+            clicks: (rows,), 1 for a click and 0 for no click, or the number of clicks if
+                `impressions` are given.
+            position: (rows,), the position at which the document was shown, from 1.
+            qid: (rows,), the query, not the session: all sessions of a query have the same qid. The
+                interval needs some dozens of queries, since it comes from resampled queries.
+            doc_id: (rows,), the document. The same name in two queries means two documents.
             method: see above. Default: "harvesting".
-            impressions: (rows,), how often the document was shown, if a row sums up several
+            impressions: (rows,), how often the document was shown, if a row is the sum of several
                 sessions. Default: 1.
-            swap: (rows,), the position k >= 2 that could be exchanged with the first, in the
-                session of the row; 0 outside the experiment. Other rows are not used.
-            features: (rows, columns), numbers; rows of one document must be equal. Without
-                `doc_id`, each row is a document of its own.
-            classifier: of scikit-learn, with `predict_proba` and `sample_weight`.
-            top_k: the last position that is used. Later ones then get its propensity, as always
-                in `PositionBias`. Default: the last one in the log.
-            resamples: of the bootstrap, >= 0; 0 for no interval. Default: 200.
-            seed: of the resamples, >= 0.
+            swap: (rows,), the position k >= 2 that could be exchanged with position 1 in the
+                session of the row, or 0 outside the experiment. Only the rows at positions 1 and k
+                are used.
+            features: (rows, columns), numbers; all rows of a document must be equal. Without
+                `doc_id`, each row is a separate document.
+            classifier: a scikit-learn classifier that has `predict_proba` and takes
+                `sample_weight`.
+            top_k: the last position that is used. Later positions get the propensity of position
+                `top_k`, as always in `PositionBias`. Default: the last position in the log.
+            resamples: the number of resamples of the bootstrap, >= 0; 0 for no interval. Default:
+                200.
+            seed: the seed of the resamples, >= 0.
 
         Raises:
-            ValueError: the log does not tell the propensity of a position up to `top_k`: it was
-                never shown, has no clicks, or no clicked document leads from it to position 1 by
-                documents shown at two positions; the error says which, and which `top_k` to use.
-                No document was shown at two positions. There is a position below 1, a row with
-                more clicks than impressions, or an argument that the method needs is missing.
+            ValueError: the log does not determine the propensity of a position up to `top_k`:
+                nothing was shown at the position, it has no clicks, or no chain of clicked
+                documents, each shown at two positions, connects it with position 1. The message
+                says which reason holds, and which `top_k` to use. Also if no document was shown at
+                two positions, a position is below 1, a row has more clicks than impressions, or an
+                argument that the method needs is missing.
 
         Warns:
             RuntimeWarning: em has not converged.
 
-        Rows, queries and lists without clicks are fine: they count as impressions. Propensities may
-        rise with the position.
+        Rows, queries and lists without clicks are allowed: they count as impressions. Propensities
+        may increase with the position.
 
-        Cost: of 200,000 sessions of ten documents of 1,000 queries, one second by harvesting or
-        swaps, and five by em. With features, a classifier is fitted up to 100 times for the
-        estimate and for each resample, to two rows for each document.
+        Cost: for 200,000 sessions of ten documents each, from 1,000 queries, one second by
+        harvesting or swaps, and five by em. With features, a classifier is fitted up to 100 times
+        for the estimate and up to 100 times for each resample, on two rows for each document.
 
         Reference: Agarwal, Zaitsev, Wang, Li, Najork and Joachims, "Estimating position bias
         without intrusive interventions", WSDM 2019, for harvesting by all pairs; Joachims,
@@ -189,7 +200,7 @@ class PositionBias(nn.Module):
         return self.propensities.to(position.dtype)[entry]
 
     def extra_repr(self) -> str:
-        """Return the hyper-parameter, for `print`."""
+        """Return the power, or that a table is used, for `print`."""
         return f"power={self.power:g}" if self.examination is None else "examination=..."
 
 
@@ -199,9 +210,9 @@ def inverse_propensity_weights(
     """Return the weights 1 / propensity of positions (..., n), limited to `clip`.
 
     Args:
-        position: (..., n), where the items were shown, counted from 1.
+        position: (..., n), the positions at which the items were shown, counted from 1.
         bias: the propensities of positions. Default: `PositionBias()`.
-        clip: the largest weight. It lowers the variance and adds some bias. Default: no limit.
+        clip: the largest weight. A limit lowers the variance and adds some bias. Default: no limit.
 
     >>> inverse_propensity_weights(torch.tensor([1, 2, 9]), clip=5.0)
     tensor([1., 2., 5.])
@@ -212,77 +223,83 @@ def inverse_propensity_weights(
 
 
 class Unbiased(RankingLoss):
-    r"""Corrects a loss on clicks for position bias: clicks on rarely seen positions count more.
+    r"""Position-bias correction of a loss on clicks: clicks at rarely seen positions count more.
 
-    A click has the weight v = 1 / probability that a user looks at its position (propensity). So a
-    click at a position that few users look at also counts for the users who did not look.
+    A click has the weight v = 1 / propensity. The propensity of a position is the probability that
+    a user looks at it. So a click at a position that few users look at also counts for the users
+    who did not look.
 
-    **Estimate.** Item i of a list has the relevance r_i. A user looks at it with probability
-    theta_i > 0 (`PositionBias`) and clicks if it is relevant: c_i = r_i o_i with E[o_i] = theta_i
-    and v_i = 1 / theta_i. So E[v_i c_i] = r_i. Let L(r) be the given loss for the labels r, and
-    L({i}) its value if item i alone is relevant. Two estimates are available:
+    **Estimate.** Item i of a list has the relevance r_i. A user looks at the item with probability
+    theta_i > 0 (`PositionBias`), and clicks if the item is relevant. So the click is c_i = r_i o_i,
+    with the look o_i, E[o_i] = theta_i, and v_i = 1 / theta_i. It follows that E[v_i c_i] = r_i.
+    Let L(r) be the given loss for the labels r, and L({i}) its value if only item i is relevant.
+    Two estimates are available:
 
         split=True:   sum over the clicks of v_i L({i})
         split=False:  m L(c; weights v_i / m), where m = sum of v_i c_i / sum of c_i
 
-    With `split` each click is a list of its own. The expected value is the sum of L({i}) over the
-    relevant items, for every loss of the relevant items, since the sum is linear in the clicks. If
-    1 - L({i}) is the discount at the rank of i, as for `SoftNDCG(mean="arithmetic")`, this is the
-    number of relevant items minus the DCG. The cost is that of one list for each click.
+    With `split`, each click becomes a separate list, in which only this click is relevant. The sum
+    is linear in the clicks, so for every loss of the relevant items its expected value is the sum
+    of L({i}) over the relevant items. If 1 - L({i}) is the discount at the rank of i, as for
+    `SoftNDCG(mean="arithmetic")`, the expected value is the number of relevant items minus the DCG.
+    The cost is that of one list for each click.
 
-    Without `split` a list counts as the mean weight m of its clicks, and the weights v_i / m say
-    which click counts more. Most losses divide by the gains of the list or by an ideal. So the
-    weight of a single click would cancel without m. A loss that is linear in the weights, such as
-    `SoftmaxLoss(normalize=False)`, has the same value as with the weights v_i. What is expected:
+    Without `split`, the loss of a list is multiplied by the mean weight m of its clicks, and within
+    the list the clicks have the weights v_i / m. The factor m is needed since most losses divide by
+    the gains of the list or by an ideal value: without m, the weight of a single click would
+    cancel. A loss that is linear in the weights, such as `SoftmaxLoss(normalize=False)`, has the
+    same value as with the weights v_i. The expected value is:
 
-    - One relevant item: exactly L(r). For a list with one click both estimates are equal.
-    - `SoftmaxLoss(normalize=False)`: exactly the gradient of L(r). Its values differ by an entropy,
-      which does not depend on the scores.
-    - Several clicks, other losses: approximately. A loss that divides by the gains is a mean over
-      the clicks, and the mean over the clicks that were seen is not the mean over the relevant
-      items. An ideal, the pairs of a pairwise loss, and the rivals in `UniqueSoftmax` depend on all
-      clicks together. A relevant item without a click counts there as irrelevant.
+    - For one relevant item: exactly L(r). For a list with one click, both estimates are equal.
+    - For `SoftmaxLoss(normalize=False)`: exactly L(r), except for an entropy that does not depend
+      on the scores. So the gradient is exact.
+    - For several relevant items and other losses: approximately L(r). A loss that divides by the
+      gains is a mean over the clicks, and a mean over the clicked items is not the mean over the
+      relevant items. The ideal value of a metric, the pairs of a pairwise loss, and the competing
+      items in `UniqueSoftmax` depend on all clicks together, and count a relevant item without a
+      click as irrelevant.
 
-    No other estimate is exact for those. If f(C) is an estimate from the set C of clicked items and
-    looks are independent, E[f] = L(R) for all sets R of relevant items determines f, one size of R
-    after the other: f(C) is the sum over the subsets S of C of a_S times the product of v_i over S,
-    where a_S = sum over T in S of (-1)^(|S| - |T|) L(T). It has 2^|C| terms of both signs and
-    products of weights, so nobody can train with it. It is a plain sum over the clicks only if L(R)
-    is the sum of L({i}) over R, and then it is `split`.
+    For these losses an exact estimate exists, but it is useless for training. Let f(C) be an
+    estimate from the set C of clicked items, and let looks be independent. The condition E[f] =
+    L(R) for all sets R of relevant items then determines f: f(C) is the sum over the subsets S of C
+    of a_S times the product of v_i over S, with a_S = sum over the subsets T of S of (-1)^(|S| -
+    |T|) L(T). This f has 2^|C| terms of both signs, with products of weights. f is a plain sum over
+    the clicks only if L(R) is the sum of L({i}) over R, and then it is the estimate of `split`.
 
     Losses over all items, relevant or not (`every_item`: pointwise losses and regression), do not
-    divide by the gains. They get the weights v_i of all items; `split` and `self_normalize` do
-    not change them. They do not learn relevance from clicks without bias.
+    divide by the gains. In these losses, all items have the weights v_i; `split` and
+    `self_normalize` have no effect. These losses do not learn relevance from clicks without bias.
 
-    The penalty of a `Penalized` loss does not estimate anything from clicks. So only its loss is
+    In a `Penalized` loss, the penalty does not estimate anything from clicks, so only the loss is
     corrected: `Unbiased(Penalized(loss, penalty))` is `Penalized(Unbiased(loss), penalty)`.
 
-    **Variance.** `clip` limits the weights. Clicks at rare positions then count too little, but
-    their weights no longer dominate. `self_normalize` divides by the mean weight of the clicks of
-    the batch, sum of v_i c_i / sum of c_i over all its lists. So the step of
-    the optimizer does not depend on how many rare clicks a batch has. The estimate then has a bias,
-    which vanishes as batches grow.
+    **Variance.** `clip` limits the weights. Clicks at rarely seen positions then count too little,
+    but their weights no longer dominate. `self_normalize` divides the loss by the mean weight of
+    the batch's clicks, sum of v_i c_i / sum of c_i over all lists of the batch. So the step of the
+    optimizer does not depend on how many clicks at rarely seen positions a batch has. The estimate
+    then has a bias, which vanishes as batches grow.
 
-    Without position bias the loss is L, and the sum of L over the clicks with `split`. Unusual
-    lists are treated as in the loss. For a list without a click, a ranking loss is 0 with a zero
-    gradient. A label above 1 is a click that counts more, as the gain of the loss says.
+    Without position bias the result is L, or with `split` the sum of L({i}) over the clicks.
+    Special cases are those of the given loss. For a list without a click, a ranking loss is 0 with
+    a zero gradient. A label above 1 is a click that counts more, by the gain of the loss.
 
     Args:
         loss: any `RankingLoss` that takes weights. Default: `SoftNDCG()`.
-        bias: the propensities. Default: `PositionBias()`, 1 / position.
+        bias: the propensities. Default: `PositionBias()`, which gives 1 / position.
         clip: the largest weight. Default: no limit.
-        split: whether each click is a list of its own, see above. Default: False. The number of
-            lists then depends on values, so `torch.compile` breaks the graph here, `vmap` fails,
-            and a GPU is waited for.
+        split: whether each click becomes a separate list, see above. Default: False. If True, the
+            number of lists depends on the labels' values, so `torch.compile` breaks the graph here,
+            `vmap` fails, and on a GPU the computation waits for the device.
         self_normalize: whether to divide by the mean weight of the batch. Default: False.
         reduction: replaces the reduction of the loss.
 
-    `forward` has one more argument, `position` (..., n): where the items were shown, counted from
-    1. By default the items are in the order in which they were shown, and masked items were not
-    shown. Weights act as in the loss, and in m and the mean of the batch as factors of the clicks.
+    `forward` has one more argument, `position` (..., n): the positions at which the items were
+    shown, counted from 1. By default, the items were shown in the order of the list, without the
+    masked items. Weights act as in the given loss; in m and in the mean of the batch they multiply
+    the clicks.
 
     Raises:
-        ValueError: clip is not > 0; a flag is not a bool; shapes differ.
+        ValueError: clip is not > 0; `split` or `self_normalize` is not a bool; shapes differ.
 
     Reference: Joachims, Swaminathan and Schnabel, "Unbiased learning-to-rank with biased feedback",
     WSDM 2017, for the sum over clicks; Agarwal, Takatsu, Zaitsev and Joachims, "A general framework
@@ -301,7 +318,7 @@ class Unbiased(RankingLoss):
     tensor(0.)
     """
 
-    grades = False  # the loss checks its labels itself
+    grades = False  # the given loss checks the labels itself
 
     def __init__(
         self,
@@ -349,7 +366,7 @@ class Unbiased(RankingLoss):
         batch_mean: Tensor | None = None,
         **extra: Tensor,
     ) -> Tensor:
-        """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
+        """Return the loss of each list on clicks (..., n) at positions (..., n)."""
         position = _positions_shown(scores, mask, position)
         inverse = self._inverse(position)
         if batch_mean is not None:
@@ -370,7 +387,7 @@ class Unbiased(RankingLoss):
         weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """Return the loss of each list with inverse propensities (..., n) of the items."""
+        """Return the loss of each list, given the inverse propensities (..., n) of the items."""
         if isinstance(loss, Penalized):
             own, others = loss.shared(extra)
             value = self._corrected(loss.loss, inverse, scores, labels, mask, weights, **own)
@@ -388,7 +405,7 @@ class Unbiased(RankingLoss):
 
 
 class _SumOfClicks(RankingLoss):
-    """The sum of the clicks of all lists, times their inverse propensities if given."""
+    """The sum of all lists' clicks, each times its inverse propensity if `inverse` is given."""
 
     grades = False
 
@@ -413,9 +430,10 @@ class _SumOfClicks(RankingLoss):
 
 
 def click_weights(loss: RankingLoss, position: Tensor) -> Tensor | None:
-    """Return the weights (..., n) of clicks at positions (..., n) in a loss on clicks.
+    """Return the weights (..., n) of clicks at positions (..., n) in a loss, or None.
 
-    None if the loss, or the loss of a `Penalized`, is no `Unbiased`.
+    The result is None if the loss (in a `Penalized`, the loss without the penalty) is not an
+    `Unbiased`.
 
     >>> click_weights(Penalized(Unbiased(clip=3.0)), torch.tensor([1, 2, 9]))
     tensor([1., 2., 3.])
@@ -428,15 +446,15 @@ def click_weights(loss: RankingLoss, position: Tensor) -> Tensor | None:
 
 
 def one_click_lists(labels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return ragged lists with one click each, one for each click of the given lists.
+    """Return a ragged list for each click of the given lists, with this click alone.
 
     Args:
-        labels: (N,), above 0 for a click, one list after the other.
-        lengths: (B,).
+        labels: (N,), above 0 for a click; the lists follow one after the other.
+        lengths: (B,), the number of items of each list.
 
     Returns:
-        The clicked items (clicks,), the items of the new lists (M,), all as positions in `labels`,
-        and the labels (M,) and lengths (clicks,) of the new lists.
+        The clicked items (clicks,) and the items of the new lists (M,), both as indices in
+        `labels`; then the labels (M,) and the lengths (clicks,) of the new lists.
 
     >>> one_click_lists(torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([3, 1]))
     (tensor([0, 2]), tensor([0, 1, 2, 0, 1, 2]), tensor([1., 0., 0., 0., 0., 2.]), tensor([3, 3]))
@@ -459,7 +477,7 @@ def _sum_over_clicks(
     weights: Tensor | None,
     **extra: Tensor,
 ) -> Tensor:
-    """Return the sum over each list's clicks of the loss of this click alone, times its weight."""
+    """Return the sum over each list's clicks of the loss with only this click, times its weight."""
     n = scores.shape[-1]
     if not n:
         return scores.sum(-1)
@@ -485,7 +503,10 @@ def _sum_over_clicks(
 
 
 def _positions_shown(scores: Tensor, mask: Tensor | None, position: Tensor | None) -> Tensor:
-    """Return the positions (..., n): by default the order of the real items; 1 under the mask."""
+    """Return the positions (..., n) at which the items were shown, 1 under the mask.
+
+    By default, the real items are numbered in the order of the list.
+    """
     if position is None:
         position = positions(scores).expand(scores.shape)
         position = position if mask is None else mask.cumsum(-1).to(scores.dtype)
@@ -495,9 +516,9 @@ def _positions_shown(scores: Tensor, mask: Tensor | None, position: Tensor | Non
 def _weights_of_clicks(
     inverse: Tensor, clicks: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean inverse propensity of each list's clicks, and all weights relative to it.
+    """Return the mean inverse propensity m of each list's clicks, and the weights relative to m.
 
-    A list without a click has the mean 1.
+    m is 1 for a list without a click.
     """
     counted = clicks.clamp(min=0) if weights is None else clicks.clamp(min=0) * weights
     number = counted.sum(-1)

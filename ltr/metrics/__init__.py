@@ -1,8 +1,8 @@
 """Exact ranking metrics: `torchmetrics.Metric` classes here, functions in `functional`.
 
-The function `compare` is in the module of that name, `from ltr.metrics.compare import compare`.
-All names are loaded on first use. The classes import torchmetrics, which takes a second;
-comparisons and TREC files do not need it.
+Import the function `compare` from its module: `from ltr.metrics.compare import compare`.
+Each name is loaded on first use. The classes import torchmetrics, which takes a second.
+Comparisons and TREC files do not need torchmetrics.
 """
 
 import sys
@@ -89,8 +89,8 @@ def __getattr__(name: str) -> Any:
     if home := next((module for module, names in others.items() if name in names), None):
         homes = [import_module(f"ltr.metrics.{home}")]
     else:
-        # One class brings all, because a recipe finds them by name among the subclasses of
-        # RankingMetric.
+        # If one class is asked for, all are imported, because a recipe finds a class by its name
+        # among the subclasses of RankingMetric.
         functional = import_module("ltr.metrics.functional")
         functions = [getattr(functional, function) for function in functional.__all__]
         homes = [sys.modules[function.__module__] for function in functions]

@@ -49,7 +49,7 @@ class AlphaNDCG(RankingMetric):
         discounts = discount_function(self.discount)(positions(lists.scores))
         discounts = discounts * within(lists.scores, self.top_k)
         gains = (has * torch.pow(1.0 - self.alpha, has.cumsum(-2) - has)).sum(-1)
-        # Equal gains are taken in the given order of the list: the scores must not matter.
+        # The ideal must not depend on the scores, so equal gains are taken in the original order.
         best, _ = greedy_topics(lists.in_list_order(has), self.alpha, self.top_k)
         ideal = (best * discounts).sum(-1)
         values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
@@ -69,21 +69,23 @@ def alpha_ndcg(
     """Alpha-NDCG@k: NDCG in which a topic counts less each time it has been seen before.
 
     An item gains (1 - alpha)^(number of earlier items with the topic) for each of its topics. The
-    discounted sum is divided by that of the greedy order, as in the reference, because finding the
-    best order is NP-hard. Tied scores are ranked in list order; there is no option `ties`.
+    discounted sum of the gains is divided by the same sum for the greedy order, as in the
+    reference, because finding the best order is NP-hard. Tied scores are ranked in list order;
+    there is no option `ties`.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        labels: (..., n, topics), >= 0; above 0, the item has the topic. (..., n) means one topic.
+        labels: (..., n, topics), >= 0. A label above 0 means that the item has the topic. Labels
+            (..., n) mean one topic.
         top_k: k. Default: the whole list.
-        alpha: the fraction of its gain that a topic loses each time it is seen, in [0, 1].
+        alpha: the fraction of the gain that a topic loses each time it is seen, in [0, 1].
         discount: "log2", "letor4", or a function of the ranks.
         empty: the value of a list without any topic: a number, "skip" or "error".
 
     Returns:
-        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: a sort, and
-        O(k n topics) for the greedy order.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort,
+        and O(k n topics) for the greedy order.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.

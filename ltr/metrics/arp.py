@@ -48,11 +48,11 @@ def arp(
     """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    The weights are factors of the labels.
+    The weights multiply the labels.
 
     Args:
-        ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
-            tied items, in closed form: the mean value of their positions.
+        ties: "stable" (in list order), "worst" (in the order with the largest value) or "expected"
+            (the mean over all orders of tied items: each tied item has their mean position).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

@@ -13,7 +13,7 @@ from ltr.shapes import check_choice, positions
 Divisor = Literal["attainable", "relevant"]
 
 _LEAST = 1e-5
-"""The least average precision in the geometric mean, as in trec_eval."""
+"""Smaller average precisions count as this value in the geometric mean, as in trec_eval."""
 
 
 class MAP(BinaryMetric):
@@ -63,7 +63,7 @@ def average_precision(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Average precision: the mean over the relevant items of the precision at their ranks.
+    """Average precision: the mean precision at the ranks of the relevant items.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -91,7 +91,7 @@ def average_precision(
 
 
 class GMAP(MAP):
-    """Geometric mean average precision: above all, how few lists go badly wrong.
+    """Geometric mean average precision, which depends most on the lists with the lowest values.
 
     The arguments are those of `functional.gmap`.
 
@@ -102,7 +102,7 @@ class GMAP(MAP):
     """
 
     def per_list(self, lists: Ranked) -> ListValues:
-        """Return the value of each list: its average precision, at least 1e-5."""
+        """Return the average precision of each list, at least 1e-5."""
         found = super().per_list(lists)
         return found._replace(values=found.values.clamp(min=_LEAST))
 
@@ -111,7 +111,7 @@ class GMAP(MAP):
         return values.log()
 
     def after_mean(self, mean: Tensor) -> Tensor:
-        """Return exp of the mean of the logarithms."""
+        """Return the exponential of the mean of the logarithms."""
         return mean.exp()
 
 
@@ -126,18 +126,18 @@ def gmap(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Geometric mean average precision: the geometric mean over lists of their average precision.
+    """Geometric mean average precision: the geometric mean of the average precision of the lists.
 
-    exp of the mean of log(max(average precision, 1e-5)), as trec_eval's `gm_map`. trec_eval prints
-    the logarithm as the value of one list.
+    It is exp of the mean of log(max(average precision, 1e-5)), like trec_eval's `gm_map`. As the
+    value of a single list, trec_eval prints the logarithm.
 
-    `ltr.metrics.functional` describes the arguments that all metrics share, and
-    `average_precision` the others.
+    `ltr.metrics.functional` describes the arguments that all metrics share. `average_precision`
+    describes the other arguments.
 
     Returns:
-        A scalar, the geometric mean. With reduction="none" the average precision of each list, at
-        least 1e-5, (...); "sum" is their plain sum. A fully masked list is left out. Cost: one
-        sort.
+        A scalar, the geometric mean. reduction="none" gives the average precision of each list
+        (...), at least 1e-5, and "sum" the sum of these values. A fully masked list is left out.
+        Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -154,10 +154,10 @@ def gmap(
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:
-    """Return the mean at each position of hit * hits up to it, over the orders of tied items.
+    """Return the mean of hit * (number of hits so far) at each position, over the orders of ties.
 
-    A position in a run of g tied items with r hits holds a hit with probability r / g. Each of the
-    t positions of the run before it then holds one with probability (r - 1) / (g - 1).
+    Each position of a run of g tied items with r hits holds a hit with probability r / g. If it
+    does, each of the t earlier positions of the run holds a hit with probability (r - 1) / (g - 1).
     """
     starts, ends = tied_runs(lists.scores, lists.mask)
     size, found = ends - starts, run_sums(hits, starts, ends)

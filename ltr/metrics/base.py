@@ -29,7 +29,7 @@ class ListArguments(TypedDict, total=False):
 
 
 class Columns(TypedDict, total=False):
-    """The further arguments of `RankingMetric.update`, which describes them."""
+    """The `columns` of `RankingMetric.update`, which describes them."""
 
     weights: Tensor | None
     judged: Tensor | None
@@ -55,10 +55,11 @@ class BatchValues(NamedTuple):
     """The values of one metric for the lists of one batch.
 
     Attributes:
-        values: (lists,) float64, NaN for a list that is left out. Flat values: by ascending id.
-        empty: how many lists have no value of their own.
-        lists: how many lists have a real item.
-        ids: (lists,) int64, for a metric with `deduplicate`; others may have None.
+        values: (lists,) float64, NaN for a list that is left out. Lists given as flat values are in
+            ascending order of id.
+        empty: the number of lists on which the metric is not defined.
+        lists: the number of lists with a real item.
+        ids: (lists,) int64, the id of each list, for a metric with `deduplicate`; otherwise None.
     """
 
     values: Tensor
@@ -68,36 +69,38 @@ class BatchValues(NamedTuple):
 
 
 class RankingMetric(Metric):
-    """Base class of the metrics: the mean of one number per list.
+    """Base class of the metrics: the mean of one value per list.
 
-    The mean is over all lists that have a value; the state is a few sums.
+    The mean is over all lists that have a value. The state is a few sums.
 
-    A new metric is a subclass such as `MRR`. It defines `per_list`, which takes lists in ranked
-    order. Its constructor keeps the metric's own arguments as attributes of the same names, and
-    then passes the options below to this constructor.
+    A new metric is a subclass, such as `MRR`, that defines `per_list`, which takes lists in ranked
+    order. The constructor of the subclass keeps the metric's own arguments as attributes of the
+    same names, and then passes the options below to the constructor of this class.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
-    flat values (items,) with `indexes`, one list id per item in any order. torchmetrics' name
-    `indexes` means the `qid` of the functions. One `update` must contain a list completely. A list
-    without a real item does not count, so padding a shard with such lists changes nothing.
-    `RankingMetrics` sorts each list only once for several metrics. `measure` returns the value of
-    some lists without adding them.
+    flat values (items,) with `indexes`, one list id per item in any order. `indexes` is
+    torchmetrics' name for the `qid` of the functions. All items of a list must be in the same
+    `update`. A list without a real item does not count, so padding a shard with such lists changes
+    nothing. `RankingMetrics` sorts each list only once for several metrics. `measure` returns the
+    value of the given lists without adding them to the sums.
 
-    Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have one
-    class and equal arguments, because the name of the state depends on both.
+    Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have the same
+    class and equal arguments, because the name of the state depends on the class and the arguments.
 
     Args:
         keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
             number of lists.
-        deduplicate: count each list id once, across all updates and processes, for samplers that
-            repeat lists; needs `indexes`, and keeps values and ids. By default, the same id in
-            another update or process is another list.
-        compute_on_cpu: as in `torchmetrics.Metric`, like the next three.
-        others: the other arguments of `torchmetrics.Metric`; and `running`, which the functions set
-            to False: the metric then has no running sums, is no module, and can only `measure`.
+        deduplicate: count each list id only once, across all updates and processes, for samplers
+            that repeat lists. This needs `indexes`, and keeps the values and the ids. By default,
+            the same id in another update or process means another list.
+        compute_on_cpu: as in `torchmetrics.Metric`; so are `dist_sync_on_step`, `sync_on_compute`
+            and `compute_with_cache`.
+        others: the other arguments of `torchmetrics.Metric`, and `running` (default: True). The
+            functions set `running` to False: the metric then has no running sums, and only
+            `measure` works.
 
     Raises:
-        ValueError: the metric does not have an argument.
+        ValueError: an argument is unknown.
         TypeError: a subclass has not set an argument as an attribute.
 
     >>> from ltr.metrics import NDCG
@@ -113,13 +116,13 @@ class RankingMetric(Metric):
     full_state_update = False
 
     takes_weights: ClassVar[bool] = False
-    """Whether the metric has item weights."""
+    """Whether the metric takes item weights."""
 
     takes_topics: ClassVar[bool] = False
     """Whether labels may be (..., n, topics)."""
 
     divides_by_k: ClassVar[bool] = False
-    """Whether the metric divides by `top_k`, or without it by the length of the list."""
+    """Whether the metric divides by `top_k`, or by the length of the list if `top_k` is None."""
 
     values: Any
     ids: Any
@@ -137,7 +140,7 @@ class RankingMetric(Metric):
     ):
         self.keep_values, self.deduplicate = keep_values, deduplicate
         self.running = others.pop("running", True)
-        # torchmetrics takes long to make a module, and `torch.compile` cannot make one.
+        # Initializing a torchmetrics module takes long, and `torch.compile` cannot do it.
         if not self.running:
             return
         super().__init__(
@@ -149,8 +152,8 @@ class RankingMetric(Metric):
         )
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         self._state = f"sums_{crc32(f'{kind} {self.arguments}'.encode()):08x}"
-        # The state is the sum of the values, and the numbers of lists that count, are left out and
-        # are empty.
+        # The state is the sum of the values, then the numbers of lists that count, that are left
+        # out, and on which the metric is not defined.
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._state, default=zeros, dist_reduce_fx="sum")
         if keep_values or deduplicate:
@@ -169,7 +172,7 @@ class RankingMetric(Metric):
 
     @abstractmethod
     def per_list(self, lists: Ranked) -> ListValues:
-        """Return the value of each list, by `list_values`."""
+        """Return the value of each list, as `list_values` returns it."""
 
     def measure(
         self,
@@ -183,9 +186,9 @@ class RankingMetric(Metric):
         qid: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        """Return the mean over these lists, or the values of all, without adding the lists.
+        """Return the mean (or sum, or values) of these lists, without adding them to the state.
 
-        `ltr.metrics.functional` describes the arguments; `judged` is that of `bpref`.
+        `ltr.metrics.functional` describes the arguments, except `judged`: see `bpref`.
 
         >>> from ltr.metrics import MRR
         >>> MRR().measure(torch.tensor([0.1, 0.3]), torch.tensor([1, 0]))
@@ -201,11 +204,11 @@ class RankingMetric(Metric):
         return self.after_mean(reduce_lists(averaged, "mean"))
 
     def before_mean(self, values: Tensor) -> Tensor:
-        """Return what is averaged over the lists: their values, or for `GMAP` their logarithms."""
+        """Return what to average over the lists: the values, or for `GMAP` their logarithms."""
         return values
 
     def after_mean(self, mean: Tensor) -> Tensor:
-        """Return the metric for the mean of what `before_mean` returns: the inverse of it."""
+        """Return the inverse of `before_mean` for a mean, which is the value of the metric."""
         return mean
 
     def _check_weights(self, weights: Tensor | None) -> None:
@@ -213,7 +216,7 @@ class RankingMetric(Metric):
             raise ValueError(f"weights must be None: {type(self).__name__} has no item weights")
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists, of which only `depth` positions are known.
+        """Return the metric for retrieved lists, whose positions after `depth` are not known.
 
         Raises:
             ValueError: the metric needs whole lists.
@@ -228,21 +231,22 @@ class RankingMetric(Metric):
         mask: Tensor | None = None,
         **columns: Unpack[Columns],
     ) -> None:
-        """Add lists.
+        """Add lists to the running sums.
 
         Args:
-            preds: scores, (..., n), or (items,) with `indexes`. A collection, which has ranked the
-                lists, passes the metric's values instead, and nothing else.
-            target: labels of the same shape.
-            indexes: one list id per item, in the shape of `preds` and any order; or one id per
-                list, (...) for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is
+            preds: the scores (..., n), or (items,) with `indexes`. A `RankingMetrics` ranks the
+                lists itself, and passes only the `BatchValues` of this metric, as `preds`.
+            target: the labels, in the shape of `preds`; with topics, (..., n, topics).
+            indexes: one list id per item, in the shape of `preds` and in any order; or one id per
+                list: (...) for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is
                 the list.
-            mask: bool, in the shape of `preds`, True for a real item; with `indexes` too.
-            columns: `weights`: item weights of the shape of `preds`, for a metric that has them.
-                `judged`: bool, of the shape of `preds`, True = a judged item, for `BPref`; other
-                metrics ignore it. `lengths`: (R,) whole numbers, instead of a mask. The lists are
-                then ragged and follow each other: `preds` is (N,), and so are all other columns
-                except `indexes`.
+            mask: bool, in the shape of `preds`, True for a real item. It may be given together with
+                `indexes`.
+            columns: `weights`: item weights, in the shape of `preds`, for a metric that takes them.
+                `judged`: bool, in the shape of `preds`, True = a judged item, for `BPref`, `Judged`
+                and `RBPResidual`; other metrics ignore it. `lengths`: (R,) whole numbers, instead
+                of a mask. The lists are then ragged and follow each other: `preds` is (N,), and so
+                are all other columns except `indexes`.
         """
         if not self.running:
             raise ValueError("running must be True for update, got False")
@@ -264,7 +268,7 @@ class RankingMetric(Metric):
 
     @property
     def sums(self) -> Tensor:
-        """The sums (4,) float64 of the values and of lists: counted, left out, empty."""
+        """The state (4,) float64: `total`, `lists`, `left_out` and `empty_lists`."""
         return getattr(self, self._state)
 
     @property
@@ -274,36 +278,36 @@ class RankingMetric(Metric):
 
     @property
     def lists(self) -> Tensor:
-        """How many lists count, float64; `deduplicate` does not merge repeated lists here."""
+        """The number of lists that count, float64; `deduplicate` does not change this number."""
         return self.sums[1]
 
     @property
     def left_out(self) -> Tensor:
-        """How many lists are left out, counted as in `lists`."""
+        """The number of lists that are left out; `deduplicate` does not change this number."""
         return self.sums[2]
 
     @property
     def empty_lists(self) -> Tensor:
-        """How many lists have no relevant item, or no value of their own."""
+        """The number of lists on which the metric is not defined (often: no relevant item)."""
         return self.sums[3]
 
     def compute(self) -> Tensor:
-        """Return the mean over the lists with a value, float32; NaN if there is none."""
+        """Return the mean over the lists with a value, float32; NaN if no list has a value."""
         if self.deduplicate:
             return self.after_mean(self.before_mean(self.per_list_values).nanmean()).float()
         return self.after_mean(self.total / self.lists).float()
 
     @property
     def per_list_values(self) -> Tensor:
-        """Return one number per list, float64, NaN for a list that is left out.
+        """One value per list, float64, NaN for a list that is left out.
 
-        Needs `keep_values` or `deduplicate`. The values are in the order of the updates; within an
-        update of flat values, by ascending id. With `deduplicate` all values are in ascending order
-        of id. With several processes these are the values of this process, or of all within
-        `sync_context`.
+        This needs `keep_values` or `deduplicate`. The values are in the order of the updates; those
+        of one update of flat values are in ascending order of id. With `deduplicate`, all values
+        are in ascending order of id. With several processes, these are the values of this process,
+        or of all processes within `sync_context`.
 
         Raises:
-            ValueError: the metric does not keep them.
+            ValueError: the metric does not keep the values.
         """
         if not (self.keep_values or self.deduplicate):
             raise ValueError("keep_values must be True for per_list_values, got False")
@@ -321,7 +325,7 @@ class RankingMetric(Metric):
         self._start_lists()
 
     def _start_lists(self) -> None:
-        # A process without an update must be able to take part when the values are gathered.
+        # With this, a process without any update can take part when the values are gathered.
         if self.keep_values or self.deduplicate:
             self.values.append(self.sums.new_zeros(0))
         if self.deduplicate:
@@ -331,8 +335,8 @@ class RankingMetric(Metric):
         """Plot the value, or several computed values, as torchmetrics' metrics do.
 
         Returns:
-            A pair: the figure (None if `ax` is given) and the axes, as torchmetrics' metrics do.
-            The other `plot` methods of the package return the axes alone.
+            A pair, as torchmetrics' metrics do: the figure (None if `ax` is given) and the axes.
+            The other `plot` methods of the package return only the axes.
         """
         return self._plot(val, ax)
 
@@ -341,10 +345,10 @@ class CutoffMetric(RankingMetric):
     """Base class of the metrics that count the items of the first `top_k` positions.
 
     Args:
-        top_k: k. Default: the whole list.
+        top_k: the number of positions that count. Default: the whole list.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: what tied items count: "stable", "worst" or "expected".
-        options: those of `RankingMetric`.
+        ties: how tied items count: "stable", "worst" or "expected".
+        options: the options of `RankingMetric`.
     """
 
     def __init__(
@@ -363,7 +367,7 @@ class CutoffMetric(RankingMetric):
         """Return the metric for retrieved lists, with `depth` as its cutoff if it has none.
 
         Raises:
-            ValueError: `top_k` is beyond `depth`, or the metric divides by it and has none.
+            ValueError: `top_k` is above `depth`, or the metric divides by `top_k`, which is None.
         """
         return cut_at(self, depth)
 
@@ -372,7 +376,7 @@ AnyMetric = TypeVar("AnyMetric", bound=RankingMetric)
 
 
 def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
-    """Return a metric with a `top_k`, which is `depth` if it has none. See `of_run`."""
+    """Return the metric with `depth` in place of a `top_k` of None: see `CutoffMetric.of_run`."""
     top_k = metric.arguments["top_k"]
     if top_k is None and metric.divides_by_k:
         name = type(metric).__name__
@@ -384,14 +388,14 @@ def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
 
 
 class BinaryMetric(CutoffMetric):
-    """Base class of the cutoff metrics that ask only whether an item is relevant.
+    """Base class of the cutoff metrics that depend only on whether each item is relevant.
 
     Args:
-        top_k: k. Default: the whole list.
+        top_k: the number of positions that count. Default: the whole list.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: what tied items count: "stable", "worst" or "expected".
+        ties: how tied items count: "stable", "worst" or "expected".
         relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
-        options: those of `RankingMetric`.
+        options: the options of `RankingMetric`.
     """
 
     def __init__(
@@ -406,18 +410,18 @@ class BinaryMetric(CutoffMetric):
         super().__init__(top_k, empty, ties, **options)
 
     def hits(self, lists: Ranked) -> Tensor:
-        """Return 1 for each relevant item, or its weight, and 0 for all others: (..., n)."""
+        """Return 1 (or the weight) for each relevant item and 0 for all others, (..., n)."""
         hits = lists.relevant(self.relevant_from).to(lists.scores.dtype)
         return hits if lists.weights is None else hits * lists.weights
 
 
 class RetrievedMetric(RankingMetric):
-    """Base class of the metrics that know which items were retrieved.
+    """Base class of the metrics that depend on which items were retrieved.
 
     Args:
         threshold: items with a score above it are retrieved. Default: all items.
-        empty: the value of a list without a value of its own: a number, "skip" or "error".
-        options: those of `RankingMetric`.
+        empty: the value of a list on which the metric is not defined: a number, "skip" or "error".
+        options: the options of `RankingMetric`.
     """
 
     def __init__(
@@ -441,10 +445,10 @@ class RetrievedMetric(RankingMetric):
         return real if self.threshold is None else real * (lists.scores > self.threshold)
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for the retrieved lists of `join`, whose scores are above -depth.
+        """Return the metric for the lists of `join`: scores of retrieved items are above -depth.
 
         Raises:
-            ValueError: there is a threshold.
+            ValueError: the metric has a threshold.
         """
         if self.threshold is not None:
             raise ValueError(f"threshold must be None for a run, got {self.threshold}")
@@ -452,7 +456,7 @@ class RetrievedMetric(RankingMetric):
         return type(self)(**arguments, running=False)
 
 
-@torch.compiler.disable()  # how many lists the metrics count depends on the values
+@torch.compiler.disable()  # the number of lists depends on the values
 def measure_lists(
     metrics: Sequence[RankingMetric],
     preds: Tensor,
@@ -463,7 +467,7 @@ def measure_lists(
 ) -> list[BatchValues]:
     """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
 
-    Each list is ranked once for all metrics.
+    Each list is ranked only once, for all metrics.
 
     >>> from ltr.metrics import MAP, MRR
     >>> ids = torch.tensor([7, 3, 7])
@@ -506,7 +510,7 @@ def measure_lists(
 
 
 def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
-    """Return the lists of these ids: one id per list or one per item."""
+    """Check the ids, one per list or one per item, and return the batch as lists with these ids."""
     scores, lengths = batch.scores, batch.lengths
     if lengths is not None:
         if indexes.shape != (len(lengths),):

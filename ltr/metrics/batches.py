@@ -20,13 +20,13 @@ class Batch:
     """Lists and their labels; the fields are the arguments that all metrics share.
 
     Attributes:
-        scores: (..., n), or (N,) with `lengths` or `qid`; all other columns likewise.
-        labels: may have a further axis if `topics`.
+        scores: (..., n), or (N,) with `lengths` or `qid`, and so are all other columns.
+        labels: with a further axis of topics, (..., n, topics), if `topics` allows it.
         mask: bool, True = a real item.
         weights: item weights.
         judged: bool, True = a judged item.
         lengths: (R,) whole numbers; the lists are ragged, one after the other.
-        qid: (N,) integers, the list of each item.
+        qid: (N,) integers, the id of each item's list.
         topics: whether labels may have an axis of topics.
     """
 
@@ -40,9 +40,10 @@ class Batch:
     topics: bool = False
 
     def values(self, metrics: Sequence[PerList]) -> list[ListValues]:
-        """Return the values of each metric, (...) or (R,). Each list is ranked once for all.
+        """Return the values of each metric, (...) or (R,). Each list is ranked only once.
 
-        The value of a list without a real item is NaN. Lists by `qid` are in ascending order of id.
+        The value of a list without a real item is NaN. With `qid`, the lists are in ascending order
+        of id.
 
         >>> from ltr.metrics import MRR
         >>> batch = Batch(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
@@ -63,7 +64,7 @@ class Batch:
         return _of_ragged(self, metrics)
 
     def real_lists(self, values: Tensor) -> Tensor:
-        """Return which lists have a real item, bool in the shape of their values."""
+        """Return which lists have a real item, bool in the shape of `values`."""
         if self.mask is not None:
             return self.mask.any(-1)
         if self.lengths is not None:
@@ -71,7 +72,7 @@ class Batch:
         return torch.full_like(values, self.scores.shape[-1] > 0, dtype=torch.bool)
 
     def by_qid(self, qid: Tensor) -> "Batch":
-        """Return the real items as flat lists by the id of each item's list, (..., n)."""
+        """Return the real items as flat lists, for the id of each item's list (..., n)."""
         columns, dims = self._columns(), self.scores.dim()
         columns["qid"] = qid
         if self.mask is None:
@@ -91,7 +92,7 @@ class Batch:
         return {"scores": self.scores.detach(), **given}
 
     def _ragged(self) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the columns, one list after the other, and the lengths (R,) int64."""
+        """Return the columns with one list after the other, and the lengths (R,) int64."""
         if self.lengths is not None:
             lengths = check_lengths(self.scores, self.lengths)
             return self._columns(), lengths

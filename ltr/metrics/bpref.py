@@ -13,7 +13,7 @@ from ltr.shapes import masked_fill
 
 
 class BPref(BinaryMetric):
-    """Binary preference: how few judged, irrelevant items are above the relevant ones.
+    """Binary preference: high if few judged, irrelevant items are above the relevant items.
 
     The arguments are those of `functional.bpref`.
 
@@ -58,16 +58,17 @@ def bpref(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Binary preference: how few judged, irrelevant items are above the relevant ones.
+    """Binary preference: high if few judged, irrelevant items are above the relevant items.
 
-    The mean over the R relevant items of 1 - min(N above it, R) / min(N, R), where N counts the
-    judged items that are not relevant; 1 if there are none. This is trec_eval's definition.
+    It is the mean over the R relevant items of 1 - min(M, R) / min(N, R). Here N is the number of
+    judged items that are not relevant, and M is the number of those that are above the relevant
+    item. If N is 0, the value is 1. This is trec_eval's definition.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        judged: (..., n) bool, True = a judged item. The others only take up positions. Default: all
-            are judged.
+        judged: (..., n) bool, True = a judged item. Other items only take up positions. Default:
+            all are judged.
         top_k: k; relevant items below rank k count 0. Default: the whole list.
 
     Returns:
@@ -89,11 +90,11 @@ def bpref(
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """Return the mean value (...) of the run of ties that extends beyond position k. O(k^2) a list.
+    """Return the mean value (...) of the run of ties that extends beyond position k.
 
-    The run has g items, and t of them are before a position. N of the other g - 1 items are judged
-    and not relevant. The probability that h of these N are before the position is hypergeometric:
-    C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
+    The run has g items. Take a relevant item with t items of the run before it. N of the other
+    g - 1 items are judged and not relevant. The probability that h of these N are among the t items
+    is hypergeometric: C(N, h) C(g - 1 - N, t - h) / C(g - 1, t). Cost: O(k^2) per list.
     """
     cut = slice(k - 1, k)
     start, end = (x[..., cut] for x in ties)
@@ -110,7 +111,7 @@ def _cut_run(
 
 
 def _log_choose(n: Tensor, k: Tensor) -> Tensor:
-    """Return log C(n, k); -inf where k is not in 0, ..., n."""
+    """Return log C(n, k); -inf if k is not in 0, ..., n."""
     good = (k >= 0) & (k <= n)
     n, k = torch.where(good, n, 0.0), torch.where(good, k, 0.0)
     value = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()

@@ -13,12 +13,13 @@ class RankingMetrics(MetricCollection):
     """Ranking metrics by name: each batch is checked and sorted once for all of them.
 
     This is a `torchmetrics.MetricCollection` of `RankingMetric` objects: it resets, moves, syncs,
-    clones and logs like any other. Each metric keeps its own state; compute groups are not needed.
+    clones and logs like any other collection. Each metric keeps its own state; compute groups are
+    not needed.
 
     Args:
-        metrics: by name, in the order in which `compute` returns them.
+        metrics: the metrics by name, in the order in which `compute` returns them.
         prefix: text before each name that `compute` returns.
-        postfix: text after each name.
+        postfix: text after each of these names.
 
     Raises:
         ValueError: a metric is not a `RankingMetric`, or its name is an attribute of every module,
@@ -65,7 +66,7 @@ class RankingMetrics(MetricCollection):
         The arguments are those of `RankingMetric.update`.
 
         Raises:
-            ValueError: as `RankingMetric.update`, or weights are given and a metric has none.
+            ValueError: as in `RankingMetric.update`; or weights are given, and a metric takes none.
         """
         metrics = self.metrics
         given = preds, target, indexes, mask

@@ -50,9 +50,9 @@ class ModelResult:
         p: the p-value of the paired test.
         p_holm: p, corrected for the number of models.
         exact: whether the test used all flips of signs, instead of random ones.
-        better: lists on which the model has the higher value.
-        equal: lists on which the values are equal.
-        worse: lists on which the model has the lower value.
+        better: the number of lists on which the model has the higher value.
+        equal: the number of lists on which the values are equal.
+        worse: the number of lists on which the model has the lower value.
     """
 
     name: str
@@ -75,11 +75,12 @@ class Comparison:
     Attributes:
         models: the baseline first, then the others in the order given.
         lists: how many lists count.
-        left_out: how many lists are left out, since one of the models has no value (NaN) for them.
+        left_out: how many lists are left out, because a model has no value (NaN) for them.
         test: "randomization" or "bootstrap".
-        confidence: level of the intervals, in (0, 1).
-        resamples: how many bootstrap samples were drawn, and how many flips of signs if not all.
-        seed: seed of the draws.
+        confidence: the level of the intervals, in (0, 1).
+        resamples: how many bootstrap samples were drawn, and how many flips of signs unless all
+            flips were used.
+        seed: the seed of the draws.
     """
 
     models: tuple[ModelResult, ...]
@@ -137,7 +138,7 @@ class Comparison:
         """Draw each model's difference from the baseline with its interval.
 
         Args:
-            axes: where to draw. Default: a new figure, `plot().figure`.
+            axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
 
         Returns:
             The axes. Needs matplotlib (the extra `plots`).
@@ -195,7 +196,7 @@ class Comparison:
 
 
 def text_table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table, its first column to the left and the others to the right.
+    """Return the lines of a table, with the first column left-aligned and the others right-aligned.
 
     >>> text_table(["", "mean"], [["ndcg", "1"]])
     ['      mean', 'ndcg     1']
@@ -226,24 +227,25 @@ def compare(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Comparison:
-    """Compare models by their per-list values: a metric with `reduction="none"`.
+    """Compare models by their per-list values, as a metric with `reduction="none"` returns them.
 
-    The differences are model - baseline: positive if the model is better than `a`. A list without
-    a value (NaN) in one model is left out of all models, and counted as left out.
+    The differences are model - baseline: positive if the model has the higher value. A list for
+    which any model has no value (NaN) is left out for all models, and counted as left out.
 
     Args:
-        a: the baseline's values, one a list, of any shape; or the values of several models by name.
+        a: the baseline's values, one per list, in any shape; or the values of several models by
+            name.
         b: the other model's values, for the same lists as `a`; None if `a` is a mapping.
         baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
         names: the names of `a` and `b` in the table.
-        test: "randomization" flips the signs of the differences (Fisher): exact if there are no
-            more flips than `resamples`, which is up to 13 differences that are not 0 by default;
-            "bootstrap" shifts the bootstrap means to 0. Both are two-sided.
+        test: "randomization" flips the signs of the differences (Fisher). It is exact if there are
+            at most `resamples` flips: by default, for up to 13 differences that are not 0.
+            "bootstrap" shifts the bootstrap means to 0. Both tests are two-sided.
         interval: "bca", corrected for bias and skewness, or "percentile".
-        confidence: level of the intervals, in (0, 1).
+        confidence: the level of the intervals, in (0, 1).
         resamples: the number of draws.
-        seed: seed of the draws. A model's result does not depend on the other models, except for
-            the lists that they leave out and for Holm's correction.
+        seed: the seed of the draws. A model's result does not depend on the other models, except
+            for the lists that are left out because of them, and for Holm's correction.
 
     Returns:
         A `Comparison`. Cost: O(models * resamples * lists) time, memory for one chunk of draws.
@@ -272,7 +274,7 @@ def compare(
     differences = table[:, 1:] - table[:, :1]
     columns = np.concatenate([table, differences], axis=1)
     means = bootstrap_means(table, resamples, np.random.default_rng(seed))
-    # The differences are of means on the same drawn lists.
+    # Each difference is between two means over the same drawn lists.
     means = np.concatenate([means, means[:, 1:] - means[:, :1]], axis=1)
     intervals = [
         Interval(float(x.mean()), *bca_interval(x, m, confidence, interval == "bca"))
@@ -317,13 +319,13 @@ def mean_interval(
     Args:
         values: one value per list, of any shape; NaN for a list that is left out.
         interval: "bca" or "percentile".
-        confidence: level of the interval, in (0, 1).
+        confidence: the level of the interval, in (0, 1).
         resamples: the number of draws.
-        seed: seed of the draws.
+        seed: the seed of the draws.
 
     Returns:
-        `Interval(mean, low, high)`. The interval of a single list has length 0; that of no list is
-        NaN.
+        `Interval(mean, low, high)`. The interval of a single list has length 0. If no list counts,
+        all three values are NaN.
 
     Raises:
         ValueError: a value is infinite, or an option is unknown.
@@ -342,9 +344,10 @@ def mean_interval(
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return p-values in their order, corrected for their number by Holm's step-down procedure.
+    """Return the p-values, corrected for their number by Holm's step-down procedure.
 
-    All hypotheses with a corrected p below alpha may be rejected at a family-wise error of alpha.
+    The order does not change. All hypotheses with a corrected p below alpha may be rejected at a
+    family-wise error rate of alpha.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -375,9 +378,9 @@ def draw(
 
     Args:
         found: intervals or comparisons by the metric's title.
-        name: name of the first model.
-        confidence: level of the intervals, in (0, 1).
-        path: the picture; its extension chooses the format.
+        name: the name of the first model.
+        confidence: the level of the intervals, in (0, 1).
+        path: the file to write; its extension determines the format.
     """
     try:
         from matplotlib.figure import Figure
@@ -395,7 +398,8 @@ def draw(
         several = figure.subplots(len(comparisons), squeeze=False)[:, 0]
         for axes, (title, comparison) in zip(several, comparisons.items(), strict=True):
             comparison.plot(axes).set_title(title, fontsize="medium")
-    # It draws into memory first: on a full disk, matplotlib's writer of PDF raises AttributeError.
+    # The figure is saved in memory first: on a full disk, matplotlib's PDF writer would raise an
+    # AttributeError.
     picture = BytesIO()
     figure.savefig(picture, format=path.suffix[1:].lower())
     with atomic_write(path) as part:
@@ -435,7 +439,7 @@ def check_draws(confidence: float, resamples: int, seed: int) -> None:
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:
-    """Return the values (lists, models) of lists that all models have, and how many lack one."""
+    """Return the values (lists, models) of lists that all models have, and the number of others."""
     columns: list[np.ndarray] = []
     shape: tuple[int, ...] | None = None
     for name, values in models.items():

@@ -23,7 +23,7 @@ class ElementwiseAccuracy(RankingMetric):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        # The labels of the padding are 0, so it comes last, or among real items of label 0.
+        # The padding has label 0, so it comes last or among the real items with label 0.
         due = lists.labels.sort(-1, descending=True).values
         starts, ends = tied_runs(lists.scores, lists.mask)
         new = torch.zeros_like(lists.labels)
@@ -41,21 +41,22 @@ class ElementwiseAccuracy(RankingMetric):
 def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
-    A position is correct if the item that the scores put there has the label that belongs there.
-    Equal labels may be in either order. An item does not count if an item of another label has the
-    same score. So the value of a list is 1 if and only if `exact_match` is 1.
+    A position is correct if the item that is there by score has the same label as the item that is
+    there by label. Items with equal labels may be in either order. An item is not correct if an
+    item with another label has the same score. So the value of a list is 1 if and only if
+    `exact_match` is 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Returns:
-        A scalar, or (...) with reduction="none". A list of one item, or of equal labels, has the
-        value 1. A fully masked list is left out. Cost: two sorts.
+        A scalar, or (...) with reduction="none". A list with one item, or with only equal labels,
+        has the value 1. A fully masked list is left out. Cost: two sorts.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.1; Prillo and Eisenschlos, ICML
-    2020, the numbers in brackets of Table 1.
+    2020, the values in brackets in Table 1.
 
     >>> elementwise_accuracy(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
     tensor(0.3333)

@@ -14,7 +14,7 @@ from ltr.shapes import positions
 
 
 class ERR(CutoffMetric):
-    """Expected reciprocal rank: the mean of 1 / rank where a reader stops.
+    """Expected reciprocal rank: the mean of 1 / rank of the item at which a reader stops.
 
     The arguments are those of `functional.err`.
 
@@ -60,10 +60,10 @@ def err(
     ties: Ties = "stable",
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """ERR@k (expected reciprocal rank): the mean of 1 / rank where a reader stops.
+    """ERR@k (expected reciprocal rank): the mean of 1 / rank of the item at which a reader stops.
 
-    It is the sum over items i of R_i / rank_i * product over j before i of (1 - R_j), where R =
-    (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
+    It is the sum over items i of R_i / rank_i * (the product over items j before i of 1 - R_j),
+    where R = (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -72,7 +72,7 @@ def err(
         max_label: the highest grade of the scale, such as 4; a label above it is an error. Default:
             the largest label of each list.
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form (means of products over subsets), in O(n^2) a list.
+            in closed form (means of products over subsets), in O(n^2) per list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -93,15 +93,15 @@ def err(
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     """Return the mean over the orders of tied items.
 
-    Of g tied items take all subsets of j items, and the product of 1 - R over each. M_j is the mean
-    of these products. A reader who reaches the run stops at its position j with probability M_(j-1)
-    - M_j. M_j is updated item by item: with item t it becomes ((t - j) M_j + j (1 - R_t) M_(j-1)) /
-    t, from the values of the t - 1 items before it.
+    For a run of tied items, M_j is the mean over all subsets of j items of the product of 1 - R. A
+    reader who reaches the run stops at its position j with probability M_(j-1) - M_j. The M_j are
+    updated item by item: item t of the run changes M_j to ((t - j) M_j + j (1 - R_t) M_(j-1)) / t,
+    computed from the values for the first t - 1 items.
     """
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # Entry j belongs to the j-th position of a run, so it is shifted to the start of the run.
+    # With zeros after the list, `padded[start + j - 1]` exists for the j-th position of every run.
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)
@@ -110,7 +110,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     for i in range(n):
         start, x = starts[:, i], go_on[:, i : i + 1]
         t = (i + 1 - start).unsqueeze(-1).to(x.dtype)
-        kept = means[:, 1:] * (t > 1)  # a new run starts from no item
+        kept = means[:, 1:] * (t > 1)  # the first item of a run forgets the run before
         mixed = ((t - j).clamp(min=0) * kept + j * x * means[:, :-1].where(t > 1, _one(means))) / t
         means[:, 1:] = mixed * (j <= t)
         last = ends[:, i] == i + 1
@@ -123,7 +123,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
 
 
 def _one(means: Tensor) -> Tensor:
-    """Return M before the first item: 1 for j = 0, else 0."""
+    """Return the M_j of a run without items: 1 for j = 0, otherwise 0."""
     row = torch.zeros_like(means[:1, :-1])
     row[:, :1] = 1
     return row

@@ -33,16 +33,16 @@ class ExactMatch(RankingMetric):
 def exact_match(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Exact match: whether every item is above all items with a lower label.
 
-    Equal labels may be in either order.
+    Items with equal labels may be in either order.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        scores: (..., n), not NaN. A tie between different labels is not a match.
+        scores: (..., n), not NaN. A tie between items with different labels is not a match.
 
     Returns:
-        A scalar, or (...) of 0 and 1 with reduction="none". A list of one item, or of equal labels,
-        has the value 1. A fully masked list is left out. Cost: one sort.
+        A scalar, or (...) of 0 and 1 with reduction="none". A list with one item, or with only
+        equal labels, has the value 1. A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.

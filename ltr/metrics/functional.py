@@ -1,23 +1,25 @@
 """Metrics as functions: `metric(scores, labels, top_k=10, mask=mask, reduction="mean")`.
 
-Each function makes its class and measures some lists with it. Apart from scores and labels, all
-arguments are given by name. Each function describes its own arguments. All functions share these,
-and `empty`, `ties` and `relevant_from` if the metric has them:
+Each function makes a metric of its class, which measures the given lists. All arguments except
+scores and labels are given by name. Each function describes the arguments that only some metrics
+have. The arguments below are shared by all functions, but some functions do not have `empty`,
+`ties` or `relevant_from`:
 
 - `scores`: (..., n), not NaN. The item with the highest score has rank 1.
 - `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
   uses the grade.
 - `mask`: (..., n) bool, True for a real item. Default: all are real.
-- `weights`: (..., n), >= 0, item weights, for a metric that describes them. Default: 1.
-- `lengths`: (R,) whole numbers, instead of a mask. The lists are then ragged and follow each other:
-  scores (N,), and all other columns likewise.
-- `qid`: (N,) integers, instead of a mask or lengths: the id of each item's list. Ids may be of any
-  integer dtype, negative, and in any order. scores (N,), and all other columns likewise. Items of
-  one list keep their order, which matters for ties. `RankingMetric.update` has the same argument
-  under torchmetrics' name, `indexes`.
+- `weights`: (..., n), >= 0, item weights, only for a metric that describes their effect. Default:
+  1 for each item.
+- `lengths`: (R,) whole numbers, the length of each list, instead of a mask. The lists are then
+  ragged and follow each other: scores are (N,), and so are all other columns.
+- `qid`: (N,) integers, the id of each item's list, instead of a mask or lengths. Ids may have any
+  integer dtype, may be negative, and may be in any order. Scores are (N,), and so are all other
+  columns. Items of one list keep their order, which matters for ties. `RankingMetric.update` has
+  the same argument under torchmetrics' name, `indexes`.
 - `empty`: the value of a list without a relevant item: a number, "skip" (the list is left out) or
   "error". Default: 0.
-- `ties`: what tied items count: "stable" (in list order), "worst" (in the order with the worst
+- `ties`: how tied items count: "stable" (in list order), "worst" (in the order with the worst
   value) or "expected" (the mean over all orders of tied items, in closed form). Default: "stable".
 - `relevant_from`: the least label of a relevant item, > 0; lower labels count as 0. This is `-l` of
   trec_eval and `rel` of ir_measures. Default: any label above 0.
@@ -25,15 +27,17 @@ and `empty`, `ties` and `relevant_from` if the metric has them:
   list that is left out.
 
 The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value
-per list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to
-the longest list; `qid` costs one sort of the ids, or one pass if they are in order.
+per list in ascending order of id with `qid`. A list without a real item is left out. Lists given
+with `lengths` or `qid` are not padded to the longest list. `qid` costs one sort of the ids, or one
+pass if the ids are ascending.
 
-All functions compile with `torch.compile(fullgraph=True)`, one graph for all masks, lengths and
-ids of the same shapes. In compiled code:
+All functions compile with `torch.compile(fullgraph=True)`, with one graph for all masks, lengths
+and ids of the same shapes. In compiled code:
 
 - with `qid`, reduction="none" gives (N,), with NaN after the last list;
-- values cannot be read: a list with a score, label, weight or gain that would be an error, or
-  without a value if empty="error", is NaN, and so are the mean and the sum;
+- errors that depend on values cannot be raised: a list with a wrong score, label, weight or gain
+  has the value NaN, and so has a list on which the metric is not defined if empty="error"; the mean
+  and the sum are then NaN too;
 - ragged lists are padded, in O(N log(N)) memory (`ltr.kernels.lists.chunks`);
 - `alpha_ndcg`, and `err` and `rbo` with ties="expected", loop over the positions; the graph holds
   each step, so compiling takes longer for longer lists.

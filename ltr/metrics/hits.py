@@ -1,4 +1,4 @@
-"""Metrics of the hits: precision, recall, F-beta, R-precision, hit rate and top-k accuracy."""
+"""Metrics that count hits: precision, recall, F-beta, R-precision, hit rate and top-k accuracy."""
 
 from typing import Unpack
 
@@ -45,10 +45,11 @@ def precision(
     """Precision@k: the fraction of relevant items among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    The weights are those of the relevant items.
+    With weights, a relevant item counts its weight instead of 1; the divisor does not change.
 
     Args:
-        top_k: k. It is the divisor even for a list with fewer items, as in trec_eval.
+        top_k: k, which is the divisor even for a list with fewer items, as in trec_eval. Default:
+            the length of the list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -99,7 +100,7 @@ def recall(
     """Recall@k: the fraction of the relevant items that are among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    The weights are those of the relevant items.
+    With weights, a relevant item counts its weight instead of 1.
 
     Args:
         top_k: k. Default: the whole list.
@@ -162,13 +163,14 @@ def f_beta(
 ) -> Tensor:
     """F-beta@k: the weighted harmonic mean of precision P and recall R at k.
 
-    (1 + beta^2) P R / (beta^2 P + R), which is (1 + beta^2) hits / (k + beta^2 * relevant items).
-    trec_eval's and ir_measures' beta of `set_F` is beta^2 here.
+    It is (1 + beta^2) P R / (beta^2 P + R), which equals (1 + beta^2) hits / (k + beta^2 * relevant
+    items). The beta of `set_F` in trec_eval and ir_measures is beta^2 here.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        top_k: k. Precision divides by it, even for a list with fewer items.
+        top_k: k. Precision divides by k even for a list with fewer items. Default: the length of
+            the list.
         beta: the weight of recall relative to precision, >= 0. 1 gives `f1`, 0 precision.
 
     Returns:
@@ -220,7 +222,8 @@ def f1(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        top_k: k. Precision divides by it, even for a list with fewer items.
+        top_k: k. Precision divides by k even for a list with fewer items. Default: the length of
+            the list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -281,7 +284,8 @@ def r_precision(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        top_k: k; items below rank k count as not relevant, but R stays. Default: the whole list.
+        top_k: k; relevant items below rank k do not count as hits, but R does not change. Default:
+            the whole list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -351,7 +355,7 @@ def hit_rate(
 
 
 class TopKAccuracy(CutoffMetric):
-    """Top-k accuracy: whether the item with the largest label is among the first k.
+    """Top-k accuracy: whether an item with the largest label is among the first k.
 
     The arguments are those of `functional.top_k_accuracy`.
 
@@ -388,13 +392,13 @@ def top_k_accuracy(
 ) -> Tensor:
     """Top-k accuracy: whether an item with the largest label of its list is among the first k.
 
-    With one-hot labels the items are classes and this is a classifier's top-k accuracy.
+    With one-hot labels, the items are classes, and this is the top-k accuracy of a classifier.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         labels: (..., n), >= 0. An item with the largest label counts if that label is above 0.
-        top_k: k.
+        top_k: k. Default: 1.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

@@ -15,7 +15,7 @@ _ELEVEN = [level / 10 for level in range(11)]
 
 
 class InterpolatedPrecision(RetrievedMetric):
-    """Interpolated precision: the largest precision at a recall of at least some level.
+    """Interpolated precision: the largest precision at any rank with at least a given recall.
 
     The arguments are those of `functional.interpolated_precision`.
 
@@ -54,7 +54,7 @@ class InterpolatedPrecision(RetrievedMetric):
         values = torch.zeros_like(total)
         levels = _ELEVEN if self.recall is None else [self.recall]
         for level in levels:
-            # trec_eval rounds in this way; 0.7 * 10 is above 7 in floating point.
+            # trec_eval rounds in this way; 0.07 * 100 is above 7 in floating point.
             least = (level * total.double() + 0.9).floor().to(found.dtype).unsqueeze(-1)
             values = values + largest(precision * (found >= least))
         return list_values(values / len(levels), total > 0, lists, self.empty)
@@ -71,18 +71,19 @@ def interpolated_precision(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Interpolated precision: the largest precision at any rank with at least some recall.
+    """Interpolated precision: the largest precision at any rank with at least a given recall.
 
-    trec_eval's `iprec_at_recall` and ir_measures' `IPrec@recall`. The rank must have
-    floor(recall * R + 0.9) of the R relevant items, as in trec_eval.
+    This is trec_eval's `iprec_at_recall` and ir_measures' `IPrec@recall`. A rank has the recall if
+    at least floor(recall * R + 0.9) of the R relevant items are at this rank or above, as in
+    trec_eval.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        recall: the level, in [0, 1]. Default: the mean over the levels 0, 0.1, ..., 1, which is
-            trec_eval's `11pt_avg`.
-        threshold: items with a score above it are retrieved; the others add no recall. Default: all
-            items. A run has its own.
+        recall: the level of recall, in [0, 1]. Default: the value is the mean over the levels 0,
+            0.1, ..., 1, which is trec_eval's `11pt_avg`.
+        threshold: items with a score above it are retrieved; other items add no recall. Default:
+            all items. A `JoinedRun` sets the threshold itself.
         ties: "stable" (in list order) or "worst" (relevant items last). There is no "expected".
 
     Returns:

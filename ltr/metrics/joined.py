@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 class JoinedRun:
     """A run and its judgements as lists, one for each judged query; `join` returns it.
 
-    A list holds, in this order, the retrieved documents as trec_eval sorts them; unjudged fillers
-    up to `depth`; and the judged documents that the run lacks, relevant ones last. So a metric at
-    any `top_k` up to `depth` gives no credit for documents that were not retrieved, but counts them
-    in the ideal and among the relevant documents.
+    A list holds, in this order: the retrieved documents, as trec_eval sorts them; unjudged fillers
+    up to position `depth`; and the judged documents that the run lacks, relevant documents last. So
+    a metric with any `top_k` up to `depth` gives no credit for documents that were not retrieved,
+    but counts them in the ideal and among the relevant documents.
 
     Attributes:
         qids: the query ids of the lists, in the order of the qrels.
         scores: (lists, n) float64: 0 for the best score of a list, -1 for the next lower one, ...
         labels: (lists, n) float64; 0 for a document that is not judged.
-        mask: (lists, n); all False for a query that is skipped.
-        judged: (lists, n), whether the document is judged.
+        mask: (lists, n) bool; all False for a query that is skipped.
+        judged: (lists, n) bool, True for a judged document.
         depth: how many positions come before the documents that the run lacks.
         missing: the number of judged queries that the run lacks.
         unjudged: the number of queries of the run without judgements, which have no list here.
@@ -44,16 +44,17 @@ class JoinedRun:
     unjudged: int
 
     def values(self, metric: "RankingMetric") -> Tensor:
-        """Return a metric's value for each list, (lists,) float64; NaN for a list left out.
+        """Return a metric's value for each list, (lists,) float64; NaN for a list that is left out.
 
         Args:
             metric: a metric with a `top_k` up to `depth`, such as `NDCG(top_k=10)`. Without a
-                `top_k` all retrieved documents count; precision, F1 and F-beta need one. Or a
-                metric of the retrieved documents, such as `SetPrecision()`.
+                `top_k`, all retrieved documents count; precision, F1 and F-beta need a `top_k`. A
+                metric of the set of retrieved documents, such as `SetPrecision()`, works too.
 
         Raises:
-            ValueError: `top_k` is beyond `depth`, the metric has a `threshold`, or it needs whole
-                lists, as rank correlations and rank-biased overlap do.
+            ValueError: `top_k` is above `depth`, or missing for a metric that needs it; the metric
+                has a `threshold`; or the metric needs whole lists, like rank correlations and
+                rank-biased overlap.
         """
         return metric.of_run(self.depth).measure(
             self.scores, self.labels, mask=self.mask, judged=self.judged, reduction="none"
@@ -70,20 +71,21 @@ def join(
 ) -> JoinedRun:
     """Return the lists of a run with the labels of its documents, for the metrics.
 
-    Documents are in trec_eval's order: by descending score, read as float32, and by descending name
-    where scores are equal. Unjudged documents have label 0.
+    Documents are in trec_eval's order: by descending score, rounded to float32, and by descending
+    name if scores are equal. Unjudged documents have label 0.
 
     Args:
         run: scores by document by query.
-        qrels: judgements by document by query; one below 0 counts as no judgement.
-        depth: the largest `top_k` of the metrics; it grows to the longest retrieved list and to
-            the largest number of relevant documents.
+        qrels: judgements by document by query; a judgement below 0 counts as none.
+        depth: the largest `top_k` that a metric may have. It is raised to the length of the longest
+            retrieved list and to the largest number of relevant documents of a query.
         skip_missing: leave out judged queries that the run lacks, as trec_eval does. By default
-            they are lists without retrieved documents, as with `trec_eval -c`.
+            such queries are lists without retrieved documents, as with `trec_eval -c`.
         allow_disjoint: allow a run with none of the judged queries. By default this is an error.
 
     Returns:
-        The lists. Memory: lists * (depth + the most judged documents that the run lacks).
+        The lists. Memory: lists * (depth + the largest number of judged documents of a query that
+        the run lacks).
 
     Raises:
         ValueError: NaN scores; run and qrels have no query in common; qrels have no query at all.
@@ -166,7 +168,7 @@ def _float32(values: Sequence[float]) -> np.ndarray:
 
 
 def raw_bytes(name: str) -> bytes:
-    """Return the bytes of a name in the file; trec_eval compares names byte by byte.
+    """Return the bytes of a name as in the file, because trec_eval compares names byte by byte.
 
     >>> raw_bytes("FT911-3")
     b'FT911-3'

@@ -55,17 +55,18 @@ def judged(
     ties: Ties = "stable",
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Judged@k: the fraction of judged items among the first k retrieved ones.
+    """Judged@k: the fraction of judged items among the first k retrieved items.
 
-    A list with fewer than k retrieved items is divided by their number, as in ir_measures. The
-    labels do not matter.
+    If a list has fewer than k retrieved items, the divisor is the number of retrieved items, as in
+    ir_measures. The labels do not matter.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         judged: (..., n) bool, True = a judged item. Default: all are judged.
         top_k: k. Default: the whole list.
-        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+        threshold: items with a score above it are retrieved. Default: all items. A `JoinedRun`
+            sets the threshold itself.
         empty: the value of a list without a retrieved item: a number, "skip" or "error".
 
     Returns:

@@ -65,15 +65,15 @@ def kendall_tau(
     Args:
         variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
             scores * pairs not tied in the labels), so that equal labels may be in either order.
-            "weighted" is "b" with a weight for each pair: the sum of 1 / rank of its two items. It
-            is the mean of the values with ranks by scores (then labels) and with ranks by labels
-            (then scores), as in `scipy.stats.weightedtau`.
+            "weighted" is "b" with a weight for each pair: the sum of 1 / rank over its two items.
+            The result is the mean of two values, with ranks by score (ties by label) and with ranks
+            by label (ties by score), as in `scipy.stats.weightedtau`.
         empty: the value of a list for which tau is not defined (one item; all labels or all scores
             equal, except with "a"): a number, "skip" or "error".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
-        The definition counts ties, so there is no option for them. Cost: O(n log n) time, O(n)
+        The definition includes ties, so there is no option `ties`. Cost: O(n log n) time, O(n)
         memory.
 
     Raises:
@@ -98,11 +98,12 @@ def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
 def _counts(
     scores: Tensor, labels: Tensor, mask: Tensor | None, hyperbolic: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return four counts: concordant - discordant pairs, untied by score, untied by label, all.
+    """Return four counts of pairs: concordant - discordant, untied by score, untied by label, all.
 
-    Items (..., n) are in order of descending score, and tied ones in order of descending label. The
-    counts (...) are float64. A pair counts the sum of its items' weights, which are 1/2 each, or
-    1 / rank. So an item in a run of g ties loses (g - 1) times its weight.
+    Items (..., n) must be in order of descending score, and items with tied scores in order of
+    descending label. The counts (...) are float64. Each pair counts the sum of the weights of its
+    two items: 1/2 for each item, or 1 / rank if `hyperbolic`. So each item in a run of g ties
+    contributes (g - 1) times its weight to the tied pairs.
     """
     position = positions(scores.double())
     weight = 1 / position if hyperbolic else torch.full_like(position, 0.5)
@@ -114,14 +115,14 @@ def _counts(
     m = count(weight, mask).squeeze(-1)
     everything = (m - 1).clamp(min=0) * weight.sum(-1)
     columns = [scores, labels] + ([] if mask is None else [mask])
-    # This is the order by labels. The padding has weight 0, but it must not join a run of labels 0.
+    # This is the order by labels. The padding has weight 0, but it must not lengthen a run of ties.
     order = descending_order(labels, mask)
     by_score = tied(*tied_runs(scores, mask))
     by_label = tied(*tied_runs(labels.gather(-1, order), mask), weight.gather(-1, order))
     ranks = dense_ranks(masked_fill(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
     excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
-    # Sums of 1 / rank are rounded: a smaller value means that there is no pair.
+    # Sums of 1 / rank are rounded: a value below `least` means that there is no such pair.
     least = 1e-12 * everything
     by_score, by_label = everything - by_score, everything - by_label
     by_score = by_score.where(by_score > least, 0.0)

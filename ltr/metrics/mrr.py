@@ -47,7 +47,8 @@ def mrr(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
+        top_k: k; the value is 0 if the first relevant item is below rank k. Default: the whole
+            list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

@@ -37,10 +37,10 @@ ELSEWHERE = {
     "setr": "set_recall",
     "success": "hit_rate",
 }
-"""Names of ir_measures and trec_eval, in lower case, and the names of these metrics here."""
+"""Maps names in ir_measures and trec_eval, in lower case, to the names of the metrics here."""
 
 _OPTIONS = {"cutoff": "top_k", "rel": "relevant_from"}
-"""Names of ir_measures' parameters, and of these options here."""
+"""Maps names of parameters in ir_measures to the names of the options here."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Measure:
 
     @property
     def kind(self) -> type[RankingMetric]:
-        """The class, whose name has the same letters: `hit_rate` means `HitRate`."""
+        """The class of the metric. Its name has the same letters: `hit_rate` means `HitRate`."""
         letters = self.name.replace("_", "")
         return next(
             getattr(ltr.metrics, name) for name in ltr.metrics.__all__ if name.lower() == letters
@@ -91,12 +91,12 @@ class Measure:
         Args:
             scores: (items,), one list after the other.
             labels: (items,).
-            lengths: (lists,).
+            lengths: (lists,), the number of items of each list.
             largest: the highest possible label, for ERR and graded RBP.
             weights: (items,); only some metrics take them.
 
         Raises:
-            ValueError: weights are given, and the metric takes none.
+            ValueError: weights are given, but the metric takes none.
         """
         if weights is not None and not self.kind.takes_weights:
             raise ValueError(f"metric must support item weights, got {self.title!r}")
@@ -104,7 +104,7 @@ class Measure:
         return metric.measure(scores, labels, lengths=lengths, weights=weights, reduction="none")
 
     def make(self, given: Mapping[str, Any]) -> RankingMetric:
-        """Return the metric with its cutoff and those of the given options that it takes."""
+        """Return the metric with its cutoff, its options, and the given options that it takes."""
         known = parameters(self.kind)
         options = {name: value for name, value in given.items() if name in known}
         options |= dict(self.options)
@@ -125,20 +125,22 @@ def metric_names() -> list[str]:
 def parse_measures(
     names: Sequence[str], cutoffs: Sequence[int] = (), *, of_runs: bool = False
 ) -> list[Measure]:
-    """Return the metrics of these names.
+    """Return the metrics with these names.
 
-    Upper and lower case are equivalent. The names of ir_measures and trec_eval also work, and mean
-    the metrics of this library: the gain and the divisor of MAP are options.
+    Upper and lower case are equivalent. The names of ir_measures and trec_eval also work. They mean
+    the metrics of this library, with its defaults for options such as the gain of NDCG.
 
     Args:
         names: names with or without a cutoff: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
             `ndcg_cut_10`, `recip_rank`, `P_5`. Options are in parentheses: `AP(rel=2)@10` and
-            `map(relevant_from=2)@10`, `rbp(p=0.5)`. After `IPrec@` comes the recall.
-        cutoffs: the cutoffs of each metric without one.
-        of_runs: whether the lists are truncated, so that metrics of whole lists are refused.
+            `map(relevant_from=2)@10`, `rbp(p=0.5)`. `IPrec@0.5` has the recall 0.5.
+        cutoffs: the cutoffs for each metric whose name has none.
+        of_runs: whether the lists are runs, which are truncated. Metrics of whole lists are then an
+            error.
 
     Raises:
-        ValueError: a metric is unknown, takes no cutoff, or needs one.
+        ValueError: a metric or an option is unknown; a metric has a cutoff but takes none, or needs
+            a cutoff; or a metric needs whole lists, and `of_runs` is True.
 
     >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP(rel=2)"])]
     ['ndcg@10', 'mrr', 'precision@5', 'map(relevant_from=2)']
@@ -170,7 +172,7 @@ def parse_measures(
 
 
 def ranking_measure(name: str) -> Measure:
-    """Return the metric by which rankers are chosen; higher must be better.
+    """Return the metric of this name, to choose between rankers; higher must be better.
 
     Raises:
         ValueError: the metric is unknown, or lower is better.
@@ -211,7 +213,7 @@ def _parts(text: str, known: Sequence[str]) -> tuple[str, tuple[tuple[str, Any],
 
 
 def _value(text: str) -> Any:
-    """Return a number, or a word without its quotes."""
+    """Return the text as a number if possible, otherwise as a word without quotes."""
     text = text.strip().strip("'\"")
     for kind in (int, float):
         try:

@@ -47,7 +47,7 @@ class DCG(CutoffMetric):
         return list_values(values, (gains > 0).any(-1), lists, self.empty)
 
     def _gains(self, lists: Ranked) -> tuple[Tensor, Ranked]:
-        """Return the gains times the weights; check the gains of a user's function."""
+        """Return the gains times the weights, and the lists, after a check of a user's gains."""
         gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
         if isinstance(self.gain, str):
             return gains, lists
@@ -65,7 +65,7 @@ class DCG(CutoffMetric):
 
 
 class NDCG(DCG):
-    """NDCG: the discounted gain of the relevant items, relative to that of the best order.
+    """NDCG: the DCG of the ranking, divided by the DCG of the best order.
 
     The arguments are those of `functional.ndcg`.
 
@@ -123,7 +123,7 @@ def ndcg(
     """NDCG@k: DCG@k, divided by its largest value for these labels.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    The weights are factors of the gains, also in the ideal.
+    The weights multiply the gains, also in the ideal.
 
     Args:
         top_k: k. Default: the whole list.
@@ -131,18 +131,19 @@ def ndcg(
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
         short_list_value: the value of a list with fewer than `top_k` items (LETOR 4's script: 0).
-            Default: its NDCG over the items that it has.
+            Default: the NDCG over the items of the list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
-            gain function that returns a negative number, or gains that overflow (2^label from label
-            128 on in float32).
+            gain function that returns a negative value, or gains that overflow (2^label does so in
+            float32 from label 128 on).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
-    Burges et al., "Learning to rank using gradient descent", 2005, for this gain and discount.
+    Burges et al., "Learning to rank using gradient descent", 2005, for the default gain and
+    discount.
 
     >>> import torch
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
@@ -163,10 +164,10 @@ def dcg(
     ties: Ties = "stable",
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """DCG@k: sum of gain * discount over the first k items.
+    """DCG@k: the sum of gain * discount over the first k items.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    The weights are factors of the gains.
+    The weights multiply the gains.
 
     Args:
         top_k: k. Default: the whole list.
@@ -179,8 +180,8 @@ def dcg(
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
-            gain function that returns a negative number, or gains that overflow (2^label from label
-            128 on in float32).
+            gain function that returns a negative value, or gains that overflow (2^label does so in
+            float32 from label 128 on).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 

@@ -84,9 +84,10 @@ def opa(
 
 
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the sum over the pairs with different labels of the weight of the higher one.
+    """Return the sum over pairs with different labels of the weight of the higher-labelled item.
 
-    The padding has weight 0 and the lowest rank, so its pairs are subtracted.
+    The padding has label 0, so it is below each item with a label above 0: these pairs are
+    subtracted.
     """
     ordered, order = labels.sort(dim=-1)
     padding = 0 if mask is None else (~mask).sum(-1, keepdim=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.metrics.ties import positions_of, run_sums, runs
 
 SHORT = 32
-"""Up to this length the pairs of a list are counted one by one, which is faster."""
+"""For lists up to this length, the pairs are counted one by one, which is faster."""
 
 
 def dense_ranks(values: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def dense_ranks(values: Tensor) -> Tensor:
 
 
 def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
-    """Return the sum over the pairs of positions i < j with ranks_i < ranks_j of early_i + late_j.
+    """Return the sum of early_i + late_j over pairs of positions i < j with ranks_i < ranks_j.
 
     Args:
         ranks: (..., n) int64 from 0 to n - 1.
@@ -31,9 +31,10 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
     Returns:
         (...) float64. Cost: O(n log n) time, O(n) memory. Short lists are counted pair by pair.
-        Longer ones are counted bit by bit, from the highest bit down. Positions with equal higher
-        bits are next to each other, in their old order. A position whose bit is 1 makes a pair with
-        each position before it whose bit is 0. Then the positions are divided by that bit.
+        Longer lists are counted by the bits of the ranks, from the highest bit down. For each bit,
+        positions with equal higher bits are next to each other, in their original order. Among such
+        positions, one with bit 1 makes a pair with each earlier one with bit 0. Then these
+        positions are sorted by the bit.
 
     >>> rising_pairs(torch.tensor([1, 0, 2]), None, torch.ones(3))
     tensor(2., dtype=torch.float64)
@@ -66,6 +67,6 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
 
 def _earlier(values: Tensor, starts: Tensor) -> Tensor:
-    """Return the sum of the values before each position in its run, float64."""
+    """Return the sum of the earlier values in the run of each position, float64."""
     sums = values.double().cumsum(-1) - values
     return sums - sums.gather(-1, starts)

@@ -11,19 +11,19 @@ from ltr.shapes import check_lists, check_number, count, masked_fill, upcast
 
 
 class Ranked(NamedTuple):
-    """Lists in order of descending score, padding last: (..., n) each.
+    """Lists in order of descending score, with the padding last.
 
     Attributes:
-        scores: descending; 0 in the padding.
-        labels: in the order of the scores, and in their dtype; 0 in the padding.
-        mask: the positions that hold an item; None if all do.
-        weights: in this order, 0 in the padding; None if there are none.
-        order: int64, the position of each item in the original list.
-        judged: bool, in this order; None if all items are judged.
-        topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
-            there are none.
-        wrong: (...) bool, the lists with a wrong value. It is used only in `torch.compile`, where
-            no error can be raised; otherwise None.
+        scores: (..., n), descending; 0 in the padding.
+        labels: (..., n), in the order and the dtype of the scores; 0 in the padding.
+        mask: (..., n) bool, True for an item; None without padding.
+        weights: (..., n), in this order, 0 in the padding; None without weights.
+        order: (..., n) int64, the position of each item in the original list.
+        judged: (..., n) bool, in this order; None if all items are judged.
+        topics: (..., n, topics), the labels by topic, 0 in the padding; `labels` are the sums over
+            topics. None without topics.
+        wrong: (...) bool, True for a list with a wrong value. It is used only in `torch.compile`,
+            where no error can be raised; otherwise None.
     """
 
     scores: Tensor
@@ -49,9 +49,9 @@ class Ranked(NamedTuple):
         return self.labels > 0 if relevant_from is None else self.labels >= relevant_from
 
     def check(self, wrong: Tensor, message: Callable[[], str]) -> "Ranked":
-        """Return the lists, or raise `ValueError` if one of them is `wrong` (...) bool.
+        """Return the lists; raise `ValueError` if `wrong`, (...) bool, is True for a list.
 
-        In `torch.compile`, return the lists with the wrong ones marked: they get the value NaN.
+        In `torch.compile`, mark the wrong lists instead: they get the value NaN.
         """
         if torch.compiler.is_compiling():
             return self._replace(wrong=wrong if self.wrong is None else self.wrong | wrong)
@@ -60,7 +60,7 @@ class Ranked(NamedTuple):
         return self
 
     def reorder(self, positions: Tensor) -> "Ranked":
-        """Return the items at `positions` (..., n). The mask is kept, so padding must stay last."""
+        """Return lists of the items at `positions` (..., n); the padding must stay last."""
         return Ranked(
             scores=self.scores.gather(-1, positions),
             labels=self.labels.gather(-1, positions),
@@ -73,7 +73,9 @@ class Ranked(NamedTuple):
         )
 
     def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
-        """Return the lists with tied items in order of value, and their positions. Cost: two sorts.
+        """Return the lists with tied items in order of value, and the old positions of all items.
+
+        Cost: two sorts.
 
         >>> lists = rank(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([4.0, 3.0, 5.0]))
         >>> lists.tied_by(lists.labels)[0].labels
@@ -106,7 +108,7 @@ def rank(
     judged: Tensor | None = None,
     topics: bool = False,
 ) -> Ranked:
-    """Check lists and put them in order of descending score, ties in list order. Cost: one sort.
+    """Check lists and sort them by descending score, with ties in list order. Cost: one sort.
 
     Args:
         scores: (..., n), not NaN.
@@ -117,9 +119,9 @@ def rank(
         topics: whether labels may have a further axis, (..., n, topics).
 
     Raises:
-        ValueError: shapes differ; mask or judged are not bool; a real score is NaN; a real label
-            or weight is NaN, infinite or negative. In `torch.compile`, where values cannot be read,
-            such a list is marked as wrong.
+        ValueError: shapes differ; `mask` or `judged` is not bool; the score of a real item is NaN,
+            or its label or weight is NaN, infinite or negative. In `torch.compile`, a wrong value
+            raises no error; its list is marked as wrong.
 
     >>> rank(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([5, 6, 7])).labels
     tensor([6., 7., 5.])
@@ -199,7 +201,7 @@ def _bad(values: Tensor) -> Tensor:
 
 
 def _check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
-    """Raise `ValueError` if a value is wrong; all are 0 under the mask."""
+    """Raise `ValueError` if a value is wrong. Masked values must already be 0."""
     if not scores.numel():
         return
     if bool(scores.amax().isnan()):
@@ -208,7 +210,7 @@ def _check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Non
         if x is None:
             continue
         least, most = x.aminmax()
-        # One pass finds both. With a NaN both are NaN.
+        # `aminmax` takes one pass. If a value is NaN, `least` and `most` are both NaN.
         if not bool((least >= 0) & (most < torch.inf)):
             raise ValueError(f"{name} must be finite and >= 0, got {x[_bad(x)][0].item():g}")
 

@@ -16,7 +16,7 @@ RBOTies = Literal["stable", "expected"]
 
 
 class RBO(RankingMetric):
-    """Rank-biased overlap: how similar the orders by score and by label are, above all at the top.
+    """Rank-biased overlap: the similarity of the orders by score and by label, mostly at the top.
 
     The arguments are those of `functional.rbo`.
 
@@ -66,13 +66,13 @@ def rbo(
 ) -> Tensor:
     """Rank-biased overlap of the rankings by score and by label, extrapolated (RBO_ext).
 
-    (1 - p) / p * sum over depths d = 1..k of A_d p^d, + A_k p^k, where A_d is the fraction of the
-    first d items that the two rankings have in common. Over the whole list A_k is 1.
+    It is (1 - p) / p * (the sum over depths d = 1..k of A_d p^d) + A_k p^k, where A_d is the
+    fraction of the first d items that the two rankings have in common. For the whole list, A_k = 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        labels: (..., n), >= 0: the other ranking, the highest label first.
+        labels: (..., n), >= 0. They define the other ranking, with the highest label first.
         top_k: k, the depth of the comparison; a shorter list is compared in full. Default: the
             whole list.
         p: the probability that a reader continues to the next depth, in (0, 1).
@@ -96,9 +96,9 @@ def rbo(
 
 
 def _common(lists: Ranked) -> Tensor:
-    """Return how many items both rankings have at each depth, (..., n) float64.
+    """Return how many items the two rankings have in common at each depth, (..., n) float64.
 
-    Equal labels keep the order of the list, whatever the scores are.
+    Items with equal labels keep the order of the original list, whatever their scores are.
     """
     labels = lists.in_list_order(lists.labels)
     real = None if lists.mask is None else lists.in_list_order(lists.mask)
@@ -114,8 +114,9 @@ def _common(lists: Ranked) -> Tensor:
 def _expected_common(lists: Ranked) -> Tensor:
     """Return the mean number of common items at each depth, (..., n) float64.
 
-    The two orders are drawn independently: an item of a run of ties from s to e is among the first
-    d of one ranking with probability (d - s) / (e - s), in [0, 1].
+    The two orders are drawn independently. An item in a run of ties at the positions from s to
+    e - 1, counted from 0, is among the first d items of its ranking with probability
+    (d - s) / (e - s), clamped to [0, 1].
     """
     order = descending_order(lists.labels, lists.mask)
     starts, ends = tied_runs(lists.scores, lists.mask)

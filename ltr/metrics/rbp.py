@@ -1,4 +1,4 @@
-"""Rank-biased precision, and how much of it unjudged items leave open."""
+"""Rank-biased precision, and its residual: how much unjudged items could add to it."""
 
 from typing import Literal, Self, Unpack
 
@@ -23,7 +23,7 @@ RBPGain = Literal["binary", "linear", "exp2"]
 
 
 class RBP(BinaryMetric):
-    """Rank-biased precision: the gain per item for a reader who continues with probability p.
+    """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
 
     The arguments are those of `functional.rbp`.
 
@@ -84,16 +84,17 @@ def rbp(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Rank-biased precision: the gain per item for a reader who continues with probability p.
+    """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         top_k: k. Default: the whole list.
         p: the probability that a reader continues to the next item, in (0, 1).
-        gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
-            or "exp2", (2^label - 1) / 2^max_label as in ERR.
-        relevant_from: an item with a label below it gains nothing, by a graded gain too.
+        gain: "binary" is 1 for a relevant item. Two graded gains are in [0, 1]: "linear" is
+            label / max_label, and "exp2" is (2^label - 1) / 2^max_label, as in ERR.
+        relevant_from: the least label of a relevant item, > 0. An item with a lower label has the
+            gain 0, even with a graded gain. Default: any label above 0.
         max_label: the highest grade of the scale, for a graded gain; a label above it is an error.
             Default: the largest label of each list.
 
@@ -164,9 +165,10 @@ def rbp_residual(
 ) -> Tensor:
     """The residual of rank-biased precision: the weight of the positions without a judged item.
 
-    RBP lies between `rbp`, where no unjudged item is relevant, and `rbp` + residual, where all are.
-    The positions after the list, and after k, count as not judged: with all items judged, the
-    residual of n items is p^n. Lower is better. The labels do not matter.
+    RBP lies between `rbp`, its value if no unjudged item is relevant, and `rbp` + residual, its
+    value if all unjudged items are relevant. The positions after the end of the list, and after k,
+    count as not judged: if all n items are judged, the residual is p^n. Lower is better. The labels
+    do not matter.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

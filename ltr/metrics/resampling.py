@@ -4,17 +4,17 @@ from statistics import NormalDist
 
 import numpy as np
 
-_CHUNK = 1 << 20  # numbers drawn at a time; this bounds the memory
-_SLACK = 1e-12  # relative: sums in another order are rounded differently, and ties must stay ties
+_CHUNK = 1 << 20  # how many numbers are drawn at a time, which limits the memory
+_SLACK = 1e-12  # relative; rounding depends on the order of a sum, and ties must stay ties
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return means of lists drawn with replacement, the same lists for all columns.
+    """Return the means over lists drawn with replacement, the same lists for all columns.
 
     Args:
         values: (lists, columns).
         resamples: how many times to draw.
-        rng: the source of the draws.
+        rng: the random generator of the draws.
 
     Returns:
         (resamples, columns). Cost: O(resamples * lists * columns) time; memory for the result and
@@ -38,16 +38,16 @@ def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 def bca_interval(
     values: np.ndarray, means: np.ndarray, confidence: float, adjust: bool = True
 ) -> tuple[float, float]:
-    """Return the bootstrap interval of a mean, bias-corrected and accelerated, or by percentiles.
+    """Return the bootstrap interval of a mean: bias-corrected and accelerated, or by percentiles.
 
     Args:
         values: (lists,).
-        means: (resamples,), its bootstrap means.
-        confidence: level of the interval, such as 0.95.
+        means: (resamples,), the bootstrap means of the values.
+        confidence: the level of the interval, such as 0.95.
         adjust: whether to correct the percentiles for bias and skewness (BCa).
 
     Returns:
-        The ends. The interval of equal values has length 0.
+        The lower and the upper end. The interval of equal values has length 0.
 
     Reference: Efron, "Better bootstrap confidence intervals", JASA 1987.
 
@@ -66,7 +66,7 @@ def bca_interval(
         skew = float((centered**3).sum() / (6 * (centered**2).sum() ** 1.5))
         for i, tail in enumerate(tails):
             z = bias + normal.inv_cdf(float(tail))
-            # Past the pole of the correction, the last quantile is the only one.
+            # Beyond the pole of the correction, at skew * z = 1, the level is 0 or 1.
             tails[i] = normal.cdf(bias + z / (1 - skew * z)) if skew * z < 1 else float(z > 0)
     low, high = np.quantile(means, tails)
     return float(low), float(high)
@@ -77,17 +77,18 @@ def sign_flip_p(
 ) -> tuple[float, bool]:
     """Return the p-value of the paired randomization test, and whether it is exact.
 
-    It is the fraction of sign flips whose mean is at least as far from 0.
+    The p-value is the fraction of sign flips that give a mean at least as far from 0 as the
+    observed mean.
 
     Args:
         differences: (lists,). A difference of 0 has no sign to flip.
-        resamples: how many flips to draw. If there are not more, all of them are tried.
-        rng: the source of the draws.
+        resamples: how many flips to draw. If at most this many flips exist, each is tried once.
+        rng: the random generator of the draws.
 
     Returns:
-        The two-sided p-value and whether it is exact. If flips are drawn, it is
-        (extreme + 1) / (resamples + 1), which is never 0. Cost: O(resamples * lists) time, memory
-        for one chunk.
+        The two-sided p-value, and whether it is exact. If flips are drawn, the p-value is
+        (extreme + 1) / (resamples + 1), which is never 0, where `extreme` is the number of flips as
+        far from 0. Cost: O(resamples * lists) time, and memory for one chunk of flips.
 
     Reference: Fisher, "The design of experiments", 1935; Phipson and Smyth, "Permutation p-values
     should never be zero", 2010.
@@ -118,14 +119,16 @@ def sign_flip_p(
 def bootstrap_p(difference: float, means: np.ndarray) -> float:
     """Return the p-value of the bootstrap-shift test.
 
-    It is the fraction of means that are as far from their center as the center is from 0.
+    The p-value is the fraction of bootstrap means that are at least as far from the observed
+    difference as the observed difference is from 0.
 
     Args:
         difference: the observed mean difference.
-        means: (resamples,), its bootstrap means.
+        means: (resamples,), the bootstrap means of the difference.
 
     Returns:
-        The two-sided p-value (extreme + 1) / (resamples + 1); 1 for a difference of 0.
+        The two-sided p-value (extreme + 1) / (resamples + 1), where `extreme` is the number of such
+        means; 1 for a difference of 0.
 
     Reference: Smucker, Allan and Carterette, "A comparison of statistical significance tests for
     information retrieval evaluation", CIKM 2007.
@@ -138,7 +141,7 @@ def bootstrap_p(difference: float, means: np.ndarray) -> float:
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return how many standard deviations a two-sided normal interval has to each side.
+    """Return how many standard deviations a two-sided normal interval extends to each side.
 
     Raises:
         ValueError: confidence is not in (0, 1).

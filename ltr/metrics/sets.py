@@ -18,7 +18,7 @@ class SetMetric(RetrievedMetric):
         threshold: items with a score above it are retrieved. Default: all items.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
-        options: those of `RankingMetric`.
+        options: the options of `RankingMetric`.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class SetMetric(RetrievedMetric):
 
     @abstractmethod
     def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
-        """Return the value of each list, (...), for its numbers of items.
+        """Return the value of each list, (...), from three numbers of items (...).
 
         Args:
-            found: the relevant items that were retrieved.
-            retrieved: all retrieved items.
-            relevant: all relevant items.
+            found: the number of relevant items that were retrieved.
+            retrieved: the number of retrieved items.
+            relevant: the number of relevant items.
         """
 
 
 class SetPrecision(SetMetric):
-    """Set precision: the fraction of relevant items among the retrieved ones.
+    """Set precision: the fraction of relevant items among the retrieved items.
 
     The arguments are those of `functional.set_precision`.
 
@@ -118,14 +118,16 @@ def set_f_beta(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """F-beta of the retrieved items: (1 + beta^2) P R / (beta^2 P + R), as `f_beta` at a cutoff.
+    """F-beta of the retrieved items: (1 + beta^2) P R / (beta^2 P + R), like `f_beta` at a cutoff.
 
-    trec_eval's and ir_measures' beta of `set_F` is beta^2 here.
+    P is the precision and R the recall of the retrieved items. The beta of `set_F` in trec_eval and
+    ir_measures is beta^2 here.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+        threshold: items with a score above it are retrieved. Default: all items. A `JoinedRun`
+            sets the threshold itself.
         beta: the weight of recall relative to precision, >= 0.
 
     Returns:
@@ -154,12 +156,13 @@ def set_precision(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Set precision: the fraction of relevant items among the retrieved ones.
+    """Set precision: the fraction of relevant items among the retrieved items.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+        threshold: items with a score above it are retrieved. Default: all items. A `JoinedRun`
+            sets the threshold itself.
 
     Returns:
         A scalar, or (...) with reduction="none"; 0 for a list in which nothing was retrieved. A
@@ -192,7 +195,8 @@ def set_recall(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        threshold: items with a score above it are retrieved. Default: all items. A run has its own.
+        threshold: items with a score above it are retrieved. Default: all items. A `JoinedRun`
+            sets the threshold itself.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

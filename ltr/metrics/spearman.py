@@ -45,7 +45,7 @@ def spearman(
     empty: Empty = 0,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Spearman's rho: the correlation of the ranks by score and by label, averaged over ties.
+    """Spearman's rho: the correlation of the ranks by score and by label; ties share a mean rank.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -55,7 +55,7 @@ def spearman(
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
-        The definition counts ties, so there is no option for them. Cost: two sorts.
+        The definition includes ties, so there is no option `ties`. Cost: two sorts.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -72,7 +72,7 @@ def spearman(
 def _centered(values: Tensor, mask: Tensor | None) -> Tensor:
     """Return the ranks of sorted values minus their mean, float64, 0 in the padding.
 
-    Equal values have the mean of their ranks. It is a multiple of 1/2, so it is exact.
+    Equal values all have the mean of their ranks. This mean is a multiple of 1/2, so it is exact.
     """
     ranks = tied_means(positions(values.double()), values.double(), mask)
     n = ranks.shape[-1] if mask is None else mask.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Tied items: their runs in ranked lists, and the mean over their orders."""
+"""Tied items: the runs of ties in ranked lists, and means over the orders of tied items."""
 
 from typing import Literal
 
@@ -54,7 +54,7 @@ def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def before(values: Tensor) -> Tensor:
-    """Return the sum of the values before each position, and of all: (..., n + 1) float64."""
+    """Return the sum of the values before each position, and the total: (..., n + 1) float64."""
     total = torch.zeros(*values.shape[:-1], values.shape[-1] + 1, dtype=torch.float64)
     total = total.to(values.device)
     total[..., 1:] = values.double().cumsum(-1)
@@ -62,13 +62,13 @@ def before(values: Tensor) -> Tensor:
 
 
 def run_sums(values: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Return the sum over each position's run, (..., n) float64."""
+    """Return the sum of the values over the run of each position, (..., n) float64."""
     total = before(values)
     return total.gather(-1, ends) - total.gather(-1, starts)
 
 
 def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mean over the items tied with each, (..., n), in the dtype of the scores.
+    """Return the mean of the values over the run of each position, (..., n), in the scores' dtype.
 
     >>> tied_means(torch.tensor([4.0, 2.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]), None)
     tensor([3., 3., 1.])
@@ -79,11 +79,11 @@ def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
-    """Return the sum over the items of gain (..., n) * the value of its position, (n,) or (..., n).
+    """Return the sum over items of the gain (..., n) * the position's value, (n,) or (..., n).
 
-    The sum is linear in the gains and in the values. So the mean over all orders of tied items uses
-    the mean value of their positions. "worst" puts tied items in ascending order of gain, which
-    gives the smallest sum if the values descend.
+    The sum is linear in the gains and in the values. So for the mean over all orders of tied items,
+    each of them gets the mean value of their positions. "worst" puts tied items in ascending order
+    of gain, which gives the smallest sum if the values descend.
     """
     if ties == "worst":
         gains = gains.gather(-1, ranked.tied_by(gains)[1])
@@ -95,8 +95,8 @@ def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Ten
 def first_hit(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
     """Return the probability that the first hit is at each position, (..., n); 0 without any hit.
 
-    Of g tied items with r hits, none is among the first j with probability C(g - j, r) / C(g, r).
-    This is a product over the positions.
+    If r of g tied items are hits, the first j of them have no hit with probability
+    C(g - j, r) / C(g, r). This is a product over the positions.
     """
     if ties == "worst":
         hits = hits.gather(-1, ranked.tied_by(hits.to(ranked.scores.dtype))[1])

@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 Run = dict[str, dict[str, float]]
-"""Scores by document by query: `run["301"]["FT911-3"]`, the form of pytrec_eval."""
+"""Scores by document by query: `run["301"]["FT911-3"]`, the format of pytrec_eval."""
 
 Qrels = dict[str, dict[str, int]]
-"""Judgements by document by query; above 0 is relevant, below 0 is not judged."""
+"""Judgements by document by query: above 0 means relevant, below 0 means not judged."""
 
 _RUN = "qid Q0 docno rank score tag"
 _QRELS = "qid 0 docno rel"
@@ -38,10 +38,10 @@ _QRELS = "qid 0 docno rel"
 def read_run(path: str | PathLike[str]) -> Run:
     r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document per line.
 
-    The file may be plain, gzip or zstd. Blanks or tabs separate the
-    fields, and blank lines are skipped. Query and document names are kept as they are; bytes that
-    are not UTF-8 become surrogates. Only the score orders the documents, as in trec_eval: the rank
-    and the order of the lines are ignored.
+    The file may be plain, gzip or zstd. Blanks or tabs separate the fields, and blank lines are
+    skipped. Query and document names are kept as they are; bytes that are not UTF-8 become
+    surrogates. Only the score orders the documents, as in trec_eval: the rank and the order of the
+    lines are ignored.
 
     Args:
         path: the file.
@@ -74,7 +74,9 @@ def read_run(path: str | PathLike[str]) -> Run:
 
 
 def read_qrels(path: str | PathLike[str]) -> Qrels:
-    r"""Read judgements: `qid 0 docno rel`, one document per line; otherwise as `read_run`.
+    r"""Read judgements: `qid 0 docno rel`, one document per line.
+
+    The formats, separators and names of the file are as in `read_run`.
 
     Args:
         path: the file.
@@ -83,7 +85,7 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
         Judgements by document by query, in the order of the file.
 
     Raises:
-        ValueError: as `read_run`, or a judgement is not a whole number of at most 18 digits.
+        ValueError: as in `read_run`, or a judgement is not a whole number of at most 18 digits.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -107,11 +109,11 @@ def write_run(
 ) -> None:
     """Write a run, with the documents of each query in trec_eval's order of descending score.
 
-    Equal scores stay equal; trec_eval orders them by descending name of the document. `read_run`
-    reads back the same numbers, to the last digit.
+    trec_eval orders documents with equal scores by descending name. `read_run` reads back exactly
+    the same scores.
 
     Args:
-        path: the file; compressed by gzip if the name ends in `.gz`. Its folder is made.
+        path: the file; compressed by gzip if the name ends in `.gz`. A missing folder is made.
         run: scores by document by query.
         tag: the run's name, one word.
 
@@ -134,7 +136,7 @@ def write_run(
 
 
 def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]]) -> None:
-    """Write judgements in their order, compressed by gzip if the file's name ends in `.gz`.
+    """Write judgements in the given order, compressed by gzip if the file's name ends in `.gz`.
 
     Raises:
         ValueError: a name is empty or contains a blank, or a judgement is not a whole number.
@@ -163,7 +165,7 @@ def _add(
 
 
 def _lines(path: Path, form: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the fields of each line that is not blank, and the line's number."""
+    """Yield the number and the fields of each line that is not blank."""
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     count, any_line = len(form.split()), False
@@ -195,7 +197,7 @@ def _check_word(kind: str, name: str) -> None:
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:
-    """Write the lines; the file appears under its name when it is complete."""
+    """Write the lines to a file that appears under its name only when it is complete."""
     with (
         atomic_write(path) as partial,
         gzip.open(partial, "wb") if path.suffix == ".gz" else partial.open("wb") as file,

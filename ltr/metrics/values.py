@@ -18,8 +18,8 @@ class ListValues(NamedTuple):
 
     Attributes:
         values: (...); NaN for a list that is left out.
-        empty: (...) bool, True for a list that has no value of its own.
-        wrong: as in `Ranked`. Such lists make every mean and sum NaN.
+        empty: (...) bool, True for a list with real items on which the metric is not defined.
+        wrong: as in `Ranked`. If a list is wrong, the mean and the sum are NaN.
     """
 
     values: Tensor
@@ -28,7 +28,7 @@ class ListValues(NamedTuple):
 
 
 def check_empty(empty: Empty) -> Empty:
-    """Return `empty`, or raise `ValueError` if it is not an option.
+    """Return `empty`, or raise `ValueError` unless it is "skip", "error" or a finite number.
 
     >>> check_empty("skip")
     'skip'
@@ -45,7 +45,7 @@ def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) ->
     A list without a real item is always left out.
 
     Raises:
-        ValueError: empty is "error" and a list is not defined.
+        ValueError: empty is "error", and a list with a real item is not defined.
 
     >>> from ltr.metrics.ranked import rank
     >>> lists = rank(torch.zeros(2, 3), torch.ones(2, 3))
@@ -66,7 +66,9 @@ def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) ->
 
 
 def reduce_lists(found: ListValues, reduction: Reduction) -> Tensor:
-    """Return the mean or sum over the lists that are not left out (NaN if none), or all values.
+    """Return the mean or the sum over the lists that are not left out, or the value of each list.
+
+    If all lists are left out, the mean is NaN and the sum is 0.
 
     >>> found = ListValues(torch.tensor([0.5, torch.nan, 1.0]), torch.tensor([False, True, False]))
     >>> reduce_lists(found, "mean")

@@ -1,8 +1,8 @@
 """Scorers: `scorer(features, mask=None)`, features (..., n, *item) -> scores (..., n).
 
-`RankingModel` joins a scorer with the transform of its features and the schema of its tables.
+`RankingModel` joins a scorer, the transform of its features and the schema of its tables.
 
-A scorer made without `num_features` gets the width of the data from `build`, which
+A scorer made without `num_features` gets the number of features from `build`, which
 `ltr.modules.Ranker` calls. So one configuration serves any data set.
 """
 
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name == "RankingModel":  # it imports what reading tables needs
+        if name == "RankingModel":  # its module imports the libraries that read tables
             value = globals()[name] = import_module("ltr.models.ranking_model").RankingModel
             return value
         raise no_attribute(__name__, name, __all__)

@@ -16,17 +16,17 @@ class AdditiveScorer(FeatureScorer):
 
     The score is b + sum over j of f_j(feature j), where each f_j is a small network.
 
-    f_j is everything that the model has learned about feature j, and what
-    `ltr.estimators.contributions` gives for it. Such a model ranks worse if features matter only
-    together.
+    f_j holds all that the model has learned about feature j. `ltr.estimators.contributions` returns
+    f_j minus its mean over the background. An additive model ranks worse than others if features
+    matter only together.
 
-    Each column of the transform's output has its own network. A transform of one column into
-    several, such as `PiecewiseLinearBins`, keeps the model additive in the columns of the table.
+    Each column of the transform's output has its own network. If the transform splits columns, as
+    `PiecewiseLinearBins` does, the model stays additive in the columns of the table.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
-        hidden: widths of the hidden layers of each f_j. With () each f_j is linear: after
-            `PiecewiseLinearBins` a piecewise-linear function of the column.
+        hidden: widths of the hidden layers of each f_j. With (), each f_j is linear; after
+            `PiecewiseLinearBins` the score is then piecewise linear in each column.
         dropout: probability of dropping a hidden unit in training, in [0, 1).
 
     Raises:
@@ -34,8 +34,8 @@ class AdditiveScorer(FeatureScorer):
 
     Cost: that of d networks for each document.
 
-    Reference: Zhuang et al., "Interpretable ranking with generalized additive models", 2021,
-    without weights of the f_j by the query's own features.
+    Reference: Zhuang et al., "Interpretable ranking with generalized additive models", 2021. The
+    weights of the f_j there, which depend on features of the query, are left out.
 
     >>> scorer = AdditiveScorer(num_features=46)
     >>> features = torch.randn(8, 20, 46)
@@ -50,13 +50,13 @@ class AdditiveScorer(FeatureScorer):
         hidden: Sequence[int] = (16, 8),
         dropout: float = 0.0,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
+        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
         self.hidden = tuple(hidden)
         self.dropout = dropout
         super().__init__(num_features)
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """Return the networks and their sum."""
+        """Return the networks, whose outputs are summed."""
         return _Sum(num_features, self.hidden, self.dropout)
 
     def parts(self, features: Tensor) -> Tensor:
@@ -74,10 +74,10 @@ class _Sum(nn.Module):
         sizes = [*pairwise([1, *hidden, 1])]
         self.bias = nn.Parameter(torch.zeros(1))
         self.weights = nn.ParameterList()
-        self.biases = nn.ParameterList()  # the last layer has none: one bias is enough
+        self.biases = nn.ParameterList()  # the last layers have none: `bias` is enough
         for i, (width, out) in enumerate(sizes):
             last = i == len(sizes) - 1
-            # nn.Linear draws them in this way; the last layer is one linear layer of all networks.
+            # Drawn as in nn.Linear; the last layers of all networks act as one linear layer.
             bound = (width * (num_features if last else 1)) ** -0.5
             draw = torch.empty(num_features, out, width).uniform_(-bound, bound)
             self.weights.append(nn.Parameter(draw))

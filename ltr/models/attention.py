@@ -20,24 +20,25 @@ class AttentionScorer(FeatureScorer):
     A document's score depends on the other documents of its list, but not on their order or on
     padding. So a list must be scored as a whole. A list of one document attends to itself.
 
-    With `points`, documents attend to each other through that many learned vectors: the vectors
-    attend to the documents, then the documents to the vectors. Use it for lists of more than about
-    1,000 documents.
+    With `points`, the documents attend to each other through that number of learned vectors: the
+    vectors attend to the documents, then the documents attend to the vectors. Use `points` for
+    lists of more than about 1,000 documents.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
-        hidden: widths of the MLP's layers, the last one w divisible by heads.
-        heads: of the attention, >= 1.
-        blocks: how often attention and a layer of 2 w units follow each other, >= 1. A layer norm
-            of each document stands before them.
-        points: how many vectors, >= 1. Default: None, every document attends to every document.
+        hidden: widths of the MLP's layers; `heads` must divide the last width, w.
+        heads: the number of attention heads, >= 1.
+        blocks: the number of blocks, >= 1. A block is attention, then a hidden layer of 2 w units.
+            A layer norm of each document precedes both.
+        points: the number of learned vectors, >= 1. Default: None, every document attends to every
+            document.
         dropout: probability of dropping a unit in training, in [0, 1).
 
     Raises:
         ValueError: an argument is out of range, or heads does not divide the last width.
 
-    Cost: O(n^2 w) for each block and list of n documents, or O(n points w) with points, and
-    O(n w^2).
+    Cost: for each block and list of n documents, O(n^2 w + n w^2); O(n points w + n w^2) with
+    `points`.
 
     Reference: Pobrotyn et al., "Context-aware learning to rank with self-attention", 2020. Pang et
     al., "SetRank: learning a permutation-invariant ranking model for information retrieval", 2020.
@@ -62,7 +63,7 @@ class AttentionScorer(FeatureScorer):
         points: int | None = None,
         dropout: float = 0.1,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
+        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
         self.hidden = tuple(hidden)
         self.heads = check_at_least("heads", heads, 1)
         self.blocks = check_at_least("blocks", blocks, 1)
@@ -81,8 +82,10 @@ class AttentionScorer(FeatureScorer):
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return the scores (..., n) of features (..., n, d)."""
         layers = self.ready(features)
-        if mask is not None:  # a list without documents would attend to nothing; `any` is a max,
-            mask = mask | (mask.sum(-1, keepdim=True) == 0)  # which ONNX writes by its opset
+        # A list without documents attends to its padding, since it cannot attend to nothing. `sum`
+        # instead of `any`: the ONNX form of `any` is a maximum, which differs between opsets.
+        if mask is not None:
+            mask = mask | (mask.sum(-1, keepdim=True) == 0)
         return layers(features, mask).squeeze(-1)
 
 
@@ -102,7 +105,7 @@ class _Network(nn.Module):
 
 
 class _Block(nn.Module):
-    """Adds attention of x to x, then a layer of x. Both begin as 0, because of zero weights."""
+    """Adds attention to x, then a hidden layer. At first both add 0: their last weights are 0."""
 
     def __init__(self, options: AttentionScorer, width: int):
         super().__init__()
@@ -136,7 +139,7 @@ class _Block(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Several heads: queries (..., m, w) look at items (..., n, w) under mask (..., n)."""
+    """Multi-head attention of queries (..., m, w) to items (..., n, w) under mask (..., n)."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()

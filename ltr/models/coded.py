@@ -1,4 +1,4 @@
-"""The first layer of a network, which gets categories as codes."""
+"""A linear layer that takes categories as codes: the first layer of a network."""
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,13 @@ from ltr.datasets.coded import Coded
 
 
 class CodedLinear(nn.Linear):
-    """A linear layer that also takes `Coded`, at the price of a lookup for each code.
+    """A linear layer that also takes `Coded` features, with one lookup for each code.
 
-    It gives what `nn.Linear` gives for `Coded.dense()`, to rounding: a product with one-hot codes
-    is the sum of some columns of the weight. Weights, their names and their first values are those
-    of `nn.Linear`, and so are the gradients.
+    Its output equals that of `nn.Linear` for `Coded.dense()`, up to rounding, because a product
+    with one-hot codes is the sum of some columns of the weight. The weights, their names, their
+    initial values and their gradients are also those of `nn.Linear`.
 
-    Cost: k products with each row of the weight instead of k + w, for k numbers and w levels.
+    Cost: for k numbers and w levels, k instead of k + w multiplications for each output.
 
     >>> layer = CodedLinear(4, 2)
     >>> coded = Coded(torch.tensor([[0.5]]), torch.tensor([[0, 2]]), width=3)
@@ -23,7 +23,7 @@ class CodedLinear(nn.Linear):
     """
 
     def forward(self, input: Tensor | Coded) -> Tensor:
-        """Return (..., n, out_features) for (..., n, in_features)."""
+        """Return the output (..., n, out_features) for the input (..., n, in_features)."""
         if isinstance(input, Tensor):
             return super().forward(input)
         numbers, levels = self.weight.split([self.in_features - input.width, input.width], dim=1)
@@ -35,6 +35,6 @@ class CodedLinear(nn.Linear):
 
 
 def level_rows(rows: Tensor, codes: Tensor) -> list[Tensor]:
-    """Return for each category the rows (..., n, k) of its levels, of rows (w, k); 0 for none."""
+    """Return (..., n, k) per category: the row of `rows` (w, k) for each code, 0 for code w."""
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
     return [functional.embedding(one, padded) for one in codes.unbind(-1)]

@@ -1,4 +1,4 @@
-"""The cross network: products of features in front of a multi-layer perceptron."""
+"""The cross network: products of features, followed by a multi-layer perceptron."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -17,27 +17,27 @@ from ltr.shapes import check_whole
 class CrossScorer(FeatureScorer):
     """Scores each item by layers that multiply features with each other, followed by an MLP.
 
-    With the features x_0, each cross layer is x <- x_0 * (U V x + b) + x, element by element, where
-    V is (rank, d) and U is (d, rank). One layer has products of two features, and each further
-    layer has products of one more feature. An MLP must learn such products from many documents: on
-    generated tables with products this scorer needs fewer of them.
+    Each cross layer computes x <- x_0 * (U V x + b) + x, element by element, with the features x_0,
+    V (rank, d) and U (d, rank). The first layer gives products of two features; each further layer
+    adds one feature to the products. An MLP needs many documents to learn such products. On
+    generated tables with products, this scorer needs fewer documents than an MLP.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers of the MLP; () for none.
-        crosses: how many cross layers, >= 1.
+        crosses: the number of cross layers, >= 1.
         rank: the rank of U V, >= 1.
         dropout: probability of dropping a hidden unit of the MLP in training, in [0, 1).
 
     Raises:
         ValueError: num_features, a width, crosses or rank < 1; dropout is not in [0, 1).
 
-    Cost: 2 * crosses * rank * d products a document, beside those of the MLP; a category counts as
-    one feature, however many levels it has.
+    Cost: 2 * crosses * rank * d multiplications per document, besides those of the MLP; a category
+    counts as one feature, however many levels it has.
 
     Reference: Wang et al., "DCN V2: Improved Deep & Cross Network and Practical Lessons for
-    Web-scale Learning to Rank Systems", 2021, the stacked structure, with the low rank of its
-    section 3.4.
+    Web-scale Learning to Rank Systems", 2021: the stacked structure, with the low rank of section
+    3.4.
 
     >>> scorer = CrossScorer(num_features=46, hidden=(64, 32))
     >>> scorer(torch.randn(8, 20, 46)).shape
@@ -54,7 +54,7 @@ class CrossScorer(FeatureScorer):
         rank: int = 32,
         dropout: float = 0.1,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
+        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
         self.hidden = tuple(hidden)
         self.crosses = check_whole("crosses", crosses)
         self.rank = check_whole("rank", rank)
@@ -62,7 +62,7 @@ class CrossScorer(FeatureScorer):
         super().__init__(num_features)
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """Return the cross layers, and the MLP behind them."""
+        """Return the cross layers, followed by the MLP."""
         crosses = [_Cross(num_features, self.rank) for _ in range(self.crosses)]
         layers = hidden_layers(num_features, self.hidden, self.dropout)
         last = nn.Linear(self.hidden[-1], 1) if self.hidden else CodedLinear(num_features, 1)
@@ -81,7 +81,7 @@ class _Cross(nn.Module):
         inner = self.down(x)
         if not isinstance(first, Coded) or not isinstance(x, Coded):
             return torch.addcmul(cast(Tensor, x), cast(Tensor, first), self.up(inner))
-        # the one-hot numbers stay 0 but at the codes, so only these rows of U and b count
+        # one-hot values stay 0 except at the codes, so U and b need only the rows of the codes
         k, bias = first.numbers.shape[-1], self.up.bias.unsqueeze(1)
         outer = functional.linear(inner, self.up.weight[:k], self.up.bias[:k])
         numbers = torch.addcmul(x.numbers, first.numbers, outer)
@@ -92,7 +92,7 @@ class _Cross(nn.Module):
 
 
 class _Stacked(nn.Module):
-    """Cross layers, each of which gets the features too, then other layers."""
+    """Cross layers, each of which also gets the features, then other layers."""
 
     def __init__(self, crosses: Sequence[_Cross], deep: nn.Module):
         super().__init__()

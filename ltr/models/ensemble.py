@@ -14,24 +14,24 @@ from ltr.shapes import check_whole
 class Ensemble(Scorer):
     """Averages the scores of several copies of a scorer, after scaling them to the same spread.
 
-    The members are copies of one scorer, each with its own weights. Each learns independently, from
-    the loss of its own scores. Their average ranks better than one member.
+    The members are copies of one scorer, each with its own weights. Each member learns
+    independently, from the loss of its own scores. The ensemble ranks better than one member.
 
-    Scores of different members may have different scales. `scales`, set by `fit_scales` on training
-    lists, gives each member the same mean standard deviation within a list, and so the same
-    influence. It is a constant, so a score does not depend on other documents.
+    Scores of different members may have different scales. `fit_scales` sets the factors `scales` on
+    training lists: with them, all members have the same mean standard deviation within a list, and
+    so the same influence. The factors are constants, so a score does not depend on other documents.
 
     Args:
-        scorer: the scorer to copy, without weights yet: `build` gives each copy its own. If there
-            is a single member, it may have weights. Default: `MLPScorer()`.
+        scorer: the scorer to copy, without weights yet: `build` gives each copy its own weights.
+            With members=1, the scorer may have weights. Default: `MLPScorer()`.
         members: the number of members, >= 1.
 
     Attributes:
         copies: the members; empty until the number of features is known.
-        scales: (members,), the factors of their scores; 1 at first.
+        scales: (members,), the factors of the members' scores; 1 at first.
 
     Raises:
-        ValueError: members < 1; the scorer is none, or has weights already and members > 1.
+        ValueError: members < 1; `scorer` is not a `Scorer`, or has weights already and members > 1.
 
     >>> ensemble = Ensemble(MLPScorer(hidden=(32,)), members=3)
     >>> ensemble.build(46)
@@ -55,7 +55,7 @@ class Ensemble(Scorer):
                 "scorer must have no weights yet, so that members start with different ones: make "
                 f"{type(scorer).__name__} without num_features, or take members=1"
             )
-        self.__dict__["scorer"] = scorer  # an argument, not a part: no weights of it are used
+        self.__dict__["scorer"] = scorer  # not a submodule: only the copies' weights count
         self.item_dims = scorer.item_dims
         self.per_document = scorer.per_document
         self.takes_codes = type(self).takes_codes and scorer.takes_codes
@@ -64,7 +64,7 @@ class Ensemble(Scorer):
         self.register_buffer("scales", torch.ones(members))
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Make the members, with new weights, unless they already have this width."""
+        """Make the members and their weights, unless they already have this number of features."""
         if self.num_features == num_features:
             return
         self.copies = nn.ModuleList()
@@ -84,19 +84,19 @@ class Ensemble(Scorer):
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
         scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
-        # ONNX writes a sum alike in every opset.
+        # A sum, because its ONNX form is the same in every opset.
         return torch.stack(scaled).sum(0) / len(scaled)
 
     @torch.no_grad()
     def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:
-        """Set each member's factor to 1 / the mean standard deviation of its scores within a list.
+        """Set each member's factor to 1 / (mean standard deviation of its scores within a list).
 
         The factor is 1 for a member that gives all documents of each list the same score. Lists of
         one document do not count.
 
         Args:
-            scores: (members, N), the members' scores for lists that stand one after the other.
-            lengths: (B,), the lengths of these lists.
+            scores: (members, N), the members' scores of the documents, one list after the other.
+            lengths: (B,), the lengths of the lists.
 
         Raises:
             ValueError: scores are not (members, N), or lengths do not sum to N.

@@ -11,7 +11,7 @@ class LinearScorer(FeatureScorer):
 
     score = w . features + b.
 
-    A ranking does not depend on b. Losses on the scale of the labels need it.
+    The ranking does not depend on b. Losses that fit the values of the labels need b.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).

@@ -15,22 +15,23 @@ from ltr.models.scorer import FeatureScorer
 class MLPScorer(FeatureScorer):
     """Scores each item by itself with a multi-layer perceptron.
 
-    Blocks of linear, activation and dropout, then a linear layer to one score.
+    Each hidden layer is linear, activation and dropout. A linear layer to one score follows.
 
-    Layer norm, if requested, follows each hidden linear layer. It looks at only one item. On tables
-    of features it made rankings worse in every measurement, so it is off by default. Batch norm is
-    not offered, because padding and other lists would change an item's score.
+    With `norm`, a layer norm follows each hidden linear layer. It depends on only one item. On
+    tables of features, layer norm made rankings worse in every measurement, so it is off by
+    default. Batch norm is not offered, because padding and other lists would change an item's
+    score.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers; () for none.
         dropout: probability of dropping a hidden unit in training, in [0, 1).
-        activation: class of the activation, made without arguments.
-        norm: whether the hidden layers have a layer norm. Default: no.
+        activation: the class of the activation, which is called without arguments.
+        norm: whether the hidden layers have a layer norm. Default: False.
 
     Raises:
         ValueError: num_features or a width < 1; dropout is not in [0, 1); the activation is not a
-            class of modules.
+            subclass of `nn.Module`.
 
     >>> import torch
     >>> scorer = MLPScorer(num_features=46, hidden=(64, 32))
@@ -54,7 +55,7 @@ class MLPScorer(FeatureScorer):
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         if not isinstance(activation, type) or not issubclass(activation, nn.Module):
             raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
-        # These are set before the base class makes the layers. They are plain values, no modules.
+        # Set first, because the base class makes the layers. These are plain values, not modules.
         self.hidden = tuple(hidden)
         self.dropout = dropout
         self.activation = activation
@@ -62,7 +63,7 @@ class MLPScorer(FeatureScorer):
         super().__init__(num_features)
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """Return the blocks and the layer to one score."""
+        """Return the hidden layers and the layer to one score."""
         layers = hidden_layers(
             num_features, self.hidden, self.dropout, self.activation, norm=self.norm
         )
@@ -80,7 +81,7 @@ def hidden_layers(
 ) -> list[nn.Module]:
     """Return the hidden layers of an MLP: linear, layer norm, activation and dropout for each.
 
-    The first one also takes `Coded`.
+    The first linear layer also takes `Coded`.
     """
     layers: list[nn.Module] = []
     for width, out in pairwise([num_features, *widths]):

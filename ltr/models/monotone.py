@@ -1,4 +1,4 @@
-"""A network that can only rise, or only fall, with some of its features."""
+"""A network whose score can only rise, or only fall, with some of the features."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -15,26 +15,28 @@ from ltr.models.scorer import FeatureScorer
 class MonotoneScorer(FeatureScorer):
     """Scores each item so that the score never falls, or never rises, with chosen features.
 
-    With m the monotone features, multiplied by their directions, and u the others, the score is
+    Let m be the monotone features, multiplied by their directions, and u the other features. The
+    score is
 
         f(u) + sum over k of a_k(u) phi_k(sum over j of |w_kj| m_j + b_k(u)).
 
-    One MLP of u gives f, the biases b_k and, through a softplus, the factors a_k > 0. phi_k(z) is
-    max(z, 0) for one half of the units and min(z, 0) for the other. All factors of m_j are >= 0 and
-    phi_k never falls, so the score never falls with m_j, whatever the weights are; only rounding
-    may change it, by a unit in its last places. Features that are not in m are unconstrained.
-    After `PiecewiseLinearBins`, each monotone column bends at the edges of its bins.
+    One MLP of u gives f, the biases b_k and the factors a_k > 0. Each a_k is a softplus, divided by
+    the number of units. phi_k(z) is max(z, 0) for one half of the units and min(z, 0) for the
+    other. The |w_kj| and a_k are >= 0 and phi_k never falls, so the score never falls with m_j,
+    whatever the weights are. Only rounding may lower the score, by a unit in its last places.
+    Features that are not in m are unconstrained. After `PiecewiseLinearBins`, the score bends at
+    the bin edges of each monotone column.
 
     Args:
-        directions: for each feature 1 if the score may not fall with it, -1 if it may not rise, and
-            0 if it is free.
-        hidden: widths of the hidden layers of the MLP of u, at least one; there are as many
-            monotone units as the last width.
+        directions: for each feature, 1 if the score must not fall with the feature, -1 if the score
+            must not rise with it, and 0 if the feature is free.
+        hidden: widths of the hidden layers of the MLP of u, at least one. The last width is also
+            the number of monotone units.
         dropout: probability of dropping a hidden unit of the MLP in training, in [0, 1).
 
     Raises:
-        ValueError: a direction is not 1, 0 or -1, none of them is 1 or -1, or there is no width;
-            a width < 1; dropout is not in [0, 1).
+        ValueError: a direction is not 1, 0 or -1; all directions are 0; there is no width, or a
+            width < 1; dropout is not in [0, 1).
 
     Cost: that of the MLP, and one product of m with the weights w.
 
@@ -53,7 +55,7 @@ class MonotoneScorer(FeatureScorer):
     def __init__(
         self, directions: Sequence[int], hidden: Sequence[int] = (128, 64), dropout: float = 0.1
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # this checks both
+        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
         if not hidden:
             raise ValueError("hidden must have at least one width, got ()")
         directions = list(directions)
@@ -87,7 +89,7 @@ class _Monotone(nn.Module):
         super().__init__()
         signs = torch.tensor(directions, dtype=torch.float32)
         columns = signs.nonzero().flatten()
-        # They follow from the arguments of the scorer, so they are not part of its state.
+        # These buffers follow from the scorer's arguments, so they are not part of its state.
         self.register_buffer("free", signs == 0, persistent=False)
         self.register_buffer("columns", columns, persistent=False)
         self.register_buffer("signs", signs[columns], persistent=False)
@@ -104,10 +106,10 @@ class _Monotone(nn.Module):
         others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
         known = others if coded is None else coded._replace(numbers=others)
         found, k = self.context(known), self.units
-        # ONNX has no split of unequal parts before opset 18, so these are slices.
+        # ONNX has no split of unequal parts before opset 18, so these parts are slices.
         base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
         inner = functional.linear(ordered, self.weight.abs()) + biases
         above, below = inner[..., : k // 2], inner[..., k // 2 :]
         bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)
-        # It is the mean over the units, so that a wide layer does not begin with large scores.
+        # The mean over the units: with a sum, a wide layer would begin with large scores.
         return base + (functional.softplus(gates) * bent).sum(-1, keepdim=True) / k

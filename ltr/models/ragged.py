@@ -10,16 +10,16 @@ from ltr.kernels.lists import check_lengths
 def score_ragged(scorer: nn.Module, features: Tensor | Coded, lengths: Tensor) -> Tensor:
     """Return the scores (N,) of ragged lists.
 
-    A scorer with `per_document` scores the documents directly, without padding. Any other gets the
-    lists that have documents, padded to the longest, with their mask.
+    A scorer with `per_document` scores the documents directly, without padding. Any other scorer
+    gets the lists that have documents, padded to the longest of these lists, with their mask.
 
     Args:
-        scorer: a `Scorer`, or a module that is called like one.
-        features: (N, *item), or `Coded` for (N, d), the documents of one list after the other.
-        lengths: (B,) whole numbers >= 0, which sum to N; their values are checked on the CPU alone.
+        scorer: a `Scorer`, or a module with the same call.
+        features: (N, *item), or `Coded` for (N, d): the documents, one list after the other.
+        lengths: (B,) whole numbers >= 0, which sum to N; their values are checked only on the CPU.
 
     Raises:
-        ValueError: features have other axes than the scorer's items, or lengths do not fit them.
+        ValueError: features do not have the axes (N, *item), or lengths do not fit N.
 
     >>> import torch
     >>> from ltr.models import LinearScorer

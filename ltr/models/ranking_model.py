@@ -1,4 +1,4 @@
-"""A trained ranker: how it reads a table, its transform and its scorer, in one folder on disk."""
+"""A trained ranker: the schema of its tables, its transform and its scorer, in one folder."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,15 +36,15 @@ from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer, transformed
 from ltr.names import shown_names
 
-_BLOCK = 1 << 20  # the most features of lists on disk that are scored at a time
+_BLOCK = 1 << 20  # the most feature values of lists on disk to score at a time
 
 
 class Predictor(Protocol):
-    """What scores the rows of tables: a `RankingModel`, the model of a `Blend` or an ONNX file."""
+    """A scorer of table rows: a `RankingModel`, the model of a `Blend` or an ONNX file."""
 
     @property
     def schema(self) -> Schema | None:
-        """How the columns of a table are used; None if the model has no names of columns."""
+        """How the columns of a table are used; None if the model knows no column names."""
         ...
 
     @property
@@ -69,12 +69,12 @@ class Predictor(Protocol):
 class RankingModel(nn.Module):
     """A trained ranker: the schema of its tables, the transform of their columns, and the scorer.
 
-    `NeuralRanker.model_` is one, `Ranker.model` too, and `ltr fit` writes one. It is saved in a
-    folder, from which it is loaded, exported, served and explained.
+    `NeuralRanker.model_` and `Ranker.model` are such models, and `ltr fit` writes one. A model is
+    saved in a folder, from which it can be loaded, exported, served and explained.
 
     Args:
-        scorer: with its weights. An `Ensemble` is one too.
-        transform: of features and categories, fitted; None for none.
+        scorer: the scorer, with its weights; it may be an `Ensemble`.
+        transform: the fitted transform of features and categories; None for no transform.
         schema: how the columns of a table are used; None if the model was trained on arrays or on
             LETOR text without a schema.
 
@@ -84,7 +84,7 @@ class RankingModel(nn.Module):
         looks_at_list: whether a score depends on the other documents of the list.
 
     Raises:
-        ValueError: an argument has another type.
+        ValueError: an argument has the wrong type.
 
     >>> from ltr.models import LinearScorer
     >>> model = RankingModel(LinearScorer(3))
@@ -135,10 +135,10 @@ class RankingModel(nn.Module):
         With `lengths` the lists are ragged: features (N, *item), categories (N, c), scores (N,).
 
         Args:
-            features: (..., n, *item), NaN where missing, if the transform takes that.
+            features: (..., n, *item), with NaN for missing values, if the transform takes NaN.
             mask: (..., n) bool, True for a real document. Default: all are real.
-            categories: (..., n, c), codes, if the transform takes them.
-            lengths: (B,) int64, instead of a mask; the number of documents of each list.
+            categories: (..., n, c), codes, if the transform takes categories.
+            lengths: (B,) int64, the number of documents of each list; instead of a mask.
 
         Raises:
             ValueError: there are categories and no transform that takes them; mask and lengths are
@@ -157,16 +157,16 @@ class RankingModel(nn.Module):
         return score_ragged(self.scorer, found, lengths)
 
     def score(self, lists: ListDataset, *, device: str | torch.device = "cpu") -> np.ndarray:
-        """Return the scores (documents,) of lists, float32, in their order.
+        """Return the scores of lists, float32 (documents,), in the order of the documents.
 
         Args:
-            lists: with the model's features and categories, in memory or on disk.
+            lists: the lists, with the model's features and categories, in memory or on disk.
             device: where to compute.
         """
         device = torch.device(device)
         model = self
         if device.type != "cpu" or any(x.training for x in self.modules() if x is not self):
-            model = copy.deepcopy(self).to(device).eval()  # other threads may use this one
+            model = copy.deepcopy(self).to(device).eval()  # other threads may use `self`
         with torch.inference_mode():
             found = [
                 model._of_rows(part, start, end, device)
@@ -176,7 +176,7 @@ class RankingModel(nn.Module):
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
-        """Return the scores of neighboring documents, of whole lists if it matters."""
+        """Return the scores of documents `start` to `end`, whole lists if scores depend on them."""
         batch = {"features": torch.from_numpy(lists.features[start:end]).to(device)}
         if lists.categories is not None:
             batch["categories"] = torch.from_numpy(lists.categories[start:end]).to(device)
@@ -188,21 +188,22 @@ class RankingModel(nn.Module):
     def predict(
         self, table: Any, qid: Any = None, *, device: str | torch.device = "cpu"
     ) -> np.ndarray:
-        """Return a score for each row, float32 (rows,); within a query, higher ranks first.
+        """Return a score for each row, float32 (rows,); in a query, the highest score ranks first.
 
         A file is read chunk by chunk, unless scores depend on the whole list.
 
         Args:
-            table: a pandas or polars data frame or an Arrow table; a file, a folder or a pattern of
-                CSV, Parquet or LETOR text; the folder of `ltr convert`; or an array (rows, d),
-                whose columns are called x0, x1 and so on. Columns are matched by name, and the
-                table may have more of them.
-            qid: the column of the queries, or (rows,) with the query of each row. It is needed only
-                if scores depend on the whole list. Default: the column of the training.
+            table: a pandas or polars data frame, an Arrow table, or an array (rows, d), whose
+                columns are called x0, x1 and so on; a file, a folder or a pattern of CSV, Parquet
+                or LETOR text; or a folder that `ltr convert` wrote. Columns are matched by name;
+                further columns are ignored.
+            qid: the name of the query column, or an array (rows,) with the query of each row.
+                Needed only if scores depend on the whole list. Default: the query column of the
+                training data.
             device: where to compute.
 
         Raises:
-            ValueError: a column is missing or has another type than in training; a number is
+            ValueError: a column is missing or has another type than in training; a value is
                 infinite in float32; or `qid` is missing but needed.
         """
         return predict_table(self, table, qid, device=device)
@@ -210,13 +211,13 @@ class RankingModel(nn.Module):
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
 
-        Even if the process is killed, `load` finds either the old model of the folder or this one.
-        Other files in the folder stay. A part without a configuration (see `ltr.config.to_config`),
-        such as a scorer whose class is in `__main__`, is left out with a warning, and the model
-        cannot be loaded.
+        Even if the process is killed, `load` finds either the folder's old model or this one. Other
+        files in the folder stay. A part without a configuration (see `ltr.config.to_config`), such
+        as a scorer whose class is in `__main__`, is left out with a warning; `load` then raises an
+        error.
 
         Args:
-            folder: made if it is missing.
+            folder: the folder, made if it is missing.
 
         Raises:
             ValueError: a weight is not finite.
@@ -227,13 +228,13 @@ class RankingModel(nn.Module):
 
     @property
     def parts(self) -> dict[str, nn.Module | None]:
-        """The modules, by the names that their weights have in a folder."""
+        """The modules by name; in a folder, the names of their weights begin with these names."""
         return {"scorer": self.scorer, "transform": self.transform}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of `config.json`: how scorer and transform are made, and the schema.
+        """Return the content of `config.json`: the configurations of the parts, and the schema.
 
-        A part without a configuration is None; `unsaved` has the reason.
+        A part without a configuration is None; `unsaved` gives the reason.
         """
         unsaved: dict[str, str] = {}
         parts = configs(self.parts, unsaved)
@@ -249,11 +250,11 @@ class RankingModel(nn.Module):
         """Return the model of a folder. Loading runs no code from the files.
 
         Args:
-            folder: what `save`, `ltr fit`, `NeuralRanker.save` or an export wrote.
+            folder: a folder that `save`, `ltr fit`, `NeuralRanker.save` or an export wrote.
             trust: packages whose classes the configuration may use, besides `ltr` and `torch.nn`.
 
         Raises:
-            ValueError: the folder holds no such model, a file is damaged or names a class that is
+            ValueError: the folder holds no model, a file is damaged or names a class that is
                 not trusted, the weights do not match their digest, a weight is not finite, or a
                 part has no configuration.
 
@@ -286,10 +287,10 @@ class RankingModel(nn.Module):
         Args:
             content: what `to_dict` returned.
             weights: the content of `model.safetensors`.
-            folder: what errors name.
+            folder: the folder, for error messages.
             trusted: see `ltr.config.check_trust`.
-            prefix: what the names of the weights begin with.
-            given: parts that have no configuration, by name.
+            prefix: the text with which the names of the weights begin.
+            given: ready-made parts by name, for parts without a configuration.
 
         Raises:
             ValueError: see `load`.
@@ -320,10 +321,10 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
     """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`.
 
     Args:
-        model: what scores the rows.
+        model: the model that scores the rows.
         table: see `RankingModel.predict`.
         qid: see `RankingModel.predict`.
-        options: of `model.score`.
+        options: further arguments of `model.score`.
     """
     if isinstance(table, str | PathLike):
         return np.concatenate([scores for _, scores in score_file(model, table, qid, **options)])
@@ -345,7 +346,7 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
 
 
 def _read(model: Predictor, table: Any) -> tuple[Frame, Schema]:
-    """Return the columns of a table, or of an array as x0, x1 and so on, and their schema."""
+    """Return a `Frame` of a table or an array (with columns x0, x1 and so on), and the schema."""
     if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
         if model.schema is None:
             raise ValueError(
@@ -375,27 +376,28 @@ def score_file(
     share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """Yield the rows of a file's table with their scores, in its order.
+    """Yield the rows of a table in files, and their scores, chunk by chunk in the table's order.
 
-    A table is read chunk by chunk, in memory that does not grow with it, unless scores depend on
-    the whole list. Lists on disk are read in blocks of whole lists.
+    A table is read chunk by chunk, so the memory does not grow with the table, unless scores depend
+    on the whole list. Lists on disk are read in blocks of whole lists.
 
     Args:
-        model: what scores the rows.
-        path: a file, a folder or a pattern of CSV, Parquet or LETOR text, or the folder of `ltr
-            convert`.
+        model: the model that scores the rows.
+        path: a file, a folder or a pattern of CSV, Parquet or LETOR text, or a folder that `ltr
+            convert` wrote.
         qid: see `RankingModel.predict`.
-        keys: the columns to yield beside the scores. LETOR text and lists on disk have "qid",
-            "doc_id" and "label", if they have such values.
-        label: the one of `keys` that holds numbers; the others of a CSV file are text.
-        share: the number of this process and of all of them, which take the chunks in turn.
-        options: of `model.predict`.
+        keys: the columns to yield with the scores. LETOR text and lists on disk have the columns
+            "qid", "doc_id" and "label", if the lists have these values.
+        label: the column of `keys` that holds numbers; the other `keys` of a CSV file are text.
+        share: the index of this process, from 0, and the number of processes, which take the
+            chunks in turn.
+        options: further arguments of `model.predict`.
 
     Yields:
-        The columns of some rows, and their scores, float32 (rows,).
+        A table with the columns `keys` of some rows, and the scores of these rows, float32 (rows,).
 
     Raises:
-        ValueError: see `RankingModel.predict`; the table has no row.
+        ValueError: see `RankingModel.predict`; or the table has no rows.
     """
     with naming(path):
         if holds_lists(path):
@@ -485,7 +487,7 @@ def _score_lists(
 
 
 def _order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
-    """Return the rows in the order of their queries; None if scores do not depend on these."""
+    """Return the rows in the order of the queries; None if scores do not depend on the list."""
     if qid is None:
         if not model.looks_at_list:
             return None
@@ -508,7 +510,7 @@ def _order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
 
 
 def _bounds(lists: ListDataset, whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield the starts and ends of chunks of at most `ROWS` documents, of whole lists if so."""
+    """Yield the start and end of chunks of at most `ROWS` documents; whole lists if `whole`."""
     ends = lists.offsets if whole else np.arange(len(lists.features) + 1)
     start = 0
     while start < ends[-1]:

@@ -1,4 +1,4 @@
-"""The base classes of scorers, in general and on feature vectors."""
+"""The base classes of scorers: `Scorer` for any items, `FeatureScorer` for feature vectors."""
 
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ from ltr.shapes import check_at_least, check_mask
 
 
 class Scorer(nn.Module):
-    """Base class of scorers, the models that give each item of a list a score.
+    """Base class of scorers: the models that give each item of a list a score.
 
-    It maps features (..., n, *item) and a mask (..., n) to scores (..., n).
+    A scorer maps features (..., n, *item) and a mask (..., n) to scores (..., n).
 
-    There may be any number of batch axes. A new scorer is a subclass with `score`. Every scorer
-    follows two rules:
+    There may be any number of batch axes. A new scorer is a subclass that defines `score`. Every
+    scorer follows two rules:
 
     - Features under the mask, NaN and inf included, affect neither scores nor gradients: `score`
       gets 0 there. The score of a masked item is 0.
@@ -25,11 +25,13 @@ class Scorer(nn.Module):
       the scores that it would get alone: nothing is averaged over the batch or over padding.
 
     Attributes:
-        item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
+        item_dims: the number of axes of an item: 1 for a feature vector (default), 2 or 3 for an
+            image.
         per_document: whether an item's score depends only on that item. Such a scorer gets the
-            items of ragged lists directly, (N, *item); any other gets padded lists.
+            items of ragged lists directly, (N, *item); any other scorer gets padded lists.
         takes_codes: whether `score` also takes `Coded` features: categories as codes, not as
-            one-hot numbers. A subclass does not inherit it, since it may change the features.
+            one-hot values. A subclass does not inherit this value, since it may change the
+            features.
 
     >>> class Total(Scorer):
     ...     def score(self, features, mask):
@@ -50,26 +52,26 @@ class Scorer(nn.Module):
     def build(self, num_features: int | tuple[int, ...]) -> None:
         """Set the number of features from the data; called before training and loading.
 
-        A scorer that does not depend on it need not override this.
+        A scorer that does not depend on the number of features need not override this method.
 
         Args:
             num_features: d, the length of an item's feature vector; (C, H, W) for images.
         """
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the scores (..., n) of features (..., n, *item), which are 0 under the mask."""
+        """Return the scores (..., n) of features (..., n, *item); features are 0 under the mask."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return scores (..., n) of features (..., n, *item).
+        """Return the scores (..., n) of features (..., n, *item); 0 under the mask.
 
         Args:
             features: (..., n, *item); or `Coded`, which stands for (..., n, d).
             mask: (..., n) bool, True for a real item. Default: all are real.
 
         Raises:
-            ValueError: features are not a tensor or have too few axes, or mask is not bool of shape
-                (..., n).
+            ValueError: features are neither a tensor nor `Coded`, or have too few axes; or mask is
+                not bool of shape (..., n).
         """
         if not isinstance(features, Tensor | Coded):
             raise ValueError(f"features must be a tensor, got {type(features).__name__}")
@@ -93,11 +95,11 @@ class Scorer(nn.Module):
 class FeatureScorer(Scorer):
     """Base class of scorers for feature vectors; a subclass defines `make_layers`.
 
-    A subclass whose layers look at other items of the list sets `per_document = False`, and has a
-    `score` of its own, since layers get no mask.
+    A subclass whose layers look at other items of the list sets `per_document = False` and
+    overrides `score`, since the inherited `score` passes no mask on.
 
     Args:
-        num_features: d. Default: None, which leaves the layers to `build`.
+        num_features: d, the number of features. Default: None, then `build` makes the layers.
 
     Raises:
         ValueError: num_features < 1.
@@ -126,10 +128,10 @@ class FeatureScorer(Scorer):
         raise NotImplementedError(f"{type(self).__name__} must define make_layers")
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Make the layers, with new weights, unless they already have this width.
+        """Make the layers, with new weights, unless they already have this number of features.
 
         Raises:
-            ValueError: num_features is < 1 or an image's shape, or differs from the constructor's.
+            ValueError: num_features is < 1, is an image's shape, or differs from the constructor's.
         """
         if self.num_features == num_features:
             return
@@ -150,10 +152,11 @@ class FeatureScorer(Scorer):
         return self.ready(features)(features).squeeze(-1)
 
     def ready(self, features: Tensor | Coded) -> nn.Module:
-        """Return the layers, for features (..., n, d).
+        """Return the layers, after a check of the features (..., n, d).
 
         Raises:
-            ValueError: the layers are missing, or are for another number of features.
+            ValueError: the layers are missing, or the features are not floating point or do not
+                have the layers' number of features.
         """
         if self.layers is None:
             raise ValueError(
@@ -183,23 +186,23 @@ def transformed(
     categories: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Tensor | Coded:
-    """Return a transform's output, in the form that costs a scorer the least.
+    """Return a transform's output: `Coded` if scorer and transform support it, else a tensor.
 
-    A transform of the user's own may not know of categories or of lists, so it gets them only if
-    they matter.
+    A user's own transform may take neither categories nor lengths, so it gets them only if they
+    matter.
 
     Args:
         scorer: the scorer that gets the output.
-        transform: the transform, fitted.
-        features: see `FeatureTransform.forward`, also for the others.
-        mask: see there.
-        categories: see there.
-        lengths: see there.
+        transform: the fitted transform.
+        features: see `FeatureTransform.forward`.
+        mask: see `FeatureTransform.forward`.
+        categories: see `FeatureTransform.forward`.
+        lengths: see `FeatureTransform.forward`.
     """
     known: dict[str, Tensor] = {} if categories is None else {"categories": categories}
     if transform.within_list and lengths is not None:
         known["lengths"] = lengths
-    # a subclass with a `forward` of its own may change the numbers
+    # a subclass that overrides `forward` may change the values
     if (
         categories is not None
         and scorer.takes_codes

@@ -1,7 +1,7 @@
 """Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics.
 
-All names are loaded on first use, because Lightning takes seconds to import. The checks and seeds,
-which estimators use too, do not need it.
+All names are loaded on first use, because Lightning takes seconds to import. The modules `checks`
+and `steps`, which the estimators use too, do not import Lightning.
 """
 
 from importlib import import_module
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _FILES:

@@ -1,4 +1,4 @@
-"""The bases of the modules: one optimizer; and lists that are scored by a loss and metrics."""
+"""The base classes of the modules: `TrainableModule` and `ScoringModule`."""
 
 import re
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ _COLUMNS = ("position", "protected")  # the side inputs that a table may have
 class ListMean(Metric):
     """Mean over all lists, from the mean of each batch; NaN stays NaN.
 
-    It is exact for batches and processes of different sizes. Lightning's own mean (2.6) rounds the
-    number of lists of a process to a whole number. torchmetrics' `MeanMetric` (1.9) ignores its
-    weights if it keeps NaN.
+    This mean is exact for batches and processes of different sizes. Lightning's own mean (2.6)
+    rounds the mean number of lists per process to a whole number. torchmetrics' `MeanMetric` (1.9)
+    ignores its weights if it keeps NaN.
 
     >>> mean = ListMean()
     >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))
@@ -57,20 +57,20 @@ class ListMean(Metric):
 
 
 class TrainableModule(LightningModule):
-    """A module with one optimizer, a scheduler, its callbacks and a mean training loss.
+    """A module with one optimizer, a scheduler, callbacks and a mean training loss.
 
     The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
-    A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`;
-    Lightning would load the state of one into the other.
+    A checkpoint names the class of its optimizer. Resuming with another class raises `ValueError`.
+    Without this check, Lightning would load the state of one optimizer into the other.
 
     Args:
         optimizer: a function from the parameters to the optimizer.
         scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Attributes:
-        scheduler_interval: when the scheduler is stepped, after each "epoch" (the default) or
-            "step"; Lightning checks it.
+        scheduler_interval: whether the scheduler is stepped after each "epoch" (the default) or
+            after each "step"; Lightning checks the value.
 
     Raises:
         ValueError: in training, there are no parameters, or the optimizer's class is not the
@@ -83,7 +83,7 @@ class TrainableModule(LightningModule):
         super().__init__()
         self._optimizer = optimizer
         self._scheduler = scheduler
-        self._resumed: list[str] | None = None  # the optimizers of a checkpoint
+        self._resumed: list[str] | None = None  # the optimizer classes of a checkpoint
         self.train_loss = ListMean()
 
     def configure_optimizers(self) -> Any:
@@ -115,8 +115,8 @@ class TrainableModule(LightningModule):
         """Scale a process's loss so that every list of a step has the same weight in all processes.
 
         Lightning averages the gradients of the processes, so a list of a process with few lists
-        would weigh more. With the scale, n processes train like one process with batches n times as
-        large. A single process gets its loss back unchanged.
+        would weigh more. With the scaling, n processes train like one process with batches n times
+        as large. A single process gets its loss back unchanged.
 
         Args:
             loss: a scalar.
@@ -146,11 +146,11 @@ class TrainableModule(LightningModule):
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the optimizer's class."""
+        """Add the optimizer's class to the checkpoint."""
         checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the optimizer's class."""
+        """Keep the checkpoint's optimizer class, for `on_train_start`."""
         self._resumed = checkpoint.get("optimizers")
 
 
@@ -159,10 +159,10 @@ class ScoredLists(NamedTuple):
 
     Attributes:
         scores: (B, n), or (N,) with `lengths`.
-        labels: in the shape of the scores.
+        labels: the labels, in the shape of the scores.
         mask: (B, n) bool, True = a real item; None: all items are real.
-        weights: weights of the lists or items, in the loss's form; None: all are equal.
-        lengths: (B,) int64, the items of each list, if the lists are ragged.
+        weights: weights of the lists or items, in the form that the loss takes; None: all equal.
+        lengths: (B,) int64, the number of items of each list, if the lists are ragged.
         side_inputs: further arguments of the loss by their names, each in the shape of the scores.
     """
 
@@ -174,7 +174,7 @@ class ScoredLists(NamedTuple):
     side_inputs: Mapping[str, Tensor] = MappingProxyType({})
 
     def real(self) -> Tensor:
-        """Return how many lists have a real item; empty lists may fill an epoch."""
+        """Return the number of lists with a real item; lists that only fill an epoch have none."""
         if self.lengths is not None:
             return (self.lengths > 0).sum()
         if self.mask is None:
@@ -185,7 +185,7 @@ class ScoredLists(NamedTuple):
 class ScoringModule(TrainableModule):
     """Base class of modules that score lists, train on a ranking loss and test by metrics.
 
-    A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
+    A subclass defines `score_batch`. The module logs once an epoch: `train_loss`, `val_loss`, and
     `val_<name>` and `test_<name>` for each metric, as means over lists.
 
     A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. A
@@ -193,8 +193,8 @@ class ScoringModule(TrainableModule):
 
     Args:
         loss: the loss to minimize.
-        metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
-            names.
+        metrics: a dict from names to metrics, which are logged by these names. A name has only
+            letters, digits and _.
         optimizer: a function from the parameters to the optimizer.
         scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
@@ -246,9 +246,10 @@ class ScoringModule(TrainableModule):
         self.val_metrics.reset()
 
     def on_validation_model_eval(self) -> None:
-        """Leave the loss in training mode, so that `val_loss` is what `train_loss` is.
+        """Leave the loss in training mode, so that `val_loss` is comparable with `train_loss`.
 
-        A loss may draw noise, as `SoftNDCG(dequantize=True)` does, and is smaller or larger then.
+        In training mode a loss may draw noise, as `SoftNDCG(dequantize=True)` does, and the noise
+        makes the loss smaller or larger.
         """
         super().on_validation_model_eval()
         self.loss.train()
@@ -280,11 +281,11 @@ class ScoringModule(TrainableModule):
                 f"loss must give one number per batch, got shape {tuple(loss.shape)}: its "
                 'reduction must be "mean" or "sum"'
             )
-        mean.update(loss.detach(), lists.real())  # over lists, not batches
+        mean.update(loss.detach(), lists.real())  # a mean over lists, not over batches
         return loss
 
     def measure(self, split: str, lists: ScoredLists) -> None:
-        """Log the metrics of a batch of "val" or "test"."""
+        """Log the metrics of a batch of the split "val" or "test"."""
         metrics = self.val_metrics if split == "val" else self.test_metrics
         metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
         for name, metric in metrics.metrics.items():
@@ -298,10 +299,10 @@ def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[C
 
 
 def check_part(name: str, value: Any) -> None:
-    """Check that a network or loss is an object or None.
+    """Check that a network or loss is a module or None.
 
     Raises:
-        ValueError: it is something else, such as a class.
+        ValueError: the value is something else, such as a class.
     """
     if value is not None and not isinstance(value, nn.Module):
         raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")

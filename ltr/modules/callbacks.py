@@ -1,4 +1,4 @@
-"""The callback that seeds each step of a training."""
+"""The callback that seeds each step of training."""
 
 import os
 from typing import Any, Literal
@@ -17,8 +17,8 @@ class SeedSteps(Callback):
     Every `Ranker` adds this callback to its Trainer, unless the Trainer already has one.
 
     Args:
-        seed: >= 0. Default: the seed of `seed_everything`, or 0 without it. A checkpoint keeps the
-            seed, and a resumed run uses it.
+        seed: the seed, >= 0. Default: the seed of `seed_everything`, or 0 without it. A checkpoint
+            keeps the seed, and a resumed run uses the seed of its checkpoint.
 
     Raises:
         ValueError: seed < 0.
@@ -31,7 +31,7 @@ class SeedSteps(Callback):
         self.seed = None if seed is None else check_at_least("seed", seed, 0)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the default of the seed."""
+        """Set the seed if none was given."""
         if self.seed is None:
             self.seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
 

@@ -1,7 +1,7 @@
-"""Callbacks for training: keep the best weights and the last state, and stop early.
+"""Callbacks that keep the best weights and the last state, and that stop training early.
 
-They are Lightning's callbacks in the folder of a run. What they restore from a checkpoint is
-numbers: no path in a checkpoint is opened, written or removed.
+These callbacks extend Lightning's, and write to the folder of a run. They restore only numbers from
+a checkpoint: no path in a checkpoint is opened, written or removed.
 """
 
 import io
@@ -27,9 +27,9 @@ def is_first_process() -> bool:
 
 
 def train_steps(trainer: Trainer) -> int:
-    """Return the number of training steps so far; in manual optimization, of batches.
+    """Return the number of training steps so far; with manual optimization, of batches.
 
-    Lightning counts a step for each optimizer there.
+    With manual optimization, Lightning counts a step for each optimizer.
     """
     if trainer.lightning_module.automatic_optimization:
         return trainer.global_step
@@ -37,10 +37,10 @@ def train_steps(trainer: Trainer) -> int:
 
 
 class _RunCheckpoint(lightning_callbacks.ModelCheckpoint):
-    """Keeps a file in the folder `checkpoints` of a run, under its name when it is complete."""
+    """Keeps a file in a run's folder `checkpoints`; the file gets its name when it is complete."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the folder, the same in all processes, and how a file is written."""
+        """Set the folder, the same in all processes, and the way in which a file is written."""
         self.dirpath = checkpoint_folder(trainer)
         strategy = trainer.strategy
         if writes_whole_models(strategy) and type(strategy.checkpoint_io) is TorchCheckpointIO:
@@ -49,19 +49,20 @@ class _RunCheckpoint(lightning_callbacks.ModelCheckpoint):
 
 
 class BestCheckpoint(_RunCheckpoint):
-    """Keeps the best epoch of a run: `checkpoints/best.ckpt`, and the model of a `Ranker`, `model`.
+    """Keeps the best epoch of a run: `checkpoints/best.ckpt`, and a folder `model` for a `Ranker`.
 
-    Both are in the Trainer's `default_root_dir`. `best.ckpt` is for the Trainer, which tests with
-    it. `RankingModel.load` reads the folder `model`. The value is compared after each validation;
-    without validation, after each epoch. A run that resumes in another folder begins without a best
-    value. Strategies for sharded models write no `model`.
+    Both are in the Trainer's `default_root_dir`. The Trainer tests with `best.ckpt`.
+    `RankingModel.load` reads the folder `model`. The monitored value is compared after each
+    validation; without validation, after each epoch. A run that resumes in another folder begins
+    without a best value. Strategies for sharded models write no `model`.
 
     Args:
-        monitor: the logged value to watch, or "epoch", whose largest value is the last one.
+        monitor: the logged value to watch; or "epoch", which with mode="max" keeps the last epoch.
         mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
-        MisconfigurationException: mode is neither; in training, no value of this name is logged.
+        MisconfigurationException: mode is neither "max" nor "min"; in training, no value with the
+            name `monitor` is logged.
 
     >>> BestCheckpoint(monitor="val_mrr").state_dict()
     {'best': None}
@@ -84,7 +85,7 @@ class BestCheckpoint(_RunCheckpoint):
         self._save_model(before, trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value, if an epoch has another number of validations than one."""
+        """Compare the value, unless validation runs exactly once in each epoch."""
         before = self.best_model_score
         super().on_validation_end(trainer, pl_module)
         self._save_model(before, trainer, pl_module)
@@ -101,7 +102,7 @@ class BestCheckpoint(_RunCheckpoint):
         return {"best": None if self.best_model_score is None else float(self.best_model_score)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value, if this run has its file."""
+        """Restore the best value, if this run has a `best.ckpt`."""
         path = self.format_checkpoint_name({})
         if state_dict["best"] is not None and os.path.isfile(path):
             self.best_model_score = torch.tensor(float(state_dict["best"]), dtype=torch.float64)
@@ -111,11 +112,11 @@ class BestCheckpoint(_RunCheckpoint):
 
 
 class LastCheckpoint(_RunCheckpoint):
-    """Keeps `checkpoints/last.ckpt` in the folder of the run, from which a killed run resumes.
+    """Keeps `checkpoints/last.ckpt` in the folder of the run; a killed run resumes from this file.
 
-    It is saved at the end of each epoch, after the callbacks that change their state there. To save
-    more often, make epochs shorter, with `trainer.limit_train_batches`: each epoch has an order of
-    its own.
+    The file is saved at the end of each epoch, after the callbacks that change their state then. To
+    save more often, make epochs shorter, with `trainer.limit_train_batches`. Each epoch draws its
+    own order of the lists.
     """
 
     def __init__(self) -> None:
@@ -129,30 +130,30 @@ class LastCheckpoint(_RunCheckpoint):
         super().on_train_epoch_end(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save `train_loss`, which Lightning logs after the end of the epoch."""
+        """Save the logs again: Lightning logs `train_loss` after the end of the epoch."""
         _save_logs(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the file is always the same."""
+        """Return an empty state: there is nothing to restore, as the path of the file is fixed."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore nothing."""
+        """Ignore the empty state."""
 
 
 class EarlyStopping(lightning_callbacks.EarlyStopping):
-    """Stops the training when a logged value no longer improves.
+    """Stops training when a logged value no longer improves.
 
     It works like Lightning's callback, with two differences: a resumed run uses the patience of its
-    own configuration, and trains no further epoch if it had already stopped. A step without the
-    value, such as one that ends a training before the first validation, does not count;
+    own configuration, and trains no further epoch if the run had already stopped early. A check
+    without the value, as in a run that ends before the first validation, does not count;
     `CheckMonitors` refuses wrong names.
 
     Args:
         monitor: the logged value to watch.
         mode: whether the largest ("max") or the smallest ("min") value is best.
-        patience: training stops after this many validations in a row without a new best value; None
-            for never.
+        patience: training stops after this many validations in a row without a new best value;
+            None: never.
         min_delta: the smallest improvement that counts as a new best value.
 
     Raises:
@@ -188,16 +189,17 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes each checkpoint beside its final path, and moves it there when it is complete.
+    """Writes each checkpoint beside its final path, and renames it when it is complete.
 
-    Lightning itself writes checkpoints to the folder for temporary files. If that is on another
-    disk, the file is then copied, and a run killed meanwhile leaves an incomplete checkpoint.
+    Lightning itself first writes a checkpoint to the folder for temporary files. If that folder is
+    on another disk, the file is then copied, and a run that is killed during the copy leaves an
+    incomplete checkpoint.
     """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Save a checkpoint; one on remote storage as Lightning does."""
+        """Save a checkpoint; on remote storage, as Lightning does."""
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
@@ -214,7 +216,7 @@ def _save_logs(trainer: Trainer) -> None:
 
 
 def writes_whole_models(strategy: Strategy) -> bool:
-    """Return whether one process has all weights; strategies for sharded models write their own."""
+    """Return whether each process has all weights: strategies for sharded models split them."""
     return isinstance(strategy, SingleDeviceStrategy | DDPStrategy)
 
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ltr.kernels.lists import list_ids, sum_lists
 
-_NAMED = 5  # lists that a message names
+_NAMED = 5  # the most lists that a message names
 
 
 def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:
     """Raise an error that names the list if a score of a real document is NaN.
 
-    It waits for the device, as metrics do.
+    The check waits for the device, as metrics do.
 
     Args:
         scores: (N,) if the batch has `lengths`, else (B, n).
@@ -79,16 +79,16 @@ class FailedStep:
     """A training step whose loss or gradients are not finite, and what is known about the cause.
 
     Args:
-        batch: of the step.
-        loss: of the step.
-        epoch: from 1.
-        step: of the whole training, from 1.
-        batch_idx: within the epoch, from 0.
+        batch: the batch of the step.
+        loss: the loss of the step.
+        epoch: the epoch, counted from 1.
+        step: the step, counted from 1 over the whole training run.
+        batch_idx: the index of the batch within the epoch, from 0.
 
     Attributes:
-        cause: in words; empty if nothing is known.
+        cause: the cause in words; empty if nothing is known.
         rows: (B,) bool, the lists of the batch whose output is not finite; None if unknown.
-        found: whether a layer was found.
+        found: whether a layer whose output is not finite was found.
     """
 
     batch: Any
@@ -104,8 +104,8 @@ class FailedStep:
         """Run the step again, and keep the first layer whose output is not finite.
 
         Args:
-            module: with the layers.
-            run: computes the loss of the batch with the random numbers of the step.
+            module: the module with the layers.
+            run: a function that computes the loss of the batch with the random numbers of the step.
         """
         from torchmetrics import Metric
 
@@ -125,7 +125,7 @@ class FailedStep:
         try:
             with torch.compiler.set_stance("force_eager"), torch.enable_grad():
                 run()
-        except Exception as error:  # the report stays, without the details
+        except Exception as error:  # the report is still made, without this detail
             said = f"the batch could not be run again ({type(error).__name__}: {error})"
             self.cause = "; ".join(filter(None, [said, self.cause]))
         finally:
@@ -133,7 +133,7 @@ class FailedStep:
                 handle.remove()
 
     def find_gradient(self, module: nn.Module) -> None:
-        """If no layer was found, name the bad gradient that is the nearest one to the loss."""
+        """If no layer was found, name the bad gradient that is nearest to the loss."""
         if not self.found:
             self.cause = "; ".join(filter(None, [self.cause, _first_gradient(module)]))
 
@@ -168,9 +168,9 @@ class FailedStep:
 
 
 def _largest(tensors: Any) -> Tensor:
-    """Return the largest absolute value of tensors, which is not finite if any value is not.
+    """Return the largest absolute value of tensors; it is not finite if any value is not.
 
-    The squares in a Euclidean norm could overflow.
+    This is the maximum norm, because the squares in a Euclidean norm could overflow.
     """
     dense = [t.coalesce().values() if t.is_sparse else t for t in tensors]
     norms = [torch.linalg.vector_norm(t, inf) for t in dense if t.numel()]
@@ -178,7 +178,7 @@ def _largest(tensors: Any) -> Tensor:
 
 
 def _first_gradient(module: nn.Module) -> str:
-    """Return a text that names the first parameter, from the loss back, with a bad gradient."""
+    """Return a text that names the parameter nearest to the loss whose gradient is not finite."""
     with_gradient = [(n, p.grad) for n, p in module.named_parameters() if p.grad is not None]
     wrong = [name for name, gradient in with_gradient if not gradient.isfinite().all()]
     if not wrong:
@@ -220,7 +220,7 @@ def wrong_lists(batch: Any, output: Tensor) -> Tensor | None:
 
 
 def _size(batch: Any) -> int:
-    """Return the number of lists of a batch, including empty lists that fill it."""
+    """Return the number of lists of a batch, including empty lists that fill the batch."""
     if isinstance(batch, dict) and "lengths" in batch:
         return len(batch["lengths"])
     return next((len(tensor) for tensor in _tensors(batch) if tensor.dim()), 0)

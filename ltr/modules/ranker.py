@@ -20,40 +20,40 @@ from ltr.modules.steps import side_inputs
 class Ranker(ScoringModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
-    A scorer made without the number of features gets it from the data module. Once, the Ranker also
-    adopts the data module's `feature_transform`. From then on the transform belongs to the model,
-    and batches hold raw features. Without a data module there is no transform. In `fit` it also
-    adopts the `schema` of a data module of tables.
+    A scorer made without the number of features gets it from the data module. The Ranker also
+    adopts the data module's `feature_transform`, but only once: from then on the transform belongs
+    to the model, and batches hold raw features. Without a data module there is no transform. In
+    `fit` the Ranker also adopts the `schema` of a data module of tables.
 
-    Logged once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for each
-    metric. In both losses a loss that draws noise draws it. A NaN score ends a validation, test or
-    prediction with a `ValueError` that names the list; nothing is dropped.
+    The Ranker logs once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
+    each metric. A loss that draws noise draws it for `val_loss` too. A NaN score ends a validation,
+    test or prediction with a `ValueError` that names the list; nothing is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from the end of an epoch equals an uninterrupted run.
 
     Some losses need side inputs: `Unbiased`, for example, needs the position at which each item was
-    shown. They come from the batches, under their own names. With a data module of tables, name
-    their columns: `TableDataModule(position="position", protected="minority")`. A missing side
-    input is an error before the first step.
+    shown. Side inputs come from the batches, under their own names. With a data module of tables,
+    name the columns of the side inputs: `TableDataModule(position="position",
+    protected="minority")`. A missing side input is an error before the first step.
 
-    `model.save(folder)` writes what was trained, and `RankingModel.load` reads it. A checkpoint is
-    for the Trainer alone, which resumes or tests with it: `trainer.test(ranker, data,
-    ckpt_path="best.ckpt")` for a Ranker that was made with the same arguments. It has weights and
-    plain values, so the Trainer can read it with `weights_only=True`.
+    `model.save(folder)` writes the trained model, and `RankingModel.load` reads it. A checkpoint is
+    only for the Trainer, to resume or to test: `trainer.test(ranker, data, ckpt_path="best.ckpt")`,
+    with a Ranker that was made with the same arguments. A checkpoint has weights and plain values,
+    so the Trainer can read it with `weights_only=True`.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
         loss: the loss to minimize. Default: `SoftNDCG()`.
-        metrics: a dict from names, of letters, digits and _, to metrics; they are logged by these
-            names. Default: `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr`
-            (`MRR()`).
+        metrics: a dict from names to metrics, which are logged by these names. A name has only
+            letters, digits and _. Default: `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and
+            `mrr` (`MRR()`).
         optimizer: a function from the parameters to the optimizer. Default: None, which means
-            `torch.optim.AdamW`; so another class in a configuration does not inherit AdamW's weight
-            decay.
-        scheduler: a function from the optimizer to the scheduler, which is stepped once an epoch;
-            this may be Lightning's `ReduceLROnPlateau`, which has a `monitor`. Default: a constant
-            learning rate.
+            `torch.optim.AdamW`. The default is None so that another class in a configuration does
+            not inherit AdamW's weight decay.
+        scheduler: a function from the optimizer to the scheduler, which is stepped once an epoch.
+            The scheduler may be Lightning's `ReduceLROnPlateau`, which has a `monitor`. Default: a
+            constant learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
 
     Raises:
@@ -93,7 +93,7 @@ class Ranker(ScoringModule):
     def model(self) -> RankingModel:
         """The scorer with its transform and schema, to save, export or score with.
 
-        It shares its weights with the Ranker.
+        The model shares its weights with the Ranker.
         """
         return RankingModel(self.scorer, self.transform, self.schema)
 
@@ -109,10 +109,10 @@ class Ranker(ScoringModule):
         With `lengths` the lists are ragged: features (N, *item), categories (N, c), scores (N,).
 
         Args:
-            features: (..., n, *item), NaN where missing, if the transform takes that.
+            features: (..., n, *item), with NaN for missing values, if the transform takes NaN.
             mask: (..., n) bool, True for a real document. Default: all are real.
-            categories: (..., n, c), codes, if the transform takes them.
-            lengths: (B,) int64, instead of a mask; the number of documents of each list.
+            categories: (..., n, c), codes, if the transform takes categories.
+            lengths: (B,) int64, the number of documents of each list; instead of a mask.
 
         Raises:
             ValueError: there are categories and no transform that takes them; mask and lengths are
@@ -123,8 +123,8 @@ class Ranker(ScoringModule):
     def setup(self, stage: str) -> None:
         """Adopt the number of features, the transform and the schema of the data module.
 
-        A Ranker with a schema from an earlier training passes it to the data module, which matches
-        its columns by name.
+        A Ranker that already has a schema passes it to the data module, which then matches the
+        columns of its table by name.
         """
         data = getattr(self.trainer, "datamodule", None)
         if self.schema is not None:
@@ -139,13 +139,13 @@ class Ranker(ScoringModule):
             num_features = getattr(data, "num_features", None)
         if num_features is not None:
             self.scorer.build(num_features)
-        if self._compile:  # this is in place: the names in a checkpoint stay
+        if self._compile:  # in place, so the names in a checkpoint stay the same
             self.scorer.compile()
             self.loss.compile()
             self._compile = False
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
-        """The lists of a batch with their scores."""
+        """Return the lists of a batch with their scores."""
         scores = self(**_inputs(batch))
         return ScoredLists(
             scores,
@@ -168,7 +168,7 @@ class Ranker(ScoringModule):
         return {**known, "scores": scores}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the number of features and the schema, as plain values."""
+        """Add the number of features and the schema to the checkpoint, as plain values."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
         checkpoint["schema"] = None if self.schema is None else self.schema.to_dict()
@@ -189,7 +189,7 @@ class Ranker(ScoringModule):
 
 
 def _inputs(batch: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a batch that the Ranker scores."""
+    """Return the arguments of `Ranker.forward` that a batch has."""
     keys = ("features", "mask", "categories", "lengths")
     return {key: batch[key] for key in keys if key in batch}
 

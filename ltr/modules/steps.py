@@ -1,6 +1,6 @@
 """The preparation of each training step, for Lightning's loop and the estimators' loop.
 
-A step depends only on the weights before it and its position in the training:
+A step depends only on the weights before it and on its position in the training run:
 
 - The order of the lists depends only on the seed and the epoch (`ltr.datasets.ListSampler`).
 - The random numbers of a batch depend only on the seed, the epoch and the batch (`seed_batch`).
@@ -33,13 +33,13 @@ def seed_batch(
     """Seed the global generators of torch, numpy and random for one batch.
 
     Args:
-        seed: seed of the training.
-        stage: "train" or "validate"; they draw different numbers, so validation does not change
+        seed: the seed of the training run.
+        stage: "train" or "validate"; the two draw different numbers, so validation does not change
             training.
-        epoch: from 0.
-        batch: within the epoch, from 0.
-        loader: of several validation loaders, from 0.
-        process: of several processes, from 0.
+        epoch: the index of the epoch, from 0.
+        batch: the index of the batch within the epoch, from 0.
+        loader: the index of the validation loader, from 0.
+        process: the index of the process, from 0.
 
     >>> with own_random_numbers():
     ...     seed_batch(3, "train", epoch=2, batch=7)
@@ -52,9 +52,9 @@ def seed_batch(
     words = np.random.SeedSequence(position).generate_state(3, np.uint32).tolist()
     if torch.accelerator.is_available():
         torch.manual_seed(words[0])
-    else:  # torch.manual_seed would note this stack for each absent device: 0.7 ms
+    else:  # torch.manual_seed would record a stack trace for each absent device: 0.7 ms
         torch.default_generator.manual_seed(words[0])
-    # The global generators count too: a user's scorer or loss may draw from them.
+    # These global generators are seeded too, because a user's scorer or loss may use them.
     np.random.seed(words[1])  # noqa: NPY002
     random.seed(words[2])
 
@@ -79,7 +79,7 @@ def own_random_numbers() -> Iterator[None]:
 
 
 def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
-    """Return the side inputs of a loss that a batch has.
+    """Return those side inputs of a loss that are in a batch.
 
     >>> from ltr.losses import Unbiased
     >>> side_inputs(Unbiased(), {"position": torch.tensor([2, 1]), "protected": torch.ones(2)})

@@ -1,7 +1,7 @@
-"""Callbacks that monitor a training: finite numbers, names of logged values, memory.
+"""Callbacks that monitor training: finite values, names of logged values, memory.
 
-None of them changes the training. `CheckFinite` and `CheckMonitors` stop a training that fails, and
-`BatchInMemory` explains out-of-memory errors.
+None of them changes the result of training. `CheckFinite` and `CheckMonitors` stop a run that
+fails, and `BatchInMemory` explains out-of-memory errors.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from ltr.names import nearest, one_line
 
 
 class CheckFinite(Callback):
-    """Stops the training at the first step whose loss or gradient is not finite.
+    """Stops training at the first step whose loss or gradient is not finite.
 
     The error names the epoch, the step, the lists and the first layer whose output is not finite.
     The batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file: a dict of
@@ -28,9 +28,10 @@ class CheckFinite(Callback):
 
     Parameters that are not finite are never saved, so the last good checkpoint stays.
 
-    In each step it reads one number from the device. Under a gradient scaler (precision 16-mixed)
-    only the loss is checked, since gradients may overflow there and the scaler skips such steps.
-    With manual optimization the check comes at the end of the batch, and the error names no layer.
+    In each step the callback reads one value from the device. Under a gradient scaler (precision
+    16-mixed) only the loss is checked, since gradients may overflow there and the scaler skips such
+    steps. With manual optimization the check comes at the end of the batch, and the error names no
+    layer.
 
     The modules of `ltr` add this callback to their Trainer, unless it already has one.
 
@@ -124,22 +125,22 @@ class CheckMonitors(Callback):
 
     Values are monitored by callbacks with a `monitor` (early stopping, checkpoints) and by
     schedulers. A name that begins with "val" is checked after the sanity check, before the first
-    epoch. The others are checked after the first validation, at the start of an epoch.
+    epoch. All names are checked at the start of each epoch after the first validation.
 
     Raises:
-        ValueError: no value of this name is logged.
+        ValueError: no value with the monitored name is logged.
     """
 
     _validated = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check the names of validation after the sanity check."""
+        """After the sanity check, check the names that begin with "val"."""
         if trainer.sanity_checking:
             _check_monitors(trainer, "val")
         self._validated = self._validated or not trainer.sanity_checking
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check all names after the first validation."""
+        """Check all names, if there was a validation before."""
         if self._validated:
             _check_monitors(trainer)
 
@@ -155,7 +156,7 @@ def _check_monitors(trainer: Trainer, prefix: str = "") -> None:
 
 
 def _watched(trainer: Trainer) -> Iterator[tuple[str, str]]:
-    """Yield each watcher of a logged value, and the value's name."""
+    """Yield the name of each callback or scheduler with a monitored value, and the value's name."""
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(monitor := getattr(callback, "monitor", None), str):
             yield getattr(callback, "option", type(callback).__name__), monitor
@@ -165,7 +166,7 @@ def _watched(trainer: Trainer) -> Iterator[tuple[str, str]]:
 
 
 class BatchInMemory(Callback):
-    """Keeps the current batch, to describe it if the memory is too small."""
+    """Keeps the current batch, to describe it in an out-of-memory error."""
 
     batch: Any = None
 

@@ -1,10 +1,10 @@
 """Differentiable rank and sort operators with a common interface; one paper per file.
 
-Ranks start at 1, and 1 is the highest score. Scores are `(..., n)`: the list is the last axis, and
-any batch axes may come before it. A mask is bool, with True for a real item.
+Ranks start at 1, and the highest score has rank 1. Scores are `(..., n)`: the last axis is the
+list, and any batch axes may come before it. A mask is bool, with True for a real item.
 
 Each operator is a class: `SoftSort(0.1)(scores)` returns ranks, `SoftSort(0.1).permutation(scores)`
-the soft permutation. The functions (`soft_rank`, `soft_sort`, ...) take any operator.
+returns the soft permutation. The functions (`soft_rank`, `soft_sort`, ...) take any operator.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

@@ -1,7 +1,7 @@
 """The base classes of rank and sort operators.
 
 A new operator is one subclass. A `RankOperator` defines `forward`, a `SortOperator` defines
-`permutation`. Every loss accepts it without registration.
+`permutation`. Every loss accepts the new operator without registration.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ltr.shapes import check_temperature, masked_fill
 class RankOperator(nn.Module):
     """Base class of rank operators, which map scores to soft ranks.
 
-    It maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
+    The scores, the mask and the ranks are (..., n); rank 1 = the highest score.
 
     Every operator follows these rules:
 
@@ -25,15 +25,14 @@ class RankOperator(nn.Module):
       rank m + 1 and gradient 0. NaN and inf under the mask do not affect any result.
     - Half-precision scores give float32 ranks.
     - A NaN score makes ranks of its own list NaN and does not affect other lists. An infinite score
-      makes at least its own rank NaN (inf - inf is NaN); hard operators rank it instead.
-    - Weights are scaled to sum to m. In `SinkhornSort` they are the masses of the items.
+      makes at least its own rank NaN (inf - inf is NaN), except in hard operators, which rank it.
+    - Weights are scaled to sum to m. In `SinkhornSort` the weights are the masses of the items.
       `SigmoidRank`, `GaussianRank`, `LaplaceRank` and `SoftplusRank` count an item of weight w like
-      w items.
-      Weights that are all 0 count as equal. Negative weights are not checked, since a check would
-      wait for the device.
-    - An operator without a weighted form refuses `weights` with a ValueError. Its rows are
-      positions, which hold one item each. A loss weights its terms instead, as `SoftNDCG` weights
-      the gains.
+      w items. Weights that are all 0 count as equal. Negative weights are not checked, since a
+      check would wait for the device.
+    - An operator without a weighted form refuses `weights` with a ValueError, because each of its
+      positions holds one item. A loss can weight its terms instead, as `SoftNDCG` weights the
+      gains.
 
     >>> class HingeRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):
@@ -45,17 +44,17 @@ class RankOperator(nn.Module):
 
     @property
     def exact_cutoff(self) -> bool:
-        """Return whether a cutoff is exact, since `discounts` uses only discounts of whole ranks.
+        """Return whether a cutoff is exact, because `discounts` uses only discounts of whole ranks.
 
-        True for hard ranks (temperature 0), and for an operator that averages over the
-        distribution of whole ranks. The ranks of the second are not whole.
+        True for hard ranks (temperature 0), and for an operator that averages discounts over the
+        distribution of whole ranks. The mean ranks of such an operator are not whole.
         """
         return False
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n), mask (..., n) bool, weights (..., n)."""
+        """Return soft ranks of scores, with an optional bool mask and weights; all are (..., n)."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def discounts(
@@ -71,8 +70,8 @@ class RankOperator(nn.Module):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        It is `(ranks <= k)` with the smooth cutoff of `truncated`, so items outside have a
-        gradient. The cutoff is exact if `exact_cutoff` is True.
+        The membership is `(ranks <= k)` with the smooth cutoff of `truncated`, so items outside the
+        first k have a gradient. The cutoff is exact if `exact_cutoff` is True.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -80,16 +79,16 @@ class RankOperator(nn.Module):
         return self.discounts(truncated(torch.ones_like, k, exact=self.exact_cutoff), scores, mask)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return how far item j comes before item i, (..., n, n) in [0, 1]: row i, column j.
+        """Return how surely item j comes before item i, (..., n, n) in [0, 1]: row i, column j.
 
-        It is a step of the difference of their ranks, as wide as the smooth cutoff of `truncated`:
-        1/2 for equal ranks. For hard ranks it is 0 or 1. The diagonal is 0.
+        The value is a smooth step of the difference of the two ranks, as wide as the smooth cutoff
+        of `truncated`: 1/2 for equal ranks. For hard ranks the value is 0 or 1. The diagonal is 0.
         """
         return rank_steps(self(scores, mask), exact=self.exact_cutoff)
 
 
 def rank_steps(ranks: Tensor, *, exact: bool) -> Tensor:
-    """Return the steps of the differences of ranks (..., n): `RankOperator.before`.
+    """Return steps (..., n, n) of the differences of ranks (..., n), as in `RankOperator.before`.
 
     >>> rank_steps(torch.tensor([1.0, 2.0, 2.0]), exact=False)
     tensor([[0.0000, 0.0317, 0.0317],
@@ -150,7 +149,8 @@ class TemperatureRank(RankOperator):
     A sort operator with a temperature lists this class before `SortOperator` among its bases.
 
     Args:
-        temperature: >= 0, in units of the scores. Default: 0.1, for scores of unit scale.
+        temperature: the temperature, >= 0, in units of the scores. Default: 0.1, for scores of unit
+            scale.
     """
 
     def __init__(self, temperature: float = 0.1):

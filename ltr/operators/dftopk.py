@@ -24,22 +24,22 @@ class DFTopK(TemperatureRank):
     """Soft top-k in linear time: a sigmoid around a threshold between the k-th score and the next.
 
     The membership in `top_k` is sigmoid((s_i - b_k) / temperature), where b_k is midway between the
-    k-th and the (k + 1)-th highest score. Its hard limit is the indicator of
+    k-th and the (k + 1)-th highest score. The hard limit of the membership is the indicator of
     `torch.topk(scores, k).indices`. The memberships do **not** sum to k: if all n scores are tied,
-    they sum to n / 2. `LapSum` keeps the sum, at the cost of a sort.
+    they sum to n / 2. The memberships of `LapSum` sum to k, at the cost of a sort.
 
     The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
-    sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. They lie
-    in [1, m] and keep the order of the scores; their sum may differ from m (m + 1) / 2. As the
+    sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. The ranks
+    lie in [1, m] and keep the order of the scores; their sum may differ from m (m + 1) / 2. As the
     temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean rank).
-    As it grows, all tend to (m + 1) / 2.
+    As the temperature grows, all ranks tend to (m + 1) / 2.
 
-    Choose it for a loss on the first k of long lists, if a sort is too slow. Its memberships do not
-    sum to k, and only two scores move the threshold: use `LapSum` if either matters.
+    Choose `DFTopK` for a loss on the first k of long lists, if a sort is too slow. The memberships
+    do not sum to k, and only two scores move the threshold: if either matters, use `LapSum`.
 
     Args:
-        temperature: the scale of the sigmoid, in units of the scores; >= 0, and 0 is hard (ties in
-            list order, no gradient). Default: 0.1, for scores of unit scale.
+        temperature: the scale of the sigmoid, in units of the scores, >= 0; 0 gives hard ranks
+            (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: O(n) for `top_k`; one sort and O(n) for the ranks.
 
@@ -88,10 +88,11 @@ class DFTopK(TemperatureRank):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        If k >= m, all m real items belong. Tied items share the same membership: 1/2 each if both
-        scores at the cutoff are tied. The threshold has the gradient 1/2 for each of its two
-        scores, and no other score changes it. So raising a score far from the cutoff changes only
-        its own membership. A score that is not finite makes its list NaN.
+        If k >= m, all m real items have membership 1. Tied items have the same membership: 1/2 if
+        the two scores at the cutoff are tied. The derivative of the threshold is 1/2 for each of
+        its two scores, and no other score changes it. So raising a score far from the cutoff
+        changes only the membership of its own item. A score that is not finite makes all
+        memberships of its list NaN.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -106,7 +107,7 @@ class DFTopK(TemperatureRank):
             return masked_fill(members, mask)
         lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
         first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
-        # Halves are added, since the sum of two large scores overflows.
+        # Halves are added, since the sum of two large scores would overflow.
         threshold = (first / 2 + second / 2).unsqueeze(-1)
         members = torch.sigmoid((scores - threshold) / self.temperature)
         if mask is not None:

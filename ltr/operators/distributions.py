@@ -1,4 +1,4 @@
-"""What a pair of items adds to a soft rank, elementwise: the plain definitions."""
+"""The plain definitions of what each pair of items adds to a soft rank, elementwise."""
 
 import math
 from collections.abc import Callable
@@ -12,13 +12,14 @@ from ltr.kernels.named import Distribution
 from ltr.shapes import full_precision
 
 Count = Distribution | Literal["softplus"]
-"""How an item above counts: by the distribution function of some noise, or by softplus / log 2."""
+"""How a pair of items counts: by the distribution function of a noise, or by softplus / log 2."""
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
     """Return the distribution function of the Laplace distribution of scale 1.
 
-    It is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. Its derivative is exp(-|x|) / 2, at 0 too.
+    The function is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. Its derivative is exp(-|x|) / 2,
+    also at 0.
 
     >>> laplace_cdf(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.1839, 0.5000, 0.8161])
@@ -42,7 +43,7 @@ CUMULATIVE: dict[Distribution, Callable[[Tensor], Tensor]] = {
     "logistic": torch.sigmoid,
     "normal": normal_cdf,
 }
-"""Each distribution of scale 1, by name."""
+"""The distribution function of each noise of scale 1, by name."""
 
 
 def counts_above(
@@ -50,15 +51,16 @@ def counts_above(
 ) -> Tensor:
     """Return, for each item, the sum of the probabilities that items are above it: (..., n).
 
-    The item itself counts 1/2. The probabilities are `CUMULATIVE[kind]` of the differences; this
-    function needs fewer arrays (..., n, n). With the kind "softplus", an item counts
-    log(1 + exp(x)) / log 2 for a difference x, and the item itself 1.
+    The item itself counts 1/2. The probabilities are `CUMULATIVE[kind]` of the scaled differences;
+    this function sums them with fewer arrays (..., n, n). With the kind "softplus", an item at a
+    scaled difference x counts log(1 + exp(x)) / log 2, and the item itself counts 1.
 
     Args:
         scores: (..., n).
         kind: the distribution of the noise, or "softplus".
-        scales: its scale, > 0, or one for each item that may be above, (..., 1, n).
-        column: (..., n), the weight of each item in the sums. Default: 1 each.
+        scales: the scale of the noise, > 0, or one scale for each item that may be above,
+            (..., 1, n).
+        column: (..., n), the weight of each item in the sums; None for weights of 1.
 
     >>> counts_above(torch.tensor([1.0, 3.0, 3.0]), "laplace", 0.1, None)
     tensor([2.5000, 1.0000, 1.0000])
@@ -71,8 +73,8 @@ def counts_above(
         return _product(gaps.sigmoid_(), column)
     if kind == "normal":
         return _product(torch.erfc(gaps.mul_(-(0.5**0.5))), column) / 2
-    # F(x) is (1 + E(x) - E(-x)) / 2 for E(x) = exp(min(x, 0)). The slope of `minimum` at a tie is
-    # 1/2.
+    # F(x) is (1 + E(x) - E(-x)) / 2 for E(x) = exp(min(x, 0)). At a tie, the gradient of `minimum`
+    # is 1/2.
     tails = torch.minimum(gaps, gaps.new_zeros(())).exp_()
     counts = _product(tails, column) - _product(tails.mT, column)
     total = scores.shape[-1] if column is None else column.sum(-1, keepdim=True)

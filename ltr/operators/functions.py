@@ -1,11 +1,12 @@
-"""Soft ranks, sorts, top-k and quantiles as functions; each names the hard function it relaxes.
+"""Soft ranks, sorts, top-k and quantiles as functions; each docstring names the hard limit.
 
-All take `(x, operator=None, mask=None, dim=-1, descending=True, *, temperature=None)`. The operator
-is any `RankOperator`, or any `SortOperator` if a matrix is needed. The default is `SoftSort()`,
-with temperature 0.1 for values of unit scale. `temperature=0.5` is short for
-`operator=SoftSort(0.5)`. `dim` is the axis of the list. With `descending=False` the operator gets
--x. A `Stochastic` operator in training mode draws noise once per call and adds a first axis of
-samples. Half-precision input gives float32 results.
+All functions take x and, after any arguments of their own,
+`operator=None, mask=None, dim=-1, descending=True, *, temperature=None`. The operator is any
+`RankOperator`, or any `SortOperator` if a matrix is needed. The default is `SoftSort()`, with
+temperature 0.1 for values of unit scale. `temperature=0.5` is short for `operator=SoftSort(0.5)`.
+`dim` is the axis of the list. With `descending=False` the operator gets -x. A `Stochastic` operator
+in training mode draws noise once per call and adds a first axis of samples. Half-precision input
+gives float32 results.
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ class SoftTopK(NamedTuple):
     """The result of `soft_topk`.
 
     Attributes:
-        values: the k highest values, the list axis of length k.
-        membership: how much each item belongs to the first k, in the shape of x.
+        values: the k highest values; the list axis has length k.
+        membership: the soft membership of each item in the first k, in the shape of x.
 
     >>> soft_topk(torch.tensor([0.3, 0.7, 0.5]), 1, SoftSort(0.01)).values
     tensor([0.7000])
@@ -60,18 +61,18 @@ def soft_rank(
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: any `RankOperator`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True for a real item; a masked item has rank m + 1. Default:
-            all are real.
+        mask: bool in the shape of x, True for a real item; masked items have rank m + 1 in a list
+            with m real items. Default: all are real.
         dim: the axis of the list. Default: the last axis.
         descending: whether rank 1 is the highest value (default) or the lowest.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
-            Default: 0.1.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
+            limit. Default: 0.1.
 
     Returns:
         A tensor in the shape of x; a `Stochastic` operator in training mode adds a first axis.
 
     Raises:
-        ValueError: x or mask is not such a tensor, or operator and temperature are both given.
+        ValueError: x or mask is not as described above, or operator and temperature are both given.
 
     >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), temperature=0.01)
     tensor([3., 1., 2.])
@@ -104,12 +105,12 @@ def soft_sort(
         operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
         mask: bool in the shape of x, True for a real item. Default: all are real.
         dim: the axis of the list. Default: the last axis.
-        descending: highest first (default) or lowest first.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
-            Default: 0.1.
+        descending: whether the highest value comes first (default) or the lowest.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
+            limit. Default: 0.1.
 
     Raises:
-        ValueError: the operator has no permutation, or both it and a temperature are given.
+        ValueError: the operator has no permutation, or operator and temperature are both given.
 
     >>> soft_sort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01))
     tensor([0.7000, 0.5000, 0.3000])
@@ -129,22 +130,22 @@ def soft_argsort(
 ) -> Tensor:
     """Return soft indices along `dim`: the soft permutation applied to 0..n-1.
 
-    The hard limit is `torch.argsort(x, dim, descending=True)`. A soft index is the mean of the
-    indices that may be at a position. It is meaningful only if the order of the input list has a
-    meaning; otherwise use `sort_with`. Masked items count in the indices, and positions past the m
-    real items are 0.
+    The hard limit is `torch.argsort(x, dim, descending=True)`. The soft index at a position is the
+    mean index of the items that may be there. It is meaningful only if the order of the input list
+    has a meaning; otherwise use `sort_with`. The indices also count masked items. Positions past
+    the m real items get 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: a `SortOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True for a real item. Default: all are real.
         dim: the axis of the list. Default: the last axis.
-        descending: highest first (default) or lowest first.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
-            Default: 0.1.
+        descending: whether the highest value comes first (default) or the lowest.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
+            limit. Default: 0.1.
 
     Raises:
-        ValueError: the operator has no permutation, or both it and a temperature are given.
+        ValueError: the operator has no permutation, or operator and temperature are both given.
 
     >>> soft_argsort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01)).round()
     tensor([1., 2., 0.])
@@ -166,26 +167,28 @@ def sort_with(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Return `values` softly sorted along `dim` by the keys x: the soft permutation of the values.
+    """Return `values` softly sorted along `dim` by the keys x.
 
-    The hard limit is `values[x.argsort(descending=True)]`.
+    The soft permutation of x is applied to the values. The hard limit is
+    `values[x.argsort(descending=True)]`.
 
     Args:
         x: the keys.
-        values: the shape of x, then any trailing axes: one vector, image or other tensor per key.
+        values: the values, in the shape of x plus any trailing axes: one number, vector, image or
+            other tensor per key.
         operator: a `SortOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True for a real item. Default: all are real.
-        dim: the axis of x that is the list. Default: its last axis.
-        descending: highest key first (default) or lowest first.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
-            Default: 0.1.
+        dim: the axis of x that is the list. Default: the last axis of x.
+        descending: whether the highest key comes first (default) or the lowest.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
+            limit. Default: 0.1.
 
     Returns:
         A tensor in the shape of values; a `Stochastic` operator in training mode adds a first axis.
 
     Raises:
-        ValueError: values do not begin with the shape of x, the operator has no permutation, or
-            both it and a temperature are given.
+        ValueError: the shape of values does not begin with that of x, the operator has no
+            permutation, or operator and temperature are both given.
 
     >>> colors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     >>> sort_with(torch.tensor([0.3, 0.7, 0.5]), colors, SoftSort(0.01)).round()
@@ -220,10 +223,11 @@ def soft_topk(
     *,
     temperature: float | None = None,
 ) -> SoftTopK:
-    """Return the k highest values, and each item's membership in them: `(values, membership)`.
+    """Return the k highest values, and each item's membership in the first k, as a `SoftTopK`.
 
     The hard limit is `torch.topk(x, k, dim, largest=True)`. Memberships, from 0 to 1 in the shape
-    of x, replace its indices. The values of a list with fewer than k real items end with zeros.
+    of x, replace the indices that `torch.topk` returns. The values of a list with fewer than k real
+    items end with zeros.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -231,13 +235,13 @@ def soft_topk(
         operator: a `SortOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True for a real item. Default: all are real.
         dim: the axis of the list. Default: the last axis.
-        descending: take the highest (default) or the lowest values.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
-            Default: 0.1.
+        descending: whether to take the highest (default) or the lowest values.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
+            limit. Default: 0.1.
 
     Raises:
-        ValueError: k is out of range, the operator has no permutation, or both it and a
-            temperature are given.
+        ValueError: k is out of range, the operator has no permutation, or operator and temperature
+            are both given.
 
     >>> values, membership = soft_topk(torch.tensor([0.3, 0.7, 0.5]), 2, SoftSort(0.01))
     >>> values, membership.round()
@@ -267,8 +271,8 @@ def soft_quantile(
 ) -> Tensor:
     """Return soft quantiles along `dim`: soft sorted values, interpolated linearly at q (m - 1).
 
-    The hard limit is `torch.quantile(x, q, dim)`: q counts from the lowest value. A list with no
-    real item gives 0.
+    Here m is the number of real items. The hard limit is `torch.quantile(x, q, dim)`: q counts from
+    the lowest value. A list with no real item gives 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -277,15 +281,15 @@ def soft_quantile(
         mask: bool in the shape of x, True for a real item. Default: all are real.
         dim: the axis of the list. Default: the last axis.
         descending: how values are sorted internally; it does not change the meaning of q.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 means hard.
-            Default: 0.1.
+        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
+            limit. Default: 0.1.
 
     Returns:
-        The shape of x without `dim`; several levels add a first axis of Q, as `torch.quantile`.
+        A tensor in the shape of x without `dim`; Q levels add a first axis, as in `torch.quantile`.
 
     Raises:
-        ValueError: a level outside [0, 1], the operator has no permutation, or both it and a
-            temperature are given.
+        ValueError: x has no items, a level is outside [0, 1] (not checked for a tensor), the
+            operator has no permutation, or operator and temperature are both given.
 
     >>> soft_quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.25, SoftSort(0.01))
     tensor(0.7500)
@@ -324,10 +328,10 @@ def soft_median(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Return the soft median along `dim`: the mean of the two middle values if m is even.
+    """Return the soft median along `dim`: for an even number of items, the mean of the middle two.
 
-    The hard limit is `torch.quantile(x, 0.5, dim)`, numpy's median (`torch.median` takes the
-    lower of the two). The arguments are those of `soft_quantile`.
+    The hard limit is `torch.quantile(x, 0.5, dim)`, which is numpy's median (`torch.median` takes
+    the lower of the two middle values). The arguments are those of `soft_quantile`.
 
     >>> soft_median(torch.tensor([5.0, 0.0, 1.0, 2.0]), SoftSort(0.01))
     tensor(1.5000)
@@ -338,7 +342,7 @@ def soft_median(
 def _chosen(
     operator: RankOperator | IsotonicSort | None, temperature: float | None
 ) -> RankOperator:
-    """Return the operator for the arguments; at most one of the two may be given."""
+    """Return the operator that the arguments give; at most one of the two may be given."""
     if operator is None:
         return SoftSort() if temperature is None else SoftSort(temperature)
     if temperature is not None:
@@ -350,8 +354,8 @@ def _chosen(
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
-    # Move the list axis to the end, and return where it was. The axis is counted from the end,
-    # because a first axis of samples may be added.
+    # Move the list axis to the end. Also return its old position, counted from the end, because a
+    # first axis of samples may be added.
     refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__

@@ -1,4 +1,4 @@
-"""Gumbel-Sinkhorn (Mena et al. 2018): soft matchings of a score matrix."""
+"""Gumbel-Sinkhorn (Mena et al. 2018): soft matchings from a score matrix."""
 
 from dataclasses import dataclass
 
@@ -22,17 +22,17 @@ from ltr.shapes import (
 
 @dataclass(eq=False, repr=False)
 class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order", "real_rows")):
-    """A soft matching of rows with columns: row i has the probability of each column.
+    """A soft matching of rows with columns: row i has a probability for each column.
 
-    `P.ranks()` is the mean row of each column, counted from 1, and `P.mv(v)` moves each column's
-    value to its row. `P.sort()` raises a ValueError, because there are no scores.
+    `P.ranks()` is the mean row number of each column, counted from 1, and `P.mv(v)` moves each
+    column's value to its row. `P.sort()` raises a ValueError, because a matching has no scores.
 
     Args:
         log_matrix: (..., rows, n).
         scores: (..., n), zeros.
         mask: (..., n) bool, the real columns, or None.
-        order: (..., n) int64, or None if it is not known.
-        real_rows: (..., rows) bool, or None.
+        order: (..., n) int64, the column of each row in the hard matching, or None if unknown.
+        real_rows: (..., rows) bool, the real rows, or None.
 
     >>> matrix = torch.tensor([[0.0, 9.0], [8.0, 8.0]])
     >>> P = GumbelSinkhorn()(matrix)
@@ -55,7 +55,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
         return self._replaced(log_matrix=self.log_matrix[..., :k, :], real_rows=real)
 
     def sort(self) -> Tensor:
-        """Raise a ValueError: there are no scores to sort, but `mv` moves values.
+        """Raise a ValueError: a matching has no scores to sort; use `mv` to move values.
 
         Raises:
             ValueError: always.
@@ -63,12 +63,12 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
         raise ValueError("a Matching has no scores to sort: use mv with one value for each column")
 
     def hard(self) -> Tensor:
-        """Return the most likely matching: order (..., n) int64, row i with column order[i].
+        """Return the most likely matching as order (..., n) int64: row i gets column order[i].
 
-        It is the linear assignment on the logarithms (scipy, on the CPU). Normalizing rows and
-        columns does not change it. So it is exactly the best matching of the score matrix, noise
-        included, at any temperature and after any number of iterations. Masked columns fill the
-        masked rows in order.
+        It is the linear assignment on the logarithms (scipy, on the CPU). With as many real rows as
+        real columns, normalizing the rows and columns does not change this assignment. So it is
+        exactly the best matching of the score matrix, noise included, at any temperature and after
+        any number of iterations. Masked rows get the masked columns in order.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.
@@ -94,7 +94,7 @@ def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
 
 
 def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
-    """Return equal shares (..., n) of the real items, or of all items if nothing can be matched."""
+    """Return 1/m for each of the m real items, (..., n); 1/n for all if nothing can be matched."""
     real = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
     if mask is not None and other is not None:
         real = mask | ~(mask.any(-1, keepdim=True) & other.any(-1, keepdim=True))
@@ -104,22 +104,22 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
 class GumbelSinkhorn(nn.Module):
     """Soft matchings between rows and columns, from a matrix of scores; deterministic or random.
 
-    Rows and columns of exp(X / temperature) are normalized in alternation, for a matrix X (..., n,
-    n). The hard limit, as the temperature approaches 0, is
-    `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it grows, all elements tend to 1 /
-    n. With Gumbel noise on X the hard matchings are samples of random permutations, and the soft
-    ones relax them. With `samples` it adds that noise and a first axis of samples, in training mode
-    only, as dropout does.
+    For a matrix X (..., n, n), the rows and columns of exp(X / temperature) are normalized in turn.
+    The hard limit, as the temperature approaches 0, is
+    `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as the temperature grows, all elements
+    tend to 1 / n. With `samples`, the module adds Gumbel noise to X and a first axis of samples to
+    the result, in training mode only, as dropout does. Hard matchings with noise are samples of
+    random permutations; soft matchings relax these samples.
 
-    It takes a matrix, so it is not a `RankOperator`. It returns a `SoftPermutation`, which matches
-    rows with columns.
+    `GumbelSinkhorn` takes a matrix, so it is not a `RankOperator`. It returns a `Matching`, a
+    `SoftPermutation` that matches rows with columns.
 
     Args:
-        temperature: tau, in units of X; >= 0, and 0 is the hard matching (no gradient). Default: 1.
+        temperature: tau, in units of X, >= 0; 0 gives the hard matching (no gradient). Default: 1.
         iterations: the number of Sinkhorn iterations, in the log domain; derivatives go through
-            them. Each ends with the rows, which sum to 1 to the last digit; columns do so in the
-            limit. Default: 20. None: Newton's method, with implicit derivatives, correct to second
-            order.
+            them. Each iteration normalizes the rows last: rows sum to 1 to the last digit, columns
+            only in the limit. Default: 20. None: Newton's method, with implicit derivatives that
+            are correct to second order.
         samples: the number of draws, or None for no noise (default).
         scale: the scale of the noise, in units of X. Default: 1.
         generator: the random generator. Default: torch's own.
@@ -130,7 +130,7 @@ class GumbelSinkhorn(nn.Module):
         ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
-    Gumbel-Sinkhorn Networks", ICLR 2018. The paper's iterations end with the columns.
+    Gumbel-Sinkhorn Networks", ICLR 2018. In the paper, each iteration normalizes the columns last.
 
     >>> GumbelSinkhorn(temperature=0.1)(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).hard()
     tensor([1, 0])
@@ -157,20 +157,21 @@ class GumbelSinkhorn(nn.Module):
     def forward(
         self, matrix: Tensor, mask: Tensor | None = None, row_mask: Tensor | None = None
     ) -> Matching:
-        """Return the soft matching (..., n, n) of a matrix; with samples (samples, ..., n, n).
+        """Return the soft matching (..., n, n) of a matrix, or with samples (samples, ..., n, n).
 
-        It is 0 in masked rows and columns. With unequal numbers of real rows and columns the
-        columns sum to their ratio.
+        The matching is 0 in masked rows and columns. If r rows and c columns are real, the columns
+        sum to r / c.
 
         Args:
-            matrix: X (..., n, n): how well row i and column j match. Half precision is computed in
-                float32.
+            matrix: X (..., n, n); X[i, j] says how well row i and column j match. Half precision is
+                computed in float32.
             mask: (..., n) bool, the real columns. Default: all are real.
-            row_mask: (..., n) bool, the real rows. Default: the first m rows, m the number of real
-                columns.
+            row_mask: (..., n) bool, the real rows. Default: the first m rows, if m columns are
+                real.
 
         Raises:
-            ValueError: a matrix that is not square, or a mask of the wrong shape.
+            ValueError: the matrix is not square or not floating point, or a mask has the wrong
+                shape or dtype.
         """
         _check_matrix(matrix, mask=mask, row_mask=row_mask)
         if mask is not None and row_mask is None:
@@ -197,7 +198,7 @@ class GumbelSinkhorn(nn.Module):
             return Matching(log_p, scores, mask, order, row_mask)
         a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
         kernel = matrix / self.temperature
-        if self.iterations is None:  # large logits would lose the digits that the solution needs
+        if self.iterations is None:  # in float32, large logits lose digits that the solution needs
             kernel, a, b = widened(kernel), widened(a), widened(b)
         rows = row_potentials(
             kernel, a, b, iterations=self.iterations, implicit=self.iterations is None

@@ -16,16 +16,17 @@ from ltr.shapes import (
 def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the ranks 1..m of the m real items; 1 = the highest score.
 
-    They are those of `scipy.stats.rankdata(-scores, method="ordinal")`: ties get different ranks,
-    in the order of the list. Masked items get m + 1. A list with a NaN gets NaN. There is no
-    gradient.
+    The ranks are those of `scipy.stats.rankdata(-scores, method="ordinal")`: ties get different
+    ranks, in the order of the list. Masked items get rank m + 1. In a list with a NaN score all
+    ranks are NaN. There is no gradient.
 
     Args:
         scores: (..., n), any floating dtype.
         mask: (..., n) bool, True for a real item. Default: all are real.
 
     Returns:
-        (..., n), in float32 for half-precision scores, else in their dtype. Cost: one sort.
+        (..., n), in float32 for half-precision scores, else in the dtype of the scores. Cost: one
+        sort.
 
     >>> hard_ranks(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([4., 1., 2., 3.])

@@ -25,12 +25,12 @@ from ltr.shapes import (
 def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
     """Return the blocks of the ascending isotonic fit whose value on a block is A(p) - A(q).
 
-    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. These are the
+    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. Such fits are the
     projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
 
-    The blocks are whole numbers without a gradient. The operators compute values and derivatives
-    from them by formulas in plain PyTorch. So second derivatives are correct, and no two rounded
-    block values are ever compared.
+    The blocks are returned as whole numbers without a gradient. From the blocks, the operators
+    compute values and derivatives by formulas in plain PyTorch. So second derivatives are correct,
+    and no two rounded block values are ever compared.
 
     Args:
         p: (..., n), float64.
@@ -75,7 +75,8 @@ def _pool_means(p: list[float], q: list[float]) -> list[int]:
     sizes: list[int] = []
     for above, below in zip(p, q, strict=True):
         total, size = above - below, 1
-        # A mean above the next one is a violation. A comparison with NaN is False, so this ends.
+        # A mean above the next one is a violation. A comparison with NaN is False, so the loop
+        # ends.
         while sizes and sums[-1] * size > total * sizes[-1]:
             total += sums.pop()
             size += sizes.pop()
@@ -145,19 +146,21 @@ class IsotonicRank(TemperatureRank):
     - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
 
-    They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
-    rank. At a low temperature the ranks equal the hard ranks to the last digit.
-    It is low enough if neighboring scores are one temperature apart (kl: log((i + 1) / i)
-    temperatures at position i). As it grows, all ranks tend to (n + 1) / 2.
+    The ranks lie between 1 and m, the ranks of a list sum to m (m + 1) / 2, and tied items share
+    their mean rank. At a low temperature the ranks equal the hard ranks to the last digit. The
+    temperature is low enough if neighboring scores are at least one temperature apart (with kl:
+    log((i + 1) / i) temperatures at position i). As the temperature grows, all ranks tend to
+    (m + 1) / 2.
 
-    Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
+    Derivatives of any order are exact. With l2 the second derivatives are 0, since the ranks are
     piecewise linear. An item that is alone in its block has gradient 0.
 
     Args:
-        temperature: the strength of the regularization, in units of the scores per rank; >= 0, and
-            0 is hard (ties in list order, no gradient). Default: 1.
-        regularization: "l2" (default; the Euclidean projection, piecewise linear ranks) or "kl"
-            (of the exponentials, by Kullback-Leibler divergence; smooth within a block).
+        temperature: the strength of the regularization, in units of the scores per rank, >= 0; 0
+            gives hard ranks (ties in list order, no gradient). Default: 1.
+        regularization: "l2" (default; the Euclidean projection, with piecewise linear ranks) or
+            "kl" (the projection of the exponentials by Kullback-Leibler divergence, with ranks that
+            are smooth within a block).
 
     Cost: one sort and O(n) in float64; the blocks are found on the CPU.
 
@@ -214,7 +217,7 @@ class IsotonicRank(TemperatureRank):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values that are exact if the scores differ enough (isotonic regression).
+    """Soft sorted values, exact if neighboring scores are close enough (isotonic regression).
 
     The values are (m, ..., 1) / temperature, projected onto the permutahedron of the scores: the
     convex hull of all their orders. The hard limit is `torch.sort(scores, descending=True).values`.
@@ -224,15 +227,16 @@ class IsotonicSort(nn.Module):
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
     There is no matrix, so this is not a `SortOperator`: `forward` returns the values. At a low
-    temperature they are exactly the sorted values. As it grows, all tend to the mean of the scores
-    (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the values is that
-    of the scores; with kl this holds for the exponentials.
+    temperature they are exactly the sorted scores. As the temperature grows, all values tend to the
+    mean of the scores (with kl: to the logarithm of the mean of their exponentials). With l2 the
+    values have the same sum as the scores; with kl the exponentials of the values have the same sum
+    as those of the scores.
 
     Args:
         temperature: the strength of the regularization, in ranks per unit of the scores (the
-            inverse of the unit in `IsotonicRank`); >= 0, and 0 gives the hard values with their
-            gradient. Default: 0.1: with l2 the values are exact as long as no gap exceeds 10, which
-            is 1 / temperature.
+            inverse of the unit in `IsotonicRank`), >= 0; 0 gives the hard values with their
+            gradient. Default: 0.1; with l2 the values are then exact if no gap between neighboring
+            scores exceeds 10, which is 1 / temperature.
         regularization: "l2" (default) or "kl".
 
     Cost: one sort and O(n) in float64; the blocks are found on the CPU.
@@ -259,7 +263,7 @@ class IsotonicSort(nn.Module):
     ) -> Tensor:
         """Return soft sorted values (..., n) of scores (..., n); weights are refused.
 
-        They descend, and are 0 past the m real items.
+        The values descend, and are 0 past the m real items.
         """
         refuse_weights(self, weights)
         check_lists(scores, mask=mask)

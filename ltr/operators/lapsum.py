@@ -36,8 +36,8 @@ BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
 def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the exact sums of exp(-|s_j - s_i| / temperature) above and below each item i.
 
-    The sums are over the positions before and after the item in the sorted order. So the order
-    decides on which side a tied item counts. The item itself counts on neither side.
+    The sums are over the positions before and after the item in the sorted order. So for tied
+    items, the order decides on which side they count. The item itself counts on neither side.
 
     Args:
         scores: (..., n).
@@ -58,7 +58,7 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
 
 
 def _spoil(x: Tensor, scores: Tensor) -> Tensor:
-    # A list with a NaN score has no threshold.
+    # A list with a NaN score has no threshold, so its results are NaN.
     return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
 
 
@@ -66,19 +66,19 @@ def _arguments(
     scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
     # Return (s_j - b_i) / temperature (..., K, n) for the thresholds b_i of the top k_i, with k
-    # (..., K). It is -inf for k <= 0 and inf for k >= m. Also return (b_(i-1) - b_i) / temperature
+    # (..., K): -inf for k <= 0 and inf for k >= m. Also return (b_(i-1) - b_i) / temperature
     # (..., K - 1).
-    if mask is not None:  # an empty list is computed as a full one and masked at the end
+    if mask is not None:  # a list without real items is computed as if all were real, then masked
         mask = mask | ~mask.any(-1, keepdim=True)
     m = count(scores, mask)
     inside = (k > 0) & (k < m)
     outside = torch.where(k > 0, torch.inf, -torch.inf).to(scores.dtype)
-    middle = torch.where(inside, k, m / 2)  # where no threshold is needed, any will do
+    middle = torch.where(inside, k, m / 2)  # where no threshold is needed, any k works
     if not scores.shape[-1]:
         x = scores.unsqueeze(-2) + middle.unsqueeze(-1)
         return x, middle[..., 1:]
     anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
-    # b = anchor + temperature * log_p stays in two parts: their sum would lose digits.
+    # b = anchor + temperature * log_p is kept as two terms: their sum would lose digits.
     from_anchor = _scaled(scores.unsqueeze(-2) - anchor.unsqueeze(-1), temperature)
     # Where no threshold is needed, an infinite score must not make the gradient NaN.
     needed = inside.unsqueeze(-1)
@@ -94,8 +94,8 @@ def _arguments(
 
 
 def _scaled(gaps: Tensor, temperature: float) -> Tensor:
-    # Return gaps / temperature, clipped so that differences do not overflow. Probabilities are 0
-    # or 1 long before the clip.
+    # Return gaps / temperature, clipped so that differences do not overflow. At much smaller values
+    # than the limit, probabilities are already 0 or 1.
     most = torch.finfo(gaps.dtype).max / 16
     return (gaps / temperature).clamp(-most, most)
 
@@ -103,9 +103,9 @@ def _scaled(gaps: Tensor, temperature: float) -> Tensor:
 def _threshold(
     scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Find the thresholds b of the top k, 0 < k < m: a score and log p, (..., K) each.
+    """Return the thresholds b of the top k, 0 < k < m, as a score and log p, (..., K) each.
 
-    b is score + temperature * log p. The caller adds the derivatives of the result.
+    Here b = score + temperature * log p. The caller adds the derivatives of the result.
 
     Args:
         scores: (..., n), without a gradient.
@@ -119,33 +119,34 @@ def _threshold(
     sums = laplace_sums(t, in_order(t, mask), temperature)
     above, below = (1 + y for y in sums)  # the item itself counts on both sides
     m, position = count(t, mask), positions(t)
-    # These are soft counts above b = t_i. They are i - 1/2 if scores are far apart.
+    # These are the soft numbers of scores above b = t_i: i - 1/2 if the scores are far apart.
     counts = position - above / 2 + (below - 1) / 2
     counts = torch.where(position <= m, counts, torch.inf)
-    # This is the number of scores at or above b. The counts rise, except for rounding.
+    # The counts never decrease along the list, except for rounding, which `cummax` repairs.
     counts = counts.cummax(-1).values.contiguous()
     batch = torch.broadcast_shapes(counts.shape[:-1], k.shape[:-1])
     k = k.expand(*batch, k.shape[-1])
+    # This is the number of scores at or above b.
     over = torch.searchsorted(counts.expand(*batch, -1).contiguous(), k.contiguous(), right=True)
     upper = (over - 1).clamp(min=0)
     lower = torch.minimum(over, m.long() - 1).clamp(min=0)
     high, low = (t.expand(*over.shape[:-1], t.shape[-1]).gather(-1, i) for i in (upper, lower))
     A = above.expand(*over.shape[:-1], t.shape[-1]).gather(-1, upper)
     B = below.expand(*over.shape[:-1], t.shape[-1]).gather(-1, lower)
-    # Between two scores the equation is over - A p / 2 + B e / (2 p) = k, with
-    # p = exp((b - high) / tau) and e = exp((low - high) / tau). This quadratic is solved without
-    # cancellation. A wide gap makes e underflow, so its logarithm is kept, and b is given relative
-    # to the nearer of the two scores.
+    # Between two scores the equation is over - A p / 2 + B e / (2 p) = k, with p =
+    # exp((b - high) / tau) and e = exp((low - high) / tau). This quadratic is solved without
+    # cancellation. A wide gap makes e underflow, so the logarithm of e is kept, and b is given
+    # relative to the nearer of the two scores.
     log_e = _scaled(low - high, temperature)
     c = k - over
     q = (c.square() + A * B * log_e.exp()).sqrt()
     between = torch.where(
         c > 0,
-        B.log() - (q + c).log(),  # this starts at the lower score, so log_e is not needed
+        B.log() - (q + c).log(),  # relative to the lower score, so log_e is not needed
         torch.where(c < 0, (q - c).log() - A.log(), (B.log() - A.log() + log_e) / 2),
     )
-    all_below = (B / (2 * k)).log()  # b above the highest score, which is `high` too
-    all_above = (2 * (m - k) / A).log()  # b below the lowest score
+    all_below = (B / (2 * k)).log()  # b is above the highest score, which is `high` too
+    all_above = (2 * (m - k) / A).log()  # b is below the lowest score
     log_p = torch.where(over == 0, all_below, torch.where(over == m, all_above, between))
     return torch.where((c > 0) & (over > 0) & (over < m), low, high), log_p
 
@@ -153,8 +154,8 @@ def _threshold(
 def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     # Return log p (..., K, 1) with its derivatives by the implicit function theorem. A Newton step
     # for sum F = k does not change the value here, but it doubles the number of correct
-    # derivatives: two steps give three orders. All tails may underflow, so they are scaled by the
-    # nearest one.
+    # derivatives: two steps give three orders. All tails may underflow, so they are divided by that
+    # of the nearest score.
     x = (from_anchor - log_p).detach()
     side = torch.where(x > 0, -1.0, 1.0).to(x.dtype)
     real = None if mask is None else mask.unsqueeze(-2)
@@ -164,7 +165,8 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
         return side * masked_fill(torch.exp(nearest + side * x), real)
 
     start = tails(x)
-    # Beyond this limit exp(-limit) is far below rounding, so k does not change the items.
+    # A tail of exp(-limit) is far below rounding, so beyond the limit k does not change the
+    # results.
     limit = 300.0 if x.dtype == torch.float64 else 40.0
     moved = 2 * torch.exp(nearest.clamp(max=limit)) * (k - k.detach())
     for _ in range(2):
@@ -188,7 +190,7 @@ def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
 class LapSumPermutation(
     DensePermutation, tensors=("log_matrix", "scores", "mask", "order"), static=("temperature",)
 ):
-    """The doubly stochastic matrix of `LapSum`, whose ranks are the Laplace ranks.
+    """The doubly stochastic matrix of `LapSum`; `ranks` returns the Laplace ranks.
 
     Args:
         log_matrix: (..., rows, n).
@@ -205,7 +207,7 @@ class LapSumPermutation(
     temperature: float = field(kw_only=True)
 
     def ranks(self) -> Tensor:
-        """Return the Laplace ranks (..., n), in sort time and without the matrix.
+        """Return the Laplace ranks (..., n), in the time of one sort and without the matrix.
 
         `P.mT.mv` of 1..n gives slightly different ranks: the Laplace ranks of the scores among the
         n - 1 thresholds.
@@ -215,27 +217,28 @@ class LapSumPermutation(
 
 
 class LapSum(KernelRank, SortOperator):
-    """Soft ranks, sorts and top-k for long lists, in sort time; memberships sum to exactly k.
+    """Soft ranks, sorts and top-k in the time of one sort; memberships sum to exactly k.
 
-    It computes, with F the distribution function of the Laplace distribution (exp(x) / 2 below 0
-    and 1 - exp(-x) / 2 above):
+    With the distribution function F of the Laplace distribution (exp(x) / 2 below 0 and 1 -
+    exp(-x) / 2 above), the methods compute:
 
     - `forward`: the Laplace ranks, 1 + the sum over j != i of F((s_j - s_i) / temperature).
     - `top_k`: memberships p_i = F((s_i - b_k) / temperature), with b_k such that their sum is k.
     - `permutation`: row i is the soft top-i minus the soft top-(i - 1), so P[i, j] is
       F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), the probability that item j,
-      with Laplace noise, is between two thresholds. It is doubly stochastic.
-    - `sort`: soft sorted scores without a matrix: the thresholds for 1/2, 3/2, ... items.
+      with Laplace noise, is between two thresholds. P is doubly stochastic.
+    - `sort`: soft sorted scores without a matrix: the thresholds b_k for k = 1/2, 3/2, ...
 
-    As the temperature approaches 0, all tend to the hard results (tied items share equally). As it
-    grows, ranks tend to (n + 1) / 2, memberships to k / n and matrix elements to 1/n.
+    Choose `LapSum` for long lists. As the temperature approaches 0, all results tend to the hard
+    results, with equal values for tied items. As the temperature grows, ranks tend to (n + 1) / 2,
+    memberships to k / n and matrix elements to 1/n.
 
     Args:
-        temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
+        temperature: the scale of the Laplace distribution, in units of the scores, >= 0; 0 gives
+            hard results (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
 
-    Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory, the matrix O(n^2) time
-    and memory.
+    Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory; the matrix takes O(n^2)
+    time and memory.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).
@@ -290,20 +293,21 @@ class LapSum(KernelRank, SortOperator):
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
         The hard limit is the indicator of `torch.topk(scores, k).indices`; if k is not whole, the
-        item at the next rank has the fractional part. The threshold b_k has a closed form between
-        two neighboring scores, and its derivative is db/ds = softmax of -|s - b| / temperature. All
-        derivatives are exact up to the third order. Tied items share equally.
+        item at the next rank has the fractional part of k. The threshold b_k has a closed form
+        between two neighboring scores, and its derivative is db/ds = softmax of
+        -|s - b| / temperature. All derivatives are exact up to the third order. Tied items have
+        equal memberships.
 
         Args:
             k: the number of items to select: a number > 0, or a tensor that broadcasts against the
-                batch shape (...), one number per list. It need not be whole, and a tensor gets
-                gradients. For k >= m all m real items belong. Elements k <= 0 of a tensor select no
-                item (this is not checked).
+                batch shape (...), one number per list. k need not be whole, and a tensor k gets a
+                gradient. If k >= m, all m real items are selected. Elements k <= 0 of a tensor
+                select no item (this is not checked).
             scores: (..., n).
             mask: (..., n) bool.
 
         Raises:
-            ValueError: a number k <= 0.
+            ValueError: k is a number <= 0.
 
         >>> LapSum(0.1).top_k(1.5, torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.0677, 0.9323, 0.5000])
@@ -326,17 +330,18 @@ class LapSum(KernelRank, SortOperator):
     def sort(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft sorted scores (..., n): descending, 0 past the m real items.
 
-        They are the thresholds above which the soft number of items is 1/2, 3/2, ...: the b_i for
-        which the sum over j of F((s_j - b_i) / temperature) is i - 1/2. The soft number of items
-        above b_i is i - 1, and the item at b_i counts one half. The hard limit is
+        The values are the thresholds above which the soft number of items is 1/2, 3/2, ...: the b_i
+        for which the sum over j of F((s_j - b_i) / temperature) is i - 1/2. In the hard limit,
+        i - 1 items are above b_i, and the item at b_i counts 1/2. The hard limit is
         `torch.sort(scores, descending=True).values`. `permutation(scores).sort()` is another soft
-        sort, by a doubly stochastic matrix, whose values stay within the scores.
+        sort, by a doubly stochastic matrix; its values stay between the lowest and the highest
+        score.
 
         The sum of the values is not the sum of the scores: as the temperature grows, the first and
-        the last move beyond the scores by about temperature * log(m). For n tied scores they are
-        the quantiles of one Laplace distribution. They descend strictly except for rounding. A list
-        with a NaN gives NaN. Cost: one sort of 2 n points and O(n) time and memory. Derivatives are
-        exact up to the third order.
+        the last value move beyond the scores by about temperature * log(m). For n tied scores the
+        values are quantiles of one Laplace distribution. The values descend strictly except for
+        rounding. A list with a NaN gives NaN. Cost: one sort of 2 n points and O(n) time and
+        memory. Derivatives are exact up to the third order.
 
         >>> LapSum(0.01).sort(torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.7000, 0.5000, 0.3000])
@@ -350,7 +355,7 @@ class LapSum(KernelRank, SortOperator):
         if self.temperature == 0:
             order = descending_order(scores.detach(), mask)
             return masked_fill(take_along(scores, order, -1), rows)
-        if mask is not None:  # an empty list is computed as a full one and masked at the end
+        if mask is not None:  # a list without real items is computed as all real, then masked
             mask = mask | ~mask.any(-1, keepdim=True)
         position = positions(scores).expand(scores.shape)
         wanted = torch.minimum(position, count(scores, mask)) - 0.5

@@ -1,4 +1,4 @@
-"""Permutations that store scores and compute their results without the matrix."""
+"""Soft permutations that store scores and compute results without the matrix."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ from ltr.operators.tiles import MOST, Tiles, over_tiles
 from ltr.shapes import below_largest, count, masked_fill, positions, widened
 
 Given = Sequence[tuple[Tensor, int]]
-"""Tensors, and for each the number of its own last axes: batch axes come before them."""
+"""Tensors, each with the number of its own last axes; batch axes come before those axes."""
 
 
 @dataclass(eq=False, repr=False)
 class LazyPermutation(SoftPermutation):
-    """A base class of row softmaxes that store scores and their order instead of a matrix.
+    """Base class of soft permutations by row softmax, which store scores instead of a matrix.
 
-    Its products build the whole matrix if it is small. Otherwise they build some rows at a time, in
-    O(n) memory, and again for the derivatives. A subclass defines `row_numbers`, `item_numbers` and
-    `logits_of`. A subclass overrides the products if it has a faster way for long lists.
+    Products build the whole matrix if it is small. Otherwise they build some rows at a time, in
+    O(n) memory, and build these rows again for the derivatives. A subclass defines `row_numbers`,
+    `item_numbers` and `logits_of`. It overrides the products if it has a faster way for long lists.
 
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order. If None, the scores are sorted where it is needed,
-            each time: `ordered` sorts them once. Matrices do not need it.
+        order: (..., n) int64, the hard order. If None, the scores are sorted each time that an
+            order is needed; `ordered` sorts them once. The matrix of a short list does not need the
+            order.
         temperature: > 0.
         num_rows: the number of rows, or None for all n.
     """
@@ -56,7 +57,7 @@ class LazyPermutation(SoftPermutation):
     num_rows: int | None = field(default=None, kw_only=True)
 
     def ordered(self) -> Self:
-        """Return the permutation with its order if its products need one."""
+        """Return the permutation, with its order if the products need an order."""
         return self if self.is_short else self._replaced(order=self.hard_order())
 
     def hard_order(self) -> Tensor:
@@ -64,17 +65,17 @@ class LazyPermutation(SoftPermutation):
         return descending_order(self.scores, self.mask) if self.order is None else self.order
 
     def row_numbers(self) -> Tensor:
-        """Return the numbers of each row that its logits depend on, (..., rows)."""
+        """Return the value on which the logits of each row depend, (..., rows)."""
         raise NotImplementedError(f"{type(self).__name__} must define row_numbers")
 
     def item_numbers(self) -> list[Tensor]:
-        """Return the numbers of each item that the logits depend on, (..., n) each."""
+        """Return the values on which the logits of each item depend, (..., n) each."""
         raise NotImplementedError(f"{type(self).__name__} must define item_numbers")
 
     def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
-        """Return the logits (..., r, n) of some rows (..., r) from the numbers of all items.
+        """Return the logits (..., r, n) for some row values (..., r) and the values of all items.
 
-        They may have a wider dtype than the scores. The mask is ignored.
+        The logits may have a wider dtype than the scores. The mask is ignored.
         """
         raise NotImplementedError(f"{type(self).__name__} must define logits_of")
 
@@ -95,8 +96,8 @@ class LazyPermutation(SoftPermutation):
     def _matrix(
         self, real: Tensor | None, mask: Tensor | None, rows: Tensor, *items: Tensor, log=False
     ) -> Tensor:
-        # Return some rows of the matrix or their logarithm. `real` (..., r) says which rows belong
-        # to an item.
+        # Return some rows of the matrix, or their logarithm. `real` (..., r) is True for rows of
+        # real items.
         logits = self.logits_of(rows, *items)
         real = None if real is None else real.unsqueeze(-1)
         if mask is not None and real is not None:
@@ -112,14 +113,14 @@ class LazyPermutation(SoftPermutation):
         return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # The gradient of P.mT W by P would have the layout of P.mT, and be copied.
+        # With P.mT W, the gradient for P would have the layout of P.mT and would be copied.
         given = [(W.mT, 2)]
         return self._over_rows(lambda P, W: matmul(W, P).mT, rows=given, summed=True)
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows after the real items give 0.
+        Rows past the real items give 0.
 
         Raises:
             ValueError: order is not int64 (..., rows).
@@ -141,8 +142,9 @@ class LazyPermutation(SoftPermutation):
         summed: bool = False,
         log: bool = False,
     ) -> Tensor:
-        # Compute a result from some rows of the matrix and a tensor, which has all items or these
-        # rows as its last axis. Sum the results over the tiles of rows, or join them.
+        # Apply `compute` to some rows of the matrix and to the tensor in `items`, which is given
+        # whole, or in `rows`, whose last axis is split into the same rows. Sum the results over the
+        # tiles of rows, or join them.
         x, own = (*items, *rows)[0]
         whole_matrix = self.scores.numel() * self.rows <= MOST
         if self.is_short and whole_matrix and x.shape[: x.dim() - own] == self.scores.shape[:-1]:
@@ -187,7 +189,7 @@ class PowerPermutation(
     tensors=("scores", "mask", "order"),
     static=("temperature", "power", "num_rows"),
 ):
-    """The matrix of `SoftSort` with any power: rows are softmaxes of |s_[i] - s_j|^power.
+    """The matrix of `SoftSort` with any power: softmaxes of -|s_[i] - s_j|^power / temperature.
 
     Args:
         scores: (..., n).
@@ -215,7 +217,7 @@ class PowerPermutation(
         return [self.scores]
 
     def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
-        """Return minus the distances / temperature, (..., r, n)."""
+        """Return -distance / temperature, (..., r, n)."""
         return (
             abs_power(rows.unsqueeze(-1) - items[0].unsqueeze(-2), self.power) / -self.temperature
         )
@@ -226,13 +228,13 @@ class KernelPermutation(
     tensors=("scores", "mask", "order"),
     static=("temperature", "power", "num_rows"),
 ):
-    """The matrix of `SoftSort` with power 1 or 2, which is never built.
+    """The matrix of `SoftSort` with power 1 or 2; products of long lists do not build it.
 
-    In sorted order it is diag(1 / c) K, where K is the kernel exp(-|t_i - t_j|^power / temperature)
-    of the sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time
-    and memory after the sort, and so do derivatives of any order. Only `log_dense` and `dense`
-    build the matrix, and products of short lists (`ltr.kernels.use`). A list with a score that is
-    not finite gives NaN.
+    In sorted order the matrix is diag(1 / c) K, with K_ij = exp(-|t_i - t_j|^power / temperature)
+    for the sorted scores t, and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n)
+    time and memory after the sort, and so do derivatives of any order. The matrix is built only by
+    `log_dense`, `dense` and products of short lists (`ltr.kernels.use`). A list with a score that
+    is not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -256,7 +258,7 @@ class KernelPermutation(
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows after the real items give 0.
+        Rows past the real items give 0.
 
         Raises:
             ValueError: order is not int64 (..., rows).
@@ -327,7 +329,7 @@ class KernelPermutation(
 
 
 def to_items(Y: Tensor, order: Tensor) -> Tensor:
-    """Return rows (..., n, d) in descending order as rows in the order of the items."""
+    """Move the rows of Y (..., n, d) from descending order to the order of the list."""
     return torch.empty_like(Y).scatter(-2, order.unsqueeze(-1).expand(Y.shape), Y)
 
 
@@ -349,8 +351,8 @@ def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
     points have equal sums.
 
     Args:
-        points: (..., n); the points after the first m are equal to the last one of these.
-        m: (..., 1), in the dtype of the points.
+        points: (..., n), descending; all points after the m-th are equal to the m-th.
+        m: (..., 1), the number of real points, in the dtype of the points.
 
     >>> sums_of_distances(torch.tensor([5.0, 2.0, 2.0]), torch.tensor([3.0]))
     tensor([6., 3., 3.])
@@ -364,10 +366,10 @@ def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
 class NeuralSortPermutation(
     LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "num_rows")
 ):
-    """The matrix of `NeuralSort`, which is never stored for long lists.
+    """The matrix of `NeuralSort`; products of long lists do not store it.
 
-    Products, ranks, sorted values and `log_prob` cost O(n^2) time and O(n) memory, forward and
-    backward, to any order. A list with a score that is not finite gives NaN.
+    Products, ranks, sorted values and `log_prob` cost O(n^2) time and O(n) memory, as do
+    derivatives of any order. A list with a score that is not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -388,10 +390,11 @@ class NeuralSortPermutation(
         return widened(count(s, self.mask) + 1 - 2 * positions(s, self.rows))
 
     def item_numbers(self) -> list[Tensor]:
-        """Return the scores below the largest, and A_j, the sum over k of |s_j - s_k|, in float64.
+        """Return scores minus the largest, and A_j, the sum over k of |s_j - s_k|, in float64.
 
-        The terms of a logit are n times as large as their differences; float64 keeps enough digits.
-        A shift of all scores adds the same number to all logits of a row.
+        The terms of a logit are n times as large as the differences of logits; float64 keeps enough
+        digits. Shifting all scores adds the same value to all logits of a row, which changes no
+        softmax.
         """
         s = below_largest(widened(self.scores), self.mask)
         if prefers_dense("neuralsort", s.shape):
@@ -401,8 +404,8 @@ class NeuralSortPermutation(
         order = self.hard_order()
         points = descending(s, order, self.mask)
         fixed, one = points.detach(), points.new_ones(()).expand(points.shape)
-        # The value is 0. The derivatives are those of the sums of sign(s_j - s_k) (s_j - s_k),
-        # where sign(0) is 0.
+        # `change` has the value 0. It gives the result the derivatives of the sums of
+        # sign(s_j - s_k) (s_j - s_k), with sign(0) = 0.
         change = points - fixed
         outputs = [(0, sign()), (1, sign())]
         balance, others = kernel_sums(fixed, [one, change], outputs, in_order(fixed, self.mask))

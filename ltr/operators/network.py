@@ -30,13 +30,13 @@ Distribution = Literal["logistic", "cauchy", "optimal"]
 
 
 class Layer(NamedTuple):
-    """One layer of a network. It compares the first half of each block of wires with the second.
+    """A layer of a network, which compares the first half of each block of wires with the second.
 
     Attributes:
         front: the number of padding wires before the first wire, so that blocks line up.
         block: the number of wires in a block, even.
         mirrored: whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
-        longer: Only lists with more than this many items need the layer.
+        longer: the layer is needed only by lists with more than this many items.
     """
 
     front: int
@@ -49,10 +49,9 @@ def network_layers(network: Network, n: int) -> list[Layer]:
     """Return the layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
 
     The higher of two items always goes to the wire in front. So wires after the last item never
-    matter. Without its last wires, a network sorts fewer items, and a list of m items ignores all
-    later wires. In the bitonic network this needs the form with mirrored halves, which is the usual
-    network with some wires renamed. There is always at least one layer, so that autograd has a
-    graph.
+    matter: the first m wires of a network are a network for m items, and a list of m items ignores
+    all later wires. For this, the bitonic network has mirrored halves; it is the usual network with
+    some wires renamed. There is always at least one layer, so that autograd has a graph.
 
     Raises:
         ValueError: an unknown network.
@@ -76,13 +75,13 @@ def network_layers(network: Network, n: int) -> list[Layer]:
 
 
 def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
-    """Return how much two items swap, 0 to 1, when the second is higher by x temperatures.
+    """Return how far two items swap, from 0 to 1, if the second is higher by x temperatures.
 
-    It is a distribution function, 1/2 at x = 0. The hard limit is `x > 0`.
+    The weight is a distribution function of x, 1/2 at x = 0. The hard limit is `x > 0`.
 
     - "logistic": 1 / (1 + exp(-x)), Petersen et al. 2021;
     - "cauchy": atan(x) / pi + 1/2;
-    - "optimal": x + 1/2 for |x| <= 1/4, beyond it 1/(16 |x|) away from 0 or 1.
+    - "optimal": x + 1/2 for |x| <= 1/4; for larger |x|, the distance to 0 or 1 is 1/(16 |x|).
 
     With the last two, no soft value decreases if a score increases (Petersen et al. 2022).
 
@@ -122,8 +121,8 @@ def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
-    # Return whether both wires of a pair belong to the list, and a list of its length has this
-    # layer.
+    # Return, for each pair of wires, whether both belong to the list and a list of its length needs
+    # this layer.
     wires = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
     a, b = _split(wires, layer)
     there = (a > 0) & (b > 0)
@@ -137,7 +136,7 @@ def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
 class NetworkPermutation(
     SoftPermutation, tensors=("swaps", "scores", "mask", "first"), static=("network", "num_rows")
 ):
-    """The doubly stochastic matrix of a sorting network, kept as its swap weights.
+    """The doubly stochastic matrix of a sorting network, stored as the swap weights.
 
     Products pass through the layers, and transposed products through the layers in reverse. The
     matrix is built only for `dense`, `log_dense`, `log_prob` and `hard`. An element that no path of
@@ -184,17 +183,17 @@ class NetworkPermutation(
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n), with -inf for its zeros."""
         P = self.dense()
-        zero = P == 0  # an entry of exactly 0 has no finite derivative, so it gets 0
+        zero = P == 0  # log has no finite derivative at 0, so its derivative counts as 0 there
         return torch.where(zero, -torch.inf, torch.where(zero, 1.0, P).log())
 
     def _product(self, V: Tensor) -> Tensor:
-        # This goes from items to positions.
+        # The layers lead from items to positions.
         if self.first is not None:
             V = take_along(V, self.first.unsqueeze(-1), -2)
         return self._spoil(self._through(V, 1)[..., : self.rows, :])
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # From positions to items, the layers are taken in reverse.
+        # The layers in reverse lead from positions to items.
         V = self._through(pad_rows(W, self), -1)
         if self.first is not None:
             V = take_along(V, torch.argsort(self.first, -1).unsqueeze(-1), -2)
@@ -213,24 +212,24 @@ class NetworkPermutation(
 
 
 class SortingNetwork(TemperatureRank, SortOperator):
-    """Soft sort by a sorting network with soft swaps; its rows and columns sum to 1.
+    """Soft sort by a sorting network with soft swaps, which gives a doubly stochastic matrix.
 
-    A swap of two wires with values a and b gives a + w (b - a) and b - w (b - a), where w =
+    A swap of two wires with values a and b gives a + w (b - a) and b - w (b - a), with w =
     `swap_weight((b - a) / temperature)`; the next layer works on the soft values. The hard limit is
     `torch.sort(scores, descending=True)`.
 
-    The permutation is doubly stochastic, and products need no matrix. The ranks of m items sum to m
-    (m + 1) / 2 and stay in [1, m]. The result depends on the order of the list: permuting the items
-    does not exactly permute the ranks, and tied items may get different ranks. As the temperature
-    approaches 0, the ranks tend to the hard ranks; with the heavy-tailed "cauchy" and "optimal",
-    the error decreases like temperature / gap. As it grows, every swap tends to one half, and the
-    ranks then depend only on the positions of the items in the list.
+    The rows and columns of the matrix sum to 1, and products do not build it. The ranks of m items
+    sum to m (m + 1) / 2 and stay in [1, m]. The result depends on the order of the list: permuting
+    the items does not exactly permute the ranks, and tied items may get different ranks. As the
+    temperature approaches 0, the ranks tend to the hard ranks; with the heavy-tailed "cauchy" and
+    "optimal", the error decreases like temperature / gap. As the temperature grows, every swap
+    tends to one half, and the ranks then depend only on the positions of the items in the list.
 
     Args:
-        temperature: the temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
-        network: "odd_even" (default; n layers, the smoother of the two) or "bitonic" (about
-            log2(n)^2 / 2 layers, for long lists). Any n.
+        temperature: 1 / beta in the papers, in units of the scores, >= 0; 0 gives hard ranks (ties
+            in list order, no gradient). Default: 0.1, for scores of unit scale.
+        network: "odd_even" (default; n layers, the smoother of the two) or "bitonic"
+            (about log2(n)^2 / 2 layers, for long lists). Both take any n.
         distribution: "logistic" (2021 paper, the default), "cauchy" or "optimal" (2022 paper:
             no soft value decreases if a score increases, and gradients of distant items do not
             vanish).

@@ -15,23 +15,25 @@ class NeuralSort(TemperatureRank, SortOperator):
     Row i of the permutation is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
 
     Here A_j = sum over k of |s_j - s_k|, and n is the number m of real items. The hard limit is
-    `torch.argsort(scores, descending=True)` as a one-hot matrix: row-wise argmax gives it at every
-    temperature. The rows are Gaussian in the index, not in the scores.
+    `torch.argsort(scores, descending=True)` as a one-hot matrix: the row-wise argmax gives this
+    matrix at every temperature. The rows are Gaussian in the index, not in the scores.
 
-    The ranks are the transpose applied to 1..n. They can leave [1, n] slightly, since columns need
-    not sum to 1. As the temperature approaches 0, the ranks tend to the hard ranks (tied items
-    share their rank). As it grows, each row tends to 1/n and each rank to (n + 1) / 2.
+    The ranks are the transposed matrix applied to 1..n. They can leave [1, n] slightly, since
+    columns need not sum to 1. As the temperature approaches 0, the ranks tend to the hard ranks
+    (tied items have equal ranks). As the temperature grows, the elements of the matrix tend to 1/n
+    and the ranks to (n + 1) / 2.
 
     For equally spaced scores with gap a, the matrix is that of `SoftSort` with power 2 at
-    temperature a * tau. So a row covers about sqrt(tau / a) neighbors. To cover the same fraction
-    of a longer list with the same spread, the temperature must grow with n.
+    temperature a * tau, for the temperature tau of `NeuralSort`. So a row covers about
+    sqrt(tau / a) neighbors. To cover the same fraction of a longer list with the same spread, the
+    temperature must grow with n.
 
     Args:
-        temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
+        temperature: tau, in units of the scores, >= 0; 0 gives hard ranks (ties in list order, no
             gradient). Default: 1.
 
-    Cost: O(n^2) time and O(n) memory, forward and backward: of a matrix with more than 2^22 entries
-    some rows are computed at a time (not under `torch.compile`).
+    Cost: O(n^2) time and O(n) memory, forward and backward: a matrix with more than 2^22 elements
+    is computed some rows at a time (not under `torch.compile`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).

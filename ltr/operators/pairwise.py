@@ -1,4 +1,4 @@
-"""Ranks that softly count the items above each item, in sort time by kernel sums."""
+"""Ranks that softly count the items above each item, in the time of one sort, by kernel sums."""
 
 import math
 from typing import ClassVar
@@ -28,7 +28,7 @@ LEAST = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
 
 LONG = 20_000
-"""From this length on, scores are sorted before the sums, so that sweeps read memory in order."""
+"""From this length on, scores are sorted before the sums, which then read memory in order."""
 
 
 def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -45,7 +45,7 @@ def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) ->
 
 
 def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
-    """Return x (..., m) with NaN for each list whose scores (..., n) are not all finite.
+    """Return x (..., m), with NaN for each list whose scores (..., n) are not all finite.
 
     >>> scores = torch.tensor([[1.0, 3e38, 3e38], [1.0, torch.inf, 0.0]])
     >>> nan_unless_finite(torch.ones(2, 1), scores)
@@ -67,14 +67,14 @@ def kernel_ranks(
 
     F is the distribution function of symmetric noise. So ties share their mean rank, and the ranks
     of a list sum to m (m + 1) / 2. Masked items have rank m + 1. With weights, an item counts as w
-    tied copies of itself and has their mean rank. The backward pass is O(n) too. Short lists use
-    the n x n form (`ltr.kernels.use`).
+    tied copies of itself and gets the mean rank of the copies. The backward pass takes O(n) time
+    too. Short lists use the n x n form (`ltr.kernels.use`).
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
         distribution: the noise that decides a pair: "laplace", "logistic" or "normal".
-        temperature: the scale of the noise, >= 0; 0 is hard.
+        temperature: the scale of the noise, >= 0; 0 gives hard ranks, with ties in list order.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
     >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
@@ -89,10 +89,11 @@ def kernel_ranks(
 def softplus_ranks(
     scores: Tensor, mask: Tensor | None, temperature: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Return the ranks 1 + sum over j != i of softplus(s_j - s_i) / log 2, as `kernel_ranks` does.
+    """Return the ranks 1 + sum over j != i of softplus((s_j - s_i) / temperature) / log 2.
 
-    They bound the hard ranks from above. The temperature is > 0. With weights, an item counts as w
-    tied copies of itself, which add 1 to each other's ranks.
+    These ranks bound the hard ranks from above. The arguments are those of `kernel_ranks`, with a
+    temperature > 0. With weights, an item counts as w tied copies of itself, which add 1 to each
+    other's ranks.
 
     >>> softplus_ranks(torch.tensor([1.0, 3.0, 3.0]), None, 0.1)
     tensor([58.7078,  2.0000,  2.0000])
@@ -103,7 +104,8 @@ def softplus_ranks(
 def _counts(
     scores: Tensor, mask: Tensor | None, kind: Count, temperature: float, weights: Tensor | None
 ) -> Tensor:
-    # Return the sums over the items j of what j above i counts. Item i itself is one of them.
+    # Return, for each item i, the sum over all items j (i included) of how much j counts as above
+    # i.
     scores = real_scores(scores, mask, weights)
     column = None if weights is None else item_weights(scores, mask, weights)
     if prefers_dense(kind, scores.shape):
@@ -177,8 +179,8 @@ def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
 def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return the scores (..., n) in descending order, -inf in the masked positions.
 
-    It is `torch.sort`. Ties keep the order of the list, which decides their derivatives. For short
-    lists this is faster than an order and `descending`.
+    This is a stable `torch.sort`: ties keep the order of the list, which decides their derivatives.
+    For short lists this is faster than `descending`, which needs an order.
 
     >>> descending_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
     tensor([3., 1., -inf])
@@ -194,7 +196,7 @@ def inverse(order: Tensor) -> Tensor:
 
 
 def abs_power(x: Tensor, power: float) -> Tensor:
-    """Return |x|^power, with derivatives of 0 at x = 0 (except the second one of power 2).
+    """Return |x|^power; derivatives at x = 0 are 0 (except the second derivative of power 2).
 
     If the result would overflow, it is constant, so that its derivatives stay finite.
 
@@ -240,12 +242,12 @@ class SigmoidRank(KernelRank):
     these ranks. The hard limit is 1 + the number of higher scores.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
-    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
-    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
-    w_i / 2 + the sum over j != i of w_j F.
+    they tend to the hard ranks (tied items share their mean rank). As the temperature grows, all
+    ranks tend to (m + 1) / 2. With weights, an item counts as w_i tied copies and gets the mean
+    rank of the copies, which is 1/2 + w_i / 2 + the sum over j != i of w_j F.
 
     Args:
-        temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
+        temperature: tau, in units of the scores, >= 0; 0 gives hard ranks (ties in list order, no
             gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
@@ -272,20 +274,20 @@ class GaussianRank(KernelRank):
 
     The rank of item i is 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), with the
     normal distribution function F. This is the exact expected rank if each score has independent
-    Gaussian noise of standard deviation `temperature`; for a difference it is sqrt(2) times as
-    large. The hard limit is 1 + the number of higher scores. `SoftRank` has the same ranks and also
-    the whole distribution of each rank: its `discounts` are means, not the discounts of the mean
-    ranks.
+    Gaussian noise of standard deviation `temperature`; the noise of a difference is sqrt(2) times
+    as large. The hard limit is 1 + the number of higher scores. `SoftRank` has the same ranks and
+    also the whole distribution of each rank: its `discounts` are means, not the discounts of the
+    mean ranks.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
-    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
-    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
-    w_i / 2 + the sum over j != i of w_j F.
+    they tend to the hard ranks (tied items share their mean rank). As the temperature grows, all
+    ranks tend to (m + 1) / 2. With weights, an item counts as w_i tied copies and gets the mean
+    rank of the copies, which is 1/2 + w_i / 2 + the sum over j != i of w_j F.
 
     Args:
-        temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and
-            0 is hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale. It
-            blurs as much as `SigmoidRank` at 1 / 1.2 of the temperature.
+        temperature: sigma, the standard deviation of one score, in units of the scores, >= 0; 0
+            gives hard ranks (ties in list order, no gradient). Default: 0.1, for scores of unit
+            scale. The ranks are as soft as those of `SigmoidRank` at temperature / 1.2.
 
     Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
     below rounding (docs/kernels/table.md).
@@ -317,13 +319,13 @@ class LaplaceRank(KernelRank):
     scores. This is the recommended rank operator for long lists.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
-    they tend to the hard ranks (tied items share their mean rank). As it grows, all tend to (m + 1)
-    / 2. With weights, an item counts as w_i tied copies and gets their mean rank, which is 1/2 +
-    w_i / 2 + the sum over j != i of w_j F.
+    they tend to the hard ranks (tied items share their mean rank). As the temperature grows, all
+    ranks tend to (m + 1) / 2. With weights, an item counts as w_i tied copies and gets the mean
+    rank of the copies, which is 1/2 + w_i / 2 + the sum over j != i of w_j F.
 
     Args:
-        temperature: the scale of the Laplace distribution of a difference (sqrt(2) times smaller
-            than its standard deviation), in units of the scores; >= 0, and 0 is hard (ties in list
+        temperature: the scale of the Laplace distribution of a difference (its standard deviation
+            divided by sqrt(2)), in units of the scores, >= 0; 0 gives hard ranks (ties in list
             order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; exact.
@@ -345,25 +347,26 @@ class LaplaceRank(KernelRank):
 
 
 class SoftplusRank(RankOperator):
-    """Upper bounds of the ranks, whose gradient does not vanish far from the hard ranks.
+    """Upper bounds of the ranks, with a gradient that does not vanish for items far too low.
 
     The rank of item i is 1 + sum over j != i of softplus((s_j - s_i) / temperature) / log 2, with
     softplus(x) = log(1 + exp(x)). Each term is at least 1 if s_j >= s_i, and above 0 otherwise. So
-    the rank is at least the hard rank, however ties are ordered. For an item far above another
-    one, the term is the difference of their scores in temperatures, divided by log 2, where a
-    probability is 1. So an item far too low keeps its gradient, whatever the scale of the scores.
+    the rank is at least the hard rank, however ties are ordered. If s_j is far above s_i, the term
+    is about (s_j - s_i) / temperature / log 2, while a probability would be about 1, without a
+    gradient. So an item far too low keeps its gradient, whatever the scale of the scores.
     `SoftNDCG()` uses these ranks.
 
     The ranks of m items are at least 1, in the order of the scores, and may exceed m. They do not
     sum to m (m + 1) / 2. As the temperature approaches 0, all of them except the first grow without
-    bound: there is no hard limit, and 0 is refused. As it grows, all tend to m, the rank of m tied
-    items. With weights, an item counts as w_i tied copies, and its rank is w_i + the sum over
-    j != i of w_j softplus / log 2. A cutoff at k compares the bound with k + 1/2. So `top_k` counts
-    fewer than k items, often none: take another operator for a loss with a cutoff.
+    bound: there is no hard limit, and 0 is refused. As the temperature grows, all ranks tend to m,
+    the rank of m tied items. With weights, an item counts as w_i tied copies, and its rank is w_i +
+    the sum over j != i of w_j softplus / log 2. A cutoff at k compares these upper bounds with
+    k + 1/2. So `top_k` counts fewer than k items, often none: use another operator for a loss with
+    a cutoff.
 
     Args:
-        temperature: t, in units of the scores; >= 1e-30. Default: 1.0, for the scores of a network,
-            whose scale training chooses.
+        temperature: t, in units of the scores, >= 1e-30. Default: 1.0, for the scores of a network
+            that learns their scale.
 
     Ranks grow in proportion to the differences: float32 overflows for scores that are 1e38
     temperatures apart.
@@ -374,8 +377,8 @@ class SoftplusRank(RankOperator):
     Raises:
         ValueError: temperature < 1e-30, 0 included.
 
-    Source: the logistic cost of a pair of RankNet (Burges et al., "Learning to rank using gradient
-    descent", ICML 2005), divided by log 2 so that it bounds the number of items above.
+    Source: RankNet's logistic cost of a pair (Burges et al., "Learning to rank using gradient
+    descent", ICML 2005), divided by log 2 so that the sum bounds the number of items above.
 
     >>> import torch
     >>> SoftplusRank()(torch.tensor([0.3, 0.7, 0.5]))

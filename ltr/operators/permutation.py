@@ -1,4 +1,4 @@
-"""Relaxed permutation matrices, the results of sort operators, and their methods."""
+"""Soft permutation matrices, which the sort operators return."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-# torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain
-# numbers.
+# torch has no public function for this: `torch.export.register_dataclass` turns plain numbers into
+# leaves.
 from torch.utils._pytree import register_pytree_node
 
 from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
@@ -25,13 +25,13 @@ class _Fields(NamedTuple):
 
 
 class SoftPermutation:
-    """A soft permutation matrix: row i has the probability of each item to be at position i.
+    """A soft permutation matrix: row i has, for each item, the probability of being at position i.
 
-    It is (..., rows, n), and its rows sum to 1. This class computes everything from `log_dense`. A
-    subclass overrides what it can compute without the matrix; for products it overrides `_product`
-    and `_transposed_product`. A subclass that lists its tensors is a pytree node, so `vmap`,
-    `torch.compile` and `torch.export` can return it, and `detach` works. With a mask, the columns
-    of masked items and the rows past the m real items are 0.
+    The matrix is (..., rows, n), and its rows sum to 1. This class computes everything from
+    `log_dense`. A subclass overrides the methods that it can compute without the matrix; for
+    products it overrides `_product` and `_transposed_product`. A subclass that lists its tensors is
+    a pytree node, so `vmap`, `torch.compile` and `torch.export` can return it, and `detach` works.
+    With a mask, the columns of masked items and the rows past the m real items are 0.
 
     Args (of a subclass, after its bases):
         tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
@@ -67,7 +67,7 @@ class SoftPermutation:
             _register(cls._fields)
 
     def log_dense(self) -> Tensor:
-        """Return the logarithm of the matrix, (..., rows, n); -inf where the mask makes it 0."""
+        """Return the logarithm of the matrix, (..., rows, n); -inf for masked elements."""
         raise NotImplementedError(f"{type(self).__name__} must define log_dense")
 
     def top(self, k: int) -> SoftPermutation:
@@ -76,7 +76,7 @@ class SoftPermutation:
 
     @property
     def is_registered(self) -> bool:
-        """Return whether the class lists its tensors, so that it can be detached."""
+        """Return whether the class lists its tensors, so that the permutation can be detached."""
         return self._fields is not None and self._fields.owner is type(self)
 
     def detach(self) -> Self:
@@ -115,7 +115,7 @@ class SoftPermutation:
         return TransposedPermutation(self)
 
     def dense(self) -> Tensor:
-        """Return the matrix itself, (..., rows, n): for reading, plots and tests."""
+        """Return the matrix itself, (..., rows, n): for inspection, plots and tests."""
         return self.log_dense().exp()
 
     def mv(self, v: Tensor) -> Tensor:
@@ -167,10 +167,10 @@ class SoftPermutation:
         return masked_fill(picked, self.row_mask())
 
     def hard(self) -> Tensor:
-        """Return the order (..., n) int64 nearest to this matrix, a permutation in every list.
+        """Return the order (..., n) int64 nearest to the matrix: a permutation of every list.
 
-        It is the linear assignment with the largest sum (scipy, on the CPU). This is the row-wise
-        argmax if that is a permutation. Masked items come last, in the order of the list.
+        It is the linear assignment with the largest sum (scipy, on the CPU). If the row-wise argmax
+        is a permutation, it is the result. Masked items come last, in the order of the list.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.
@@ -179,13 +179,13 @@ class SoftPermutation:
         return assignment(self.dense(), self.row_mask(), self.mask)
 
     def _product(self, V: Tensor) -> Tensor:
-        # Return P V for columns V (..., n, d) in the dtype of the scores, which are 0 under the
+        # Return P V. The columns V (..., n, d) have the dtype of the scores and are 0 under the
         # mask.
         return matmul(self.dense(), V)
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # Return P^T W for columns W (..., rows, d) in the dtype of the scores, 0 past the real
-        # rows.
+        # Return P^T W. The columns W (..., rows, d) have the dtype of the scores and are 0 past the
+        # real rows.
         return matmul(W.mT, self.dense()).mT  # the gradient then has the layout of the matrix
 
     def _typed(self, columns: Tensor, real: Tensor | None) -> Tensor:
@@ -254,7 +254,7 @@ def check_order(order: Tensor, rows: int) -> None:
 
 
 def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    """Return `torch.take_along_dim` for a negative dim, where x or index may lack batch axes."""
+    """Return `torch.take_along_dim` for a negative dim; x or index may lack batch axes."""
     if x.shape == index.shape:
         return x.gather(dim, index)
     axes = max(x.dim(), index.dim())
@@ -275,7 +275,7 @@ def rows_of_top(P: SoftPermutation, k: int) -> int:
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b in the dtype of a, even under autocast."""
     b = b.to(a.dtype)
-    # For one column or one row torch.matmul is slower, by up to twice for short lists.
+    # For one column or one row, torch.matmul takes up to twice as long for short lists.
     if b.shape[-1] == 1:
         return (a * b.mT).sum(-1, keepdim=True)
     if a.shape[-2] == 1:
@@ -285,9 +285,10 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def assignment(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Return the columns (..., n) int64 of the rows of (..., n, n) matrices, for the largest sum.
+    """Return the column assigned to each row, (..., n) int64, for the largest sum of elements.
 
-    scipy computes it on the CPU. Real rows get real columns; all others are matched in order.
+    The matrices are (..., n, n). scipy computes the assignment on the CPU. Real rows get real
+    columns; all other rows get the other columns in order.
 
     >>> assignment(torch.tensor([[0.0, 2.0], [1.0, 2.0]]), None, None)
     tensor([1, 0])
@@ -321,7 +322,7 @@ def _detached(value: Any) -> Any:
 
 
 def _register(fields: _Fields) -> None:
-    # This registers it as a pytree node.
+    # Register the class as a pytree node.
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
         # vmap refuses a leaf that is None, so the context says which leaves are present.
         leaves: list[Tensor] = []
@@ -362,7 +363,8 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
         log_matrix: (..., rows, n), each real row with a log-sum-exp of 0.
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order if the operator knows it; `hard` returns it.
+        order: (..., n) int64, the hard order, which `hard` returns; None if the operator does not
+            know it.
 
     >>> import torch
     >>> matrix = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
@@ -391,7 +393,7 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
         return self._replaced(log_matrix=self.log_matrix[..., : check_whole("k", k), :])
 
     def hard(self) -> Tensor:
-        """Return the order (..., n) int64: the operator's own order if it is known."""
+        """Return the order (..., n) int64: that of the operator if `order` is not None."""
         self._needs_all_rows("hard")
         return super().hard() if self.order is None else self.order
 
@@ -400,7 +402,7 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
 class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), static=("num_rows",)):
     """A hard permutation, stored as an order: every product is a gather, in O(n).
 
-    A list with a NaN among its scores gives NaN everywhere.
+    A list with a NaN score gives NaN everywhere.
 
     Args:
         order: (..., n) int64: item `order[..., i]` is at position i; masked items come last.
@@ -458,5 +460,5 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
 
 
 def pad_rows(W: Tensor, P: SoftPermutation) -> Tensor:
-    """Return columns (..., rows, d) as (..., n, d): rows that `top` left out count as 0."""
+    """Return W (..., rows, d) as (..., n, d), with zeros for the rows that `top` left out."""
     return torch.nn.functional.pad(W, (0, 0, 0, P.scores.shape[-1] - P.rows))

@@ -27,11 +27,11 @@ from ltr.shapes import (
 )
 
 MOST_MILESTONES = 2000
-"""The most milestones. A Newton step of n items takes O(milestones^2 n) time."""
+"""The largest number of milestones. A Newton step takes O(milestones^2 n) time for n items."""
 
 
 class Transport(NamedTuple):
-    """The transport of items' mass to milestones, in float64.
+    """A problem of optimal transport, in float64: move the mass of the items to the milestones.
 
     Args:
         row_points: (..., rows), descending: the milestones on the line.
@@ -85,9 +85,10 @@ def milestone_shares(
 
 
 def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
-    """Standardize scores by mean and deviation under the shares (..., n), then squash to [0, 1].
+    """Standardize scores by weighted mean and deviation, then squash them to [0, 1].
 
-    This is the paper's algorithm 2.
+    This is the paper's algorithm 2. The weights are `share` (..., n), which sum to 1. If `squash`
+    is None, the scores are returned unchanged.
 
     The result is in float64 if the device supports it.
 
@@ -100,8 +101,8 @@ def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
         return scores
     centered = scores - (share * scores).sum(-1, keepdim=True)
     variance = (share * centered.square()).sum(-1, keepdim=True)
-    # Scores that are equal up to rounding have no scale: 1 keeps the gradient finite. The same
-    # holds if the gradient, one over the scale, would overflow the scores' dtype.
+    # Scores that are equal up to rounding have no scale: a scale of 1 keeps the gradient finite.
+    # The scale is also 1 if the gradient, 1 / scale, would overflow the dtype of the scores.
     digits = torch.finfo(scores.dtype)
     floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
     flat = variance <= floor + max(least, digits.tiny**0.5)
@@ -143,48 +144,53 @@ class SinkhornSort(SortOperator):
     The scores x are standardized and squashed to [0, 1]. Each item's mass is moved to milestones y
     on the same interval. The coupling T minimizes the cost h(y_i - x_j) minus epsilon times the
     entropy: T = diag(u) exp(-h / epsilon) diag(v), with column sums a, the item weights, and row
-    sums b, the milestone weights. For a convex h and epsilon = 0 this transport sorts. Then
+    sums b, the milestone weights. For a convex h and epsilon = 0 this transport sorts. The results
+    are
 
-    - `forward`: the ranks R = m T^T (cumulative b) / a, 1 = the highest, m the number of items;
-    - `permutation`: P = T / b, one row per milestone; `P.mv(v)` is the paper's S, `P.spread(w)` R.
+    - `forward`: the ranks R = m T^T (cumulative b) / a of the m items; rank 1 = the highest score;
+    - `permutation`: P = T / b, one row per milestone; `P.mv` is the paper's S, and `P.spread` is R.
 
     As epsilon approaches 0, the ranks tend to the hard ranks (tied items share their mean rank). As
-    it grows, P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and one
-    milestone per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks do not
-    change if scores are shifted or scaled. A list of equal scores is not rescaled.
+    epsilon grows, each row of P tends to a / sum(a), and with one milestone per item each rank
+    tends to (m + 1) / 2. With equal weights and one milestone per item, P is doubly stochastic and
+    ranks sum to m (m + 1) / 2. The ranks do not change if scores are shifted or scaled. A list of
+    equal scores is not rescaled.
 
-    Weights (non-negative, one per item, in `forward` and `permutation`) are the items' shares of
-    the list: a whole number counts as that many copies in the standardization and the transport.
-    An item of weight 0 gets a rank but does not change the ranks of other items.
+    Weights (non-negative, one per item, in `forward` and `permutation`) are the relative masses of
+    the items: with whole weights, an item of weight w counts as w copies in the standardization and
+    the transport. An item of weight 0 gets a rank but does not change the ranks of other items.
 
     Args:
-        epsilon: the strength of the entropy, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
-            order, no gradient of the ranks. Default: 0.01; the paper has values from 1e-3 to 1e-2.
+        epsilon: the strength of the entropy, in units of h on [0, 1], >= 0; 0 gives hard results
+            (ties in list order, no gradient of the ranks). Default: 0.01; the paper uses values
+            from 1e-3 to 1e-2.
         milestones: the number of milestones, or their positions: descending numbers, usually in
-            [0, 1]. Default: one for each real item. Milestone i of weight b_i is in the middle of
-            its share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than
-            items the ranks are coarse: an item that moves to milestone i has rank
-            m (b_1 + ... + b_i).
+            [0, 1]. Default: one for each real item. Without given positions, milestone i of weight
+            b_i is at 1 - (b_1 + ... + b_i - b_i / 2), the middle of an interval of length b_i in
+            [0, 1]. With fewer milestones than items the ranks are coarse: an item that moves to
+            milestone i has rank m (b_1 + ... + b_i).
         milestone_weights: b, positive, one per milestone; normalized. Default: equal.
         cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
-            may be a module with parameters to learn. Default: 2. `epsilon=0` assumes it is convex.
+            may be a module with parameters to learn. Default: 2. `epsilon=0` assumes that h is
+            convex.
         squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None. None leaves the scores
             unchanged; they should then be in about [0, 1], and their shift and scale matter.
-        iterations: the number of Sinkhorn iterations from potentials of 0, as published. Default:
-            Newton's method on the dual until the threshold.
-        threshold: Without `iterations`, the solver stops when sum |row sums - b| is below this
-            number. One more step follows; it squares the error.
-        gradient: "implicit" (default) gives the first and second derivatives of the solution at
-            the cost of two products for any solver; third derivatives are wrong. "unrolled" gives
-            any derivative, through the given number of `iterations`, which stay in memory.
+        iterations: the number of Sinkhorn iterations from potentials of 0, as in the paper.
+            Default: Newton's method on the dual, until the error is below `threshold`.
+        threshold: the error sum |row sums - b| below which Newton's method stops. One more step
+            follows, which squares the error. Not used with `iterations`.
+        gradient: "implicit" (default) gives the first and second derivatives of the solution at the
+            cost of two products, with or without `iterations`; third derivatives are wrong.
+            "unrolled" gives any derivative, through the given number of `iterations`, which stay in
+            memory.
 
     Cost: with R milestones, O(n R) memory and O(R^2 (n + R)) time per Newton step; 10 to 50 steps
-    suffice for any epsilon from 100 to 1e-6. A list may have at most 2,000 milestones; a longer
-    list needs `milestones`, and then time and memory are linear in n. A Sinkhorn iteration is
-    O(n R), but the number needed grows like 1 / epsilon: after 100 iterations at epsilon = 0.001
-    column sums still have an error of 2 %. Row sums are always exact, because the last half-step is
-    by rows. The arithmetic is in float64, and the solver waits for the device after each Newton
-    step.
+    suffice for any epsilon from 100 to 1e-6. There may be at most 2,000 milestones: for a longer
+    list, set `milestones`; time and memory are then linear in n. A Sinkhorn iteration takes O(n R)
+    time, but the number of iterations needed grows like 1 / epsilon: after 100 iterations at
+    epsilon = 0.001, column sums still have an error of 2 %. Row sums are always exact, because the
+    last half-step normalizes the rows. The arithmetic is in float64, and the solver waits for the
+    device after each Newton step.
 
     Raises:
         ValueError: an argument is invalid, or there are more than 2,000 milestones; the message
@@ -248,7 +254,7 @@ class SinkhornSort(SortOperator):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
         if self.exact_cutoff and weights is None:
             return hard_ranks(scores, mask)
         return self.permutation(scores, mask, weights).ranks()
@@ -267,11 +273,11 @@ class SinkhornSort(SortOperator):
         return self._couple(scores, mask, weights, b, self.row_points)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return soft membership in the first k, (..., n) in [0, 1]; sums to k, or to m if m < k.
+        """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
-        It is the transport to two milestones, of k and of m - k items. With squared cost it is
-        sigmoid((x - c) / epsilon) of the squashed scores x, with c such that the sum is k. It is
-        always solved to the tolerance.
+        The membership comes from the transport to two milestones, of k and of m - k items. With
+        squared cost it is sigmoid((x - c) / epsilon) of the squashed scores x, with c such that the
+        sum is k. The transport is always solved to `threshold`, whatever `iterations` is.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -300,9 +306,9 @@ class SinkhornSort(SortOperator):
     ) -> Tensor:
         """Return soft quantiles of the scores, all from one transport.
 
-        The milestones are the windows of one item's mass around each level, and the gaps between
-        them. The hard limit is `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and
-        the limit as epsilon approaches 0.
+        The milestones are a window with the mass of one item around each level, and the gaps
+        between these windows. The hard limit is `numpy.quantile(..., method="hazen")`: the result
+        of `epsilon=0` and the limit as epsilon approaches 0.
 
         Args:
             levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
@@ -311,11 +317,11 @@ class SinkhornSort(SortOperator):
             weights: (..., n), as in `forward`.
 
         Returns:
-            (..., levels), or (...) for one level. 0 for a list without a real item. Cost: with q
+            (..., levels), or (...) for one level. A list without a real item gives 0. Cost: with q
             levels, that of 2 q + 1 milestones: linear in n.
 
         Raises:
-            ValueError: a level outside [0, 1].
+            ValueError: a level is outside [0, 1].
 
         >>> SinkhornSort(1e-4).quantiles([0.5, 1.0], torch.tensor([3.0, 1.0, 2.0, 8.0]))
         tensor([2.5000, 8.0000])
@@ -342,10 +348,10 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return a target's values, softly, in the order of the scores (quantile normalization).
+        """Return the target's values in the soft order of the scores (quantile normalization).
 
-        The milestones have the target's values, and each item gets the mean of the milestones that
-        receive its mass. The hard limit, for as many values as items, is
+        Each milestone has one of the target's values, and each item gets the mean value of the
+        milestones that receive its mass. The hard limit, for as many values as items, is
         `target.sort(descending=True).values[rank - 1]`.
 
         Args:
@@ -358,7 +364,7 @@ class SinkhornSort(SortOperator):
             (..., n), 0 where masked.
 
         Raises:
-            ValueError: the target is not a floating-point tensor with at least one value.
+            ValueError: the target is not a tensor with at least one value in its last axis.
 
         >>> SinkhornSort(1e-4).normalize(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
         tensor([9., 0., 5.])
@@ -415,7 +421,7 @@ class SinkhornSort(SortOperator):
         b: Tensor,
         row_points: Tensor | None,
     ) -> tuple[Tensor, Transport]:
-        """Return the item weights, and the problem in which both weights sum to 1.
+        """Return the item weights, and the problem, in which item and row weights sum to 1.
 
         The problem is in float64, because dividing costs by epsilon magnifies rounding.
         """
@@ -425,7 +431,7 @@ class SinkhornSort(SortOperator):
                 " by default each item has one"
             )
         a = item_weights(scores, mask, weights)
-        gone = count(scores, mask) == 0  # a list without a real item is solved, then masked
+        gone = count(scores, mask) == 0  # such a list is solved with equal weights, then masked
         a_share, b_share = (torch.where(gone, 1.0, widened(w)) for w in (a, b))
         a_share, b_share = (w / w.sum(-1, keepdim=True) for w in (a_share, b_share))
         if row_points is None:
@@ -438,7 +444,8 @@ class SinkhornSort(SortOperator):
         difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
         if not callable(self.cost):
             return abs_power(difference, self.cost).mul(-1 / self.epsilon)
-        # The result has the dtype of the scores, which the parameters of a module share.
+        # The cost function gets differences in the dtype of the scores, which a module's parameters
+        # also have.
         return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:

@@ -20,9 +20,9 @@ class SinkhornPermutation(
 ):
     """A `SoftPermutation` with one row per milestone, and weights of the rows and of the items.
 
-    P is diag(1 / b) T, where T is the coupling with row sums b and column sums a. The rows of P
-    sum to 1 after any number of iterations. T has the column sums a once it has converged. With as
-    many milestones as items and equal weights P is doubly stochastic.
+    P is diag(1 / b) T, where T is the coupling with row sums b and column sums a. The rows of P sum
+    to 1 after any number of iterations. Once the iterations have converged, T has the column sums
+    a. With as many milestones as items and equal weights, P is doubly stochastic.
 
     Args:
         log_matrix: (..., rows, n).
@@ -45,7 +45,7 @@ class SinkhornPermutation(
     all_rows: int = field(kw_only=True)
 
     def row_mask(self) -> Tensor | None:
-        """Return which rows have weight, (..., rows) bool; None without a mask."""
+        """Return whether each row has a weight > 0, (..., rows) bool; None without a mask."""
         return None if self.mask is None else self.row_weights > 0
 
     def top(self, k: int) -> Self:
@@ -55,7 +55,7 @@ class SinkhornPermutation(
         return self._replaced(log_matrix=log_matrix, row_weights=row_weights)
 
     def spread(self, v: Tensor) -> Tensor:
-        """Return each item's mean of the rows' values, T^T v / a: v (..., rows) -> (..., n).
+        """Return, for each item, the mean of v over the rows, T^T v / a: (..., rows) -> (..., n).
 
         This is the R operator of Cuturi et al. 2019; `mv` is their S. Masked items get 0.
         """
@@ -64,9 +64,9 @@ class SinkhornPermutation(
         return torch.where(gone, 0.0, got)
 
     def ranks(self) -> Tensor:
-        """Return soft ranks (..., n): each item's mean of the cumulative row weights.
+        """Return soft ranks (..., n): for each item, the mean of the cumulative row weights.
 
-        With equal weights this is the transpose applied to 1..n. Masked items get m + 1.
+        With equal weights the ranks are the transpose applied to 1..n. Masked items get m + 1.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.

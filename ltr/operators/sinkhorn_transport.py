@@ -4,7 +4,7 @@ With a kernel log K (rows, n), row weights b and item weights a, the coupling is
 T_ij = exp(row_i + item_j + log K_ij). Given the row potentials, the item potentials follow in one
 half-step. After a last half-step by rows, T has exactly the row sums b. So the solver only looks
 for the row potentials. They minimize the convex function sum_j a_j logsumexp_i(row_i + log K_ij) -
-b.row. At the minimum, the item-wise softmax Q has the row sums sum_j a_j Q_ij = b_i.
+b.row. At the minimum, the softmax Q over the rows for each item j satisfies sum_j a_j Q_ij = b_i.
 """
 
 import math
@@ -18,10 +18,10 @@ STAGE = 4.0
 """The factor by which the kernel gets sharper from one stage of the solver to the next."""
 
 RIDGE = 1e-14
-"""Added to the scaled Hessian. A weaker link between rows does not change any result."""
+"""Added to the diagonal of the scaled Hessian. Weaker links between rows change no result."""
 
 MOST_STEPS = 100
-"""The most Newton steps at the full kernel; about 10 are usual."""
+"""The largest number of Newton steps at the full kernel; about 10 are usual."""
 
 
 def safe_log(weights: Tensor) -> Tensor:
@@ -50,9 +50,9 @@ def row_potentials(
         a: (..., n) item weights, summing to 1; 0 deletes an item.
         b: (..., rows) row weights, summing to 1; 0 deletes a row.
         iterations: the number of Sinkhorn iterations, from potentials of 0. Default: Newton's
-            method until the `threshold`.
-        threshold: the largest sum over rows of |row sum - b|. One more step follows; it squares
-            the error.
+            method, until the error is below `threshold`.
+        threshold: the error below which Newton's method stops: the sum over rows of |row sum - b|.
+            One more step follows, which squares the error.
         implicit: whether derivatives come from the implicit function theorem (True) or go through
             the iterations (False).
     """
@@ -62,10 +62,11 @@ def row_potentials(
     rows, inverse = solve_rows(
         log_kernel.detach(), a.detach(), b.detach(), threshold, iterations or 0
     )
-    # Newton's method with this fixed matrix starts from a solution that is correct but has no
-    # graph. Each step has the value 0 and makes one more order of derivatives correct: if x(c)
-    # solves r(x, c) = 0 and x is correct to order zero in c, then x - r(x, c) / r' is correct to
-    # order one. Autograd sees two softmaxes and two products, which every transform supports.
+    # These steps of Newton's method, with a fixed inverse, start from a solution that is correct
+    # but has no graph. Each step has the value 0 and makes one more order of derivatives correct:
+    # if x(c) solves r(x, c) = 0 and x is correct to order zero in c, then x - r(x, c) / r' is
+    # correct to order one. Autograd sees two softmaxes and two products, which every transform
+    # supports.
     for _ in range(2):
         residual = ((rows.unsqueeze(-1) + log_kernel).softmax(-2) * a.unsqueeze(-2)).sum(-1) - b
         step = (inverse * (residual - residual.detach()).unsqueeze(-2)).sum(-1)
@@ -89,16 +90,17 @@ def _iterate(rows: Tensor, log_kernel: Tensor, log_a: Tensor, log_b: Tensor, tim
 def solve_rows(
     log_kernel: Tensor, a: Tensor, b: Tensor, threshold: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the row potentials and the inverse Hessian at them, without derivatives.
+    """Return the row potentials and their inverse Hessian, without derivatives.
 
-    `iterations` Sinkhorn iterations or, if that is 0, Newton's method: damped steps through a
-    sequence of kernels that sharpen to the full one, each starting from the previous solution. Cost
-    of a step: O(rows^2 n + rows^3); 10 to 25 steps are usual, while plain iterations need on the
-    order of 1 / epsilon. It reads the error after each step, which waits for the device.
+    The solver runs `iterations` Sinkhorn iterations or, if `iterations` is 0, Newton's method:
+    damped steps through a sequence of kernels that sharpen to the full kernel, each kernel starting
+    from the previous solution. Cost of a Newton step: O(rows^2 n + rows^3); 10 to 25 steps are
+    usual, while Sinkhorn needs on the order of 1 / epsilon iterations. Newton's method reads the
+    error after each step, which waits for the device.
 
     Returns:
-        rows (..., rows), inverse (..., rows, rows), in the dtype of log_kernel. The arithmetic
-        is in float64 if the device has it.
+        rows (..., rows), inverse (..., rows, rows), in the dtype of log_kernel. The arithmetic is
+        in float64 if the device supports it.
     """
     dtype = log_kernel.dtype
     if log_kernel.numel() == 0:
@@ -110,7 +112,7 @@ def solve_rows(
         rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
     else:
         rows = _newton(log_kernel, a, b, log_b, threshold)
-    inverse = _inverse(log_kernel, a, b, rows)  # LAPACK stores columns first
+    inverse = _inverse(log_kernel, a, b, rows)  # from LAPACK, with columns stored first
     # Compiled code relies on the strides that the fake kernel below declares.
     return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
 
@@ -143,7 +145,7 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
     stages = max(0, math.ceil(-math.log(start.min().item(), STAGE)))
     # No error can fall below the rounding of the kernel.
     goal = torch.full_like(spread, threshold).maximum(2e-15 * spread)
-    u = torch.zeros_like(b)  # this is relative to log b, in the stage's epsilon
+    u = torch.zeros_like(b)  # the row potentials minus log b, in units of the stage's epsilon
     for stage in range(stages + 1):
         sharpness = start ** ((stages - stage) / max(stages, 1))
         kernel = log_kernel * sharpness[..., None, None]
@@ -158,14 +160,16 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
 
 
 def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Make one damped Newton step for every list, and return the error before it."""
+    """Return the potentials after one damped Newton step, and the error before the step."""
     shares = ((log_b + u).unsqueeze(-1) + kernel).softmax(-2)
     lack = b - (shares * a.unsqueeze(-2)).sum(-1)
     hessian, scale = _scaled_hessian(shares, a, b)
     solution = torch.linalg.solve_ex(hessian, (scale * lack).unsqueeze(-1)).result
     step = scale * solution.squeeze(-1)
-    # A step of log(1 + range) / range always descends, since the function is self-concordant in
-    # the range of a step. Longer steps, up to the full one, are tried, and the lowest is taken.
+    # The range of a step is its largest minus its smallest element. A fraction
+    # log(1 + range) / range of the step always lowers the function, since the function is
+    # self-concordant in this range. Longer steps, up to the full step, are tried too, and the step
+    # with the lowest value is taken.
     span = step.amax(-1) - step.amin(-1)
     if not (span > 0.1).any():
         return u + step, lack.abs().sum(-1)
@@ -183,10 +187,11 @@ def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tup
 
 
 def _scaled_hessian(shares: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the Hessian of the dual, with `scale` on both sides so that its diagonal is about 1.
+    """Return the Hessian of the dual, scaled to a diagonal of about 1, and the scale.
 
-    It is the Laplacian of a graph, so its diagonal is a sum of other elements, without subtraction.
-    Its null space (constants, and rows of weight 0) is filled.
+    The scale multiplies rows and columns. The Hessian is the Laplacian of a graph, so the diagonal
+    is a sum of the other elements, without subtraction. A term fills the null space (constants, and
+    rows of weight 0), so that the matrix is invertible.
     """
     links = (shares * a.unsqueeze(-2)) @ shares.mT
     dead = b == 0

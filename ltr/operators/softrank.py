@@ -1,4 +1,4 @@
-"""SoftRank (Taylor, Guiver, Robertson and Minka 2008): the distribution of noisy scores' ranks."""
+"""SoftRank (Taylor, Guiver, Robertson and Minka 2008): the ranks of noisy scores."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,19 +28,19 @@ from ltr.shapes import (
 )
 
 SHORT = 16
-"""Lists up to this length use the recursion, which is as fast for them."""
+"""Lists of at most this many items use the recursion, which for them is as fast as powers."""
 
 RankDistribution = Literal["paper", "exact"]
 
 STEP = 0.25
-"""The step of the trapezoid rule over an item's noise, in deviations, for "exact"."""
+"""The step of the trapezoid rule over an item's noise, in standard deviations, for "exact"."""
 
 
 def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the quadrature nodes of an item's noise, in deviations, and their weights.
+    """Return the quadrature nodes of an item's noise, in standard deviations, and their weights.
 
-    43 nodes on [-5.25, 5.25] leave 2e-7 of the normal distribution outside; 57 on [-7, 7], for
-    float64, leave 3e-12.
+    43 nodes on [-5.25, 5.25] leave 2e-7 of the normal distribution outside; for float64, 57 nodes
+    on [-7, 7] leave 3e-12.
 
     >>> [len(noise_nodes(dtype)[0]) for dtype in (torch.float32, torch.float64)]
     [43, 57]
@@ -52,7 +52,7 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 Law = Callable[[Tensor], Tensor]
-"""Maps chances (..., n) of independent events to numbers (..., width) of how many happen."""
+"""Maps probabilities (..., n) of independent events to values (..., width) for how many happen."""
 
 
 def _by_item(
@@ -64,8 +64,8 @@ def _by_item(
     temperature: float,
     distribution: RankDistribution,
 ) -> Tensor:
-    # Return the distribution (..., r, width) of the number of items above those at some positions
-    # (..., r) of the lists, which have the scores `own`. Masked scores are 0 already.
+    # Return the values (..., r, width) of `law` for the number of items above each item at
+    # `position` (..., r), which has the score `own` (..., r). Masked scores are 0 already.
     gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # above 0 if j is above i
     others = position.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
@@ -78,13 +78,13 @@ def _by_item(
         noise = noise[(..., *[None] * gaps.dim())]
         given_noise = law(masked_fill(normal_cdf(gaps - noise), others))
         found = (torch.softmax(-noise.square() / 2, 0) * given_noise).sum(0)
-    return found + 0 * own.unsqueeze(-1)  # a single NaN item is never compared
+    return found + 0 * own.unsqueeze(-1)  # a NaN stays NaN even in a list of one item
 
 
 def _count_distribution(chances: Tensor, width: int) -> Tensor:
-    # Return the distribution (..., width) from 0 of how many of some independent events happen,
-    # whose probabilities are (..., n). Events are added one by one, and all terms are positive.
-    # Counts from `width` on are dropped.
+    # Return the probabilities (..., width) that 0, 1, ... independent events happen, for the
+    # probabilities `chances` (..., n) of the events. Events are added one by one, and all terms are
+    # positive. Counts from `width` on are dropped.
     counts = chances.new_ones((*chances.shape[:-1], min(width, 1)))
     for chance in chances.unsqueeze(-1).unbind(-2):
         stay, move = counts * (1 - chance), counts * chance
@@ -93,8 +93,8 @@ def _count_distribution(chances: Tensor, width: int) -> Tensor:
 
 
 def _power_mean(chances: Tensor, powers: Powers) -> Tensor:
-    # Return the mean (..., 1) of the sum of the powers c z^count. The mean of one power is a
-    # product.
+    # Return the mean (..., 1) of the sum of the terms c z^count, for the number of events that
+    # happen. The mean of one power is a product over the events.
     total = torch.zeros_like(chances[..., :1])
     for z, c in zip(powers.z, powers.c, strict=True):
         total = total + c * torch.log1p((z - 1) * chances).sum(-1, keepdim=True).exp()
@@ -111,7 +111,7 @@ def mean_by_recursion(
 ) -> Tensor:
     """Return `SoftRank.rank_distribution(..., top_k=k) @ values`, (..., n), for values (k,).
 
-    It holds only some rows in memory at a time, except under `torch.compile`.
+    Only some rows are in memory at a time, except under `torch.compile`.
 
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.2500, 0.2500, 0.2500])
@@ -131,7 +131,7 @@ def mean_by_powers(
 ) -> Tensor:
     """Return the means (..., n) of a discount that is a sum of powers: O(n^2) time for each power.
 
-    It holds only some rows in memory at a time, except under `torch.compile`.
+    Only some rows are in memory at a time, except under `torch.compile`.
 
     >>> powers = Powers(n=3, error=0.0, z=(0.5,), c=(1.0,))  # of 0, 1 or 2 items above
     >>> mean_by_powers(powers, torch.zeros(3), None, temperature=1, distribution="paper")
@@ -153,8 +153,8 @@ def _means(
     length: int,
     most: int,
 ) -> Tensor:
-    # Return the sums (..., n) of `values` (width,) times the distribution of each item, some rows
-    # at a time.
+    # Return the sums (..., n) of `values` (width,) times the results of `law` for each item, some
+    # items at a time.
     x = real_scores(scores, mask)
     n = x.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
@@ -186,32 +186,35 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """Ranks, discounts and top-k, averaged over the ranks that items get if scores are noisy.
+    """Ranks, discounts and top-k, averaged over the ranks that noise on the scores gives.
 
     The noise is Gaussian. `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 
     `forward` returns the expected ranks, as `GaussianRank` does. `discounts` returns the expected
     discount E[D(rank)]; other operators return D(expected rank). `top_k` returns the probability of
-    a rank of at most k. Both are averages over whole ranks, in which a cutoff at k is exact. As the
-    temperature approaches 0, all three tend to the hard values. As it grows, with the exact
-    distribution, they tend to the same value for all items. With the exact distribution the sum of
-    expected discounts is the sum of D(1..m).
+    a rank of at most k. The last two are averages over whole ranks, so a cutoff at k is exact. As
+    the temperature approaches 0, all three tend to the hard values. As the temperature grows, with
+    the exact distribution, each of the three tends to the same value for all items. With the exact
+    distribution the sum of expected discounts is the sum of D(1..m).
 
     Args:
-        temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and 0
-            is hard (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
-        distribution: "paper" (default) counts the items above an item as if they were independent:
-            item j is above item i with probability Phi((s_j - s_i) / (sqrt(2) temperature)).
-            "exact" takes into account that all comparisons of an item share its own noise: it
-            conditions on that noise and integrates over it (trapezoid rule with 43 nodes, or 57 for
-            float64 scores; the sum over ranks is 1 and errors are below 1e-6, or 1e-11). Both have
-            the same mean. If the temperature is similar to the gaps between scores, or larger, the
-            paper's distribution is much too narrow.
+        temperature: sigma, the standard deviation of one score, in units of the scores, >= 0; 0
+            gives hard results (ties in list order, no gradient). Default: 0.1, for scores of unit
+            scale.
+        distribution: "paper" (default) treats the comparisons of an item with other items as
+            independent: item j is above item i with probability
+            Phi((s_j - s_i) / (sqrt(2) temperature)). "exact" takes into account that all
+            comparisons of an item share its own noise: it conditions on that noise and integrates
+            over it (trapezoid rule with 43 nodes, or 57 for float64 scores; the sum over ranks is 1
+            and errors are below 1e-6, or 1e-11). Both distributions have the same mean. If the
+            temperature is similar to the gaps between scores, or larger, the paper's distribution
+            is much too narrow.
 
-    Cost: ranks take a sort, O(n) time and O(n) memory, the backward pass too. The discount
-    1 / log2(1 + rank) takes O(n^2) time for each of 8 to 27 powers, a cutoff at k < n O(n^2 k), any
-    other discount O(n^3), all with memory for some rows at a time (for all of them under
-    `torch.compile`). The exact distribution takes up to 43 times the time, 57 times in float64.
+    Cost: ranks take a sort, and O(n) time and memory, forward and backward. The discount
+    1 / log2(1 + rank) takes O(n^2) time for each of 8 to 27 powers, a cutoff at k < n takes
+    O(n^2 k), and any other discount O(n^3). These need memory for some rows at a time (for all rows
+    under `torch.compile`). The exact distribution takes up to 43 times as long, 57 times in
+    float64.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or an unknown distribution.
@@ -246,7 +249,7 @@ class SoftRank(TemperatureRank):
         return kernel_ranks(scores, mask, "normal", 2**0.5 * self.temperature)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return smooth steps of the expected ranks, which are not whole, (..., n, n)."""
+        """Return smooth steps (..., n, n), since the expected ranks are not whole."""
         return rank_steps(self(scores, mask), exact=self.temperature == 0)
 
     def rank_distribution(
@@ -255,18 +258,18 @@ class SoftRank(TemperatureRank):
         """Return P(rank of item i = r), (..., n, n): rows are items, columns are ranks 1..n.
 
         Its hard limit is the one-hot matrix of `hard_ranks`. Rows of masked items and columns past
-        the m real items are 0. Columns sum to 1 with the exact distribution only. Cost: O(n^2 k)
-        time, k the number of columns, and O(n^2) memory, but O(n^2 k) while gradients are recorded;
-        43 times that for the exact distribution (57 in float64).
+        the m real items are 0. Columns sum to 1 with the exact distribution only. Cost with k
+        columns: O(n^2 k) time and O(n^2) memory, or O(n^2 k) memory while gradients are recorded;
+        43 times as much for the exact distribution (57 in float64).
 
         Args:
             scores: (..., n).
             mask: (..., n) bool.
-            top_k: Compute only this many first ranks, (..., n, min(n, top_k)), in less time.
+            top_k: compute only the first top_k ranks, (..., n, min(n, top_k)), in less time.
                 Default: all.
 
         Raises:
-            ValueError: top_k < 1, or a mask of the wrong shape.
+            ValueError: top_k < 1, or the mask has the wrong shape.
 
         >>> import torch
         >>> SoftRank(0.1).rank_distribution(torch.tensor([0.0, 0.1])).round(decimals=2)
@@ -295,10 +298,10 @@ class SoftRank(TemperatureRank):
     ) -> Tensor:
         """Return the expected discount (..., n), 0 where masked.
 
-        `ltr.gains.log2_discount`, the losses' "log2", and `inverse_log2`, which their harmonic mean
-        averages, are sums of 8 to 28 powers z^rank: they take O(n^2) time for each power. The error
-        is 1e-6 (1e-9 for float64 scores) of the largest discount. Any other discount, a cutoff by
-        `truncated`, and lists of up to 16 items use the recursion.
+        Two functions of `ltr.gains` are computed as sums of 8 to 28 powers z^rank, in O(n^2) time
+        for each power: `log2_discount` ("log2" in the losses) and `inverse_log2` (for the harmonic
+        mean in `SoftNDCG`). The error is 1e-6 (1e-9 for float64 scores) of the largest discount.
+        Any other discount, a cutoff by `truncated`, and lists of up to 16 items use the recursion.
         """
         if self.temperature == 0:
             return masked_fill(discount(hard_ranks(scores, mask)), mask)

@@ -1,4 +1,4 @@
-"""SoftSort (Prillo and Eisenschlos 2020), a softmax of the distances from the sorted scores."""
+"""SoftSort (Prillo and Eisenschlos 2020), a softmax over distances from the sorted scores."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ from ltr.shapes import (
 )
 
 Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
-"""A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""
+"""A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 if a = b."""
 
 
 def check_power(power: float | Metric) -> float | Metric:
@@ -51,10 +51,11 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
 
 
 class DistanceRank(TemperatureRank):
-    """A rank operator with a power of the distance: what `SoftSort` and `SoftSortRank` share.
+    """Base class of `SoftSort` and `SoftSortRank`, with a temperature and a power of the distance.
 
     Attributes:
-        by_item: whether the softmax over the distances is that of an item, or that of a position.
+        by_item: True if each item has a softmax over positions, False if each position has a
+            softmax over items.
     """
 
     by_item: ClassVar[bool]
@@ -78,24 +79,24 @@ class SoftSort(DistanceRank, SortOperator):
     Row i of the permutation P is the softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
-    `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix:
-    row-wise argmax gives it at every temperature, if d is 0 only at a = b.
+    `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix: the
+    row-wise argmax gives this matrix at every temperature, if d(a, b) is 0 only for a = b.
 
-    The ranks are the transpose applied to 1..n. Rows sum to 1, but columns need not. So ranks can
-    leave [1, n]: one item a few temperatures above a hundred equal items has the rank 0.92. A
-    `SoftNDCG` of such ranks may exceed 1; the ranks of `SoftSortRank` stay in [1, n]. As the
-    temperature approaches 0, the ranks tend to the hard ranks (tied items share their rank). As it
-    grows, each row tends to 1/n and each rank to (n + 1) / 2.
+    The ranks are the transposed matrix applied to 1..n. Rows sum to 1, but columns need not. So
+    ranks can leave [1, n]: one item a few temperatures above a hundred equal items has the rank
+    0.92. A `SoftNDCG` of such ranks may exceed 1; the ranks of `SoftSortRank` stay in [1, n]. As
+    the temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean
+    rank). As the temperature grows, the elements of P tend to 1/n and the ranks to (n + 1) / 2.
 
     Args:
-        temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
+        temperature: tau, in units of score^power, >= 0; 0 gives hard ranks (ties in list order, no
             gradient). Default: 0.1, for scores of unit scale.
-        power: the exponent of the distance, > 0. Default: 1 (Laplace rows); 2 (Gaussian rows) is
-            NeuralSort's shape. Or a semi-metric: `metric(a, b)` is called once, with the sorted
-            scores (..., n, 1) and the scores (..., 1, n), and returns distances (..., n, n). If it
-            grows with |a - b|, each row has one maximum in sorted order. An `nn.Module` becomes a
-            submodule, so that its parameters are learned with the model. It gets scores in their
-            own units, and the temperature divides its result.
+        power: the exponent of the distance, > 0, or a semi-metric. Default: 1 (Laplace rows); 2
+            gives Gaussian rows, as in NeuralSort. A semi-metric `metric(a, b)` is called once, with
+            the sorted scores (..., n, 1) and the scores (..., 1, n), and returns distances
+            (..., n, n). If these grow with |a - b|, each row has one maximum in sorted order. An
+            `nn.Module` becomes a submodule, so that its parameters are learned with the model. The
+            semi-metric gets scores in their own units; its result is divided by the temperature.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
     other powers; O(n^2) time and memory for a function. Short lists use the n x n matrix
@@ -146,7 +147,7 @@ class SoftSort(DistanceRank, SortOperator):
     ) -> SoftPermutation:
         """Return the soft permutation of scores (..., n); weights are refused.
 
-        Tied items share their rows equally.
+        Tied items have equal columns.
         """
         refuse_weights(self, weights)
         scores = real_scores(scores, mask)
@@ -170,20 +171,21 @@ class SoftSortRank(DistanceRank):
     """Soft ranks that stay in [1, n], from the distances of `SoftSort`.
 
     Each item has a softmax over the positions, so its rank stays in [1, n]. The rank of item j is
-    the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with s_[i] the i-th
-    highest score and d(a, b) = |a - b|^power or a function given as `power`. `SoftSort` takes the
-    softmax over the items j; here it is over the positions i. The hard limit is 1 + the number of
-    higher scores, with ties at their mean rank.
+    the sum over positions i of i times the softmax over i of -d(s_[i], s_j) / temperature, with
+    s_[i] the i-th highest score and d(a, b) = |a - b|^power or a function given as `power`.
+    `SoftSort` takes the softmax over the items j; here it is over the positions i. The hard limit
+    is 1 + the number of higher scores, with ties at their mean rank.
 
-    The ranks of `SoftSort` itself can leave [1, n], and then a `SoftNDCG` can exceed 1. With these
-    ranks it cannot. Tied items have equal ranks, and for power >= 1 ranks keep the order of the
-    scores. Their sum may differ from m (m + 1) / 2. As the temperature approaches 0, the ranks tend
-    to the hard ranks (tied items share their mean rank). As it grows, all tend to (n + 1) / 2.
+    The ranks of `SoftSort` itself can leave [1, n], and then a `SoftNDCG` can exceed 1. With the
+    ranks of `SoftSortRank` it cannot exceed 1. Tied items have equal ranks, and for power >= 1
+    ranks keep the order of the scores. The sum of the ranks may differ from m (m + 1) / 2. As the
+    temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean rank).
+    As the temperature grows, all ranks tend to (n + 1) / 2.
 
     Args:
-        temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
+        temperature: tau, in units of score^power, >= 0; 0 gives hard ranks (ties in list order, no
             gradient). Default: 0.1, for scores of unit scale.
-        power: the exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
+        power: the exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`: see
             `SoftSort`. An `nn.Module` becomes a submodule.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
@@ -209,7 +211,7 @@ class SoftSortRank(DistanceRank):
     ) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n); weights are refused.
 
-        Masked items have m + 1.
+        Masked items have rank m + 1.
         """
         refuse_weights(self, weights)
         if self.temperature == 0:
@@ -220,7 +222,8 @@ class SoftSortRank(DistanceRank):
         has_sums = self.power in (1, 2)
         if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
-        # In sorted order the distances are symmetric, so a softmax of columns is one of rows.
+        # In sorted order the distances are symmetric, so the softmax of a column is that of the
+        # same row.
         order = descending_order(scores.detach(), mask)
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)

@@ -12,38 +12,40 @@ from ltr.shapes import count, largest, masked_fill, real_scores
 
 
 class Standardized(TransformedScores):
-    r"""Applies an operator to standardized scores, so that one temperature fits any scale.
+    r"""An operator on standardized scores, so that one temperature fits any scale.
 
     The unit of the temperature is the spread of each list.
 
     The operator gets z = (s - mean) / sd, with the mean and the standard deviation sd of the real
-    items of each list (divided by their number m, not m - 1). So
+    items of each list (with the divisor m, the number of real items, not m - 1). So the result f
+    satisfies
 
         f(a s + b) = f(s) for all a > 0,   and the gradient at a s + b is 1/a times that at s
 
-    for three items and more. The gradient goes through sd. It is therefore orthogonal to the scores
-    themselves, sum of s_i df/ds_i = 0. So training cannot lower a loss by spreading all scores of a
-    list until its ranks are hard. The scale of a network's scores does not matter: scores of about
-    0.01 train like scores of about 100. The drawback: a small spread of the scores can no longer
-    express that the order is uncertain.
+    for lists of three or more items. The gradient also goes through sd, and is therefore orthogonal
+    to the scores: the sum of s_i df/ds_i is 0. So training cannot lower a loss by spreading all
+    scores of a list until the ranks are hard. The scale of a network's scores does not matter:
+    scores of about 0.01 train like scores of about 100. The drawback: a small spread of the scores
+    can no longer express that the order is uncertain.
 
-    Special cases: in a list of tied scores, with one item or without one, sd counts as 1; its ranks
-    are those of z = 0. In a list of two items, sd counts as 1 too; otherwise z would always be 1
-    and -1, without a gradient. So the result for a list of two depends on the scale. A list whose
-    scores differ only by rounding is scaled to a spread of 1. Masked items are ignored.
+    Special cases: in a list with only tied scores, with one item or without items, sd counts as 1,
+    and the ranks are those of z = 0. In a list of two items, sd counts as 1 too; otherwise z would
+    always be 1 and -1, without a gradient. So the result for a list of two items depends on the
+    scale. Even if scores differ only by rounding, they are scaled to a standard deviation of 1.
+    Masked items are ignored.
 
     Args:
         operator: any `RankOperator`, with its temperature in units of sd; `permutation` needs a
-            `SortOperator`. Default: `SoftSort(0.3)`. To add noise, put `Stochastic` outside; its
-            scale is then in units of the scores.
+            `SortOperator`. Default: `SoftSort(0.3)`. To add noise, write
+            `Stochastic(Standardized(...))`; the scale of the noise is then in units of the scores.
 
-    `permutation(scores)` sorts the standardized scores: `P.sort()` gives those.
+    `P = permutation(scores)` sorts the standardized scores: `P.sort()` returns standardized scores.
 
-    Cost: the operator's, and O(n).
+    Cost: the cost of the operator, plus O(n).
 
     Raises:
-        ValueError: the operator is not a `RankOperator`, or is a `Stochastic`; `permutation` of an
-            operator without one.
+        ValueError: the operator is not a `RankOperator`, or is a `Stochastic`; `permutation` is
+            called, and the operator has no permutation.
 
     >>> from ltr.operators import SigmoidRank
     >>> scores = torch.tensor([0.3, 0.7, 0.5])
@@ -74,13 +76,13 @@ class Standardized(TransformedScores):
     def transform(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return the standardized scores, and mask and weights as they are."""
+        """Return the standardized scores, and the unchanged mask and weights."""
         return self.standardize(scores, mask), mask, weights
 
 
 def _units(values: Tensor, top: Tensor, bottom: Tensor, number: Tensor) -> Tensor:
-    # Return the scores in [-1, 0], 0 for ties. The result does not depend on the two constants.
-    # They keep the sums exact for ties, and the squares from overflowing.
+    # Return the scores, shifted and scaled to [-1, 0]; 0 for ties. The standardized scores do not
+    # depend on this shift and scale, which keep sums exact for ties and squares from overflowing.
     width = top - bottom
     return (values - top) / torch.where((width > 0) & (number > 2), width, 1.0)
 

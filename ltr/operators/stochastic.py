@@ -17,11 +17,12 @@ def gumbel_noise(
     """Return Gumbel noise for `samples` copies of scores (..., n): (samples, ..., n).
 
     Sorting scores + noise draws an order from the Plackett-Luce distribution with weights
-    exp(scores / scale): the first item is i with probability softmax(scores / scale)_i, and so
-    on among the rest.
+    exp(scores / scale): the first item is i with probability softmax(scores / scale)_i, and so on
+    for the other items.
 
     Args:
-        scores: (..., n), for their shape, dtype and device; the noise has at least float32.
+        scores: (..., n), of which only the shape, dtype and device are used; the noise is at least
+            float32.
         samples: the number of copies.
         scale: the scale of the noise, in units of the scores.
         generator: the random generator, on any device; the noise is drawn there and then moved.
@@ -36,7 +37,7 @@ def gumbel_noise(
         uniform = torch.rand(shape, dtype=dtype, device=scores.device)
     else:
         uniform = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
-    # torch.rand can give 0, and -log(-log(0)) = -inf. Its largest value is below 1.
+    # torch.rand can give 0, and -log(-log(0)) = -inf. The largest value of torch.rand is below 1.
     uniform = uniform.clamp(min=torch.finfo(dtype).tiny)
     return (-scale * (-uniform.log()).log()).to(scores.device)
 
@@ -101,21 +102,22 @@ class TransformedScores(SortOperator):
 
 
 class Stochastic(TransformedScores):
-    """Adds Gumbel noise to the scores of any operator, to draw random orders.
+    """An operator on scores with Gumbel noise, which draws random orders.
 
-    It adds noise only in training mode, like dropout; results then have a first axis of `samples`.
-    In eval mode it is the plain operator, without that axis. With a hard operator, the draws are
-    orders from the Plackett-Luce distribution with weights exp(scores / scale). With a soft
-    operator, they are its reparameterized relaxation, with gradients (the stochastic variants of
-    NeuralSort and SoftSort). With `P = permutation(scores)`, `P.mv(scores)` sorts the scores
-    without noise. Each call of `forward`, `permutation`, `discounts` or `top_k` draws noise once.
-    Masked items stay masked in every sample. Noise is drawn for them too. So masking an item gives
-    the same distribution as deleting it, but not the same numbers.
+    `Stochastic` adds noise only in training mode, like dropout; results then have a first axis of
+    `samples`. In eval mode it gives the results of the plain operator, without this axis. With a
+    hard operator, the draws are orders from the Plackett-Luce distribution with weights
+    exp(scores / scale). With a soft operator, the draws are reparameterized relaxations of such
+    orders, with gradients (the stochastic variants of NeuralSort and SoftSort). With
+    `P = permutation(scores)`, `P.mv(scores)` puts the scores without noise in the noisy order. Each
+    call of `forward`, `permutation`, `discounts` or `top_k` draws noise once. Masked items stay
+    masked in every sample. Noise is drawn for masked items too, so masking an item gives the same
+    distribution as deleting it, but not the same random numbers.
 
-    With a generator the draws repeat after `generator.manual_seed(...)`. The generator and its
-    state are pickled and copied with the module, but are not in the `state_dict`. Under
-    `torch.func.vmap` the argument `randomness` says whether all calls share one draw ("same") or
-    each has its own ("different").
+    With a generator, the draws repeat after `generator.manual_seed(...)`. The generator and its
+    state are pickled and copied with the module, but are not in the `state_dict`. With
+    `torch.func.vmap`, the argument `randomness` of `vmap` says whether all calls share one draw
+    ("same") or each call has its own draw ("different").
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
@@ -124,10 +126,11 @@ class Stochastic(TransformedScores):
         generator: the random generator, on any device. Default: torch's own, which
             `torch.manual_seed` sets.
 
-    Cost: `samples` times the operator's.
+    Cost: `samples` times the cost of the operator.
 
     Raises:
-        ValueError: samples < 1 or scale < 0; `permutation` of an operator that has none.
+        ValueError: samples < 1 or scale < 0; `permutation` is called, and the operator has no
+            permutation.
 
     Reference: Grover, Wang, Zweig and Ermon, "Stochastic Optimization of Sorting Networks via
     Continuous Relaxations", ICLR 2019, section 4.
@@ -156,7 +159,7 @@ class Stochastic(TransformedScores):
     def transform(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return noisy scores, mask and weights, each (samples, ..., n); unchanged in eval mode."""
+        """Return noisy scores, mask and weights, each (samples, ..., n); in eval mode unchanged."""
         check_lists(scores, mask=mask, weights=weights)
         if not self.training:
             return scores, mask, weights
@@ -171,7 +174,7 @@ class Stochastic(TransformedScores):
 
 
 def needs_matrix(operator: RankOperator, method: str) -> SortOperator:
-    """Return `operator`, or raise a ValueError that names the method if it has no matrix.
+    """Return `operator`, or raise a ValueError that names `method` if the operator has no matrix.
 
     >>> from ltr.operators import SigmoidRank
     >>> needs_matrix(SigmoidRank(), "soft_sort")

@@ -24,10 +24,10 @@ def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 
 @dataclass(eq=False, repr=False)
 class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_part")):
-    """A permutation with the values of a hard one, H, and the gradients of a soft one, S.
+    """A permutation with the values of a hard H and the gradients of a soft permutation S.
 
-    It is H + (S - S.detach()). Products use those of H and S, so there is a matrix only if S has
-    one.
+    The matrix is H + (S - S.detach()). Products use the products of H and S, which build a matrix
+    only if S does.
 
     Args:
         hard_part: H.
@@ -67,7 +67,7 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
         return _straight_through(self.hard_part.dense(), self.soft_part.dense())
 
     def log_dense(self) -> Tensor:
-        """Return the log of the matrix, 0 or -inf, with the gradient of the soft logarithm."""
+        """Return the logarithm of the matrix, 0 or -inf, with the gradient of log S."""
         soft = self.soft_part.log_dense()
         return _straight_through(
             self.hard_part.log_dense(), torch.where(soft == -torch.inf, 0.0, soft)
@@ -77,7 +77,7 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
         """Return the order (..., n) int64."""
         return self.hard_part.hard()
 
-    # S without its gradient is subtracted, so that the gradient of the columns comes from H alone.
+    # Products with S.detach() are subtracted, so that the gradient for V or W comes from H alone.
 
     def _product(self, V: Tensor) -> Tensor:
         soft = self.soft_part.matmul(V) - self.soft_part.detach().matmul(V)
@@ -89,22 +89,23 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
 
 
 class StraightThrough(SortOperator):
-    """Uses hard ranks for values, and the gradients of a soft operator.
+    """An operator with hard values and the gradients of a soft operator.
 
-    This holds for ranks, permutations, discounts and memberships. The value is exactly that of
-    `HardRank`. This holds with the `top_k` of a loss too: its cutoff is exact for the value and
-    smooth for the gradient. A permutation is H + (S - S.detach()). In `P.mv(v)` the scores get the
-    gradient of the soft S, and v gets the gradient of the hard H. Ties stay in list order. A NaN
-    changes only its own list.
+    Ranks, permutations, discounts and memberships have exactly the values of `HardRank`. The
+    `top_k` of a loss is an exact cutoff for the value and a smooth cutoff for the gradient. A
+    permutation is H + (S - S.detach()). In `P.mv(v)` the scores get the gradient of the soft S, and
+    v gets the gradient of the hard H. Ties stay in list order. A NaN score changes only its own
+    list.
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
-            To add noise, put `Stochastic` outside: `Stochastic(StraightThrough(operator))`.
+            To add noise, write `Stochastic(StraightThrough(operator))`.
 
-    Cost: the operator's, and one sort.
+    Cost: the cost of the operator, plus one sort.
 
     Raises:
-        ValueError: the operator is a `Stochastic`; `permutation` of an operator that has none.
+        ValueError: the operator is a `Stochastic`; `permutation` is called, and the operator has no
+            permutation.
 
     Reference: Bengio, Léonard and Courville, "Estimating or propagating gradients through
     stochastic neurons for conditional computation", 2013.
@@ -130,7 +131,7 @@ class StraightThrough(SortOperator):
 
     @property
     def exact_cutoff(self) -> bool:
-        """Return whether the operator's ranks are whole, since a cutoff must keep its gradient."""
+        """Return `exact_cutoff` of the operator, which decides the cutoff of the gradient."""
         return self.operator.exact_cutoff
 
     def forward(
@@ -147,13 +148,14 @@ class StraightThrough(SortOperator):
         """Return the hard permutation (..., n, n), with soft gradients; weights are refused.
 
         Raises:
-            ValueError: the operator has no permutation, or one with other than n rows.
+            ValueError: the operator has no permutation, or its permutation does not have n rows or
+                does not list its tensors.
         """
         refuse_weights(self, weights)
         operator = needs_matrix(self.operator, "StraightThrough.permutation")
         soft = operator.permutation(scores, mask)
         n = scores.shape[-1]
-        if not soft.is_registered:  # it could not be detached
+        if not soft.is_registered:  # such a permutation cannot be detached
             name = type(soft).__name__
             raise ValueError(
                 "operator must return a permutation that lists its tensors (tensors=...), got "
@@ -174,7 +176,7 @@ class StraightThrough(SortOperator):
         return _straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return membership in the first k, 0 or 1, with the gradient of the operator's."""
+        """Return membership in the first k, 0 or 1, with the gradient of the soft membership."""
         k = check_whole("k", k)
         soft = self.operator.top_k(k, scores, mask)
         ranks = hard_ranks(scores, mask)
@@ -182,6 +184,6 @@ class StraightThrough(SortOperator):
         return _straight_through(hard, soft)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the order of the hard ranks, 0 or 1, with the gradient of the soft steps."""
+        """Return the steps of the hard ranks, 0 or 1, with the gradient of the soft steps."""
         soft = self.operator.before(scores, mask)
         return _straight_through(rank_steps(hard_ranks(scores, mask), exact=True), soft)

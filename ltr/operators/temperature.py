@@ -1,4 +1,4 @@
-"""A temperature that fits any scale of the scores and any length of list."""
+"""A temperature that fits the scale of the scores, for lists of any length."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ def temperature_for(
 ) -> float:
     """Return a temperature that fits the scale of the scores.
 
-    At this temperature, items closer than std / sharpness blur into each other.
+    At this temperature, items whose scores are closer than std / sharpness blur into each other.
 
     Here std is the standard deviation of the scores within their lists. `sharpness` is the number
     of temperatures in one standard deviation; it has no unit. So the temperature scales with the
-    scores, and depends neither on an offset nor on the length of the lists: soft ranks divided by n
-    stay the same. For normal scores about 0.28 / sharpness of a list lies within one temperature
-    above an average item. 10 is the operators' default for scores of unit scale. 1 or less gives
-    nearly equal ranks; 100 or more gives nearly hard ranks on short lists.
+    scores, and depends neither on an offset of the scores nor on the length of the lists: soft
+    ranks divided by n stay the same. For normally distributed scores, a fraction of about
+    0.28 / sharpness of the items lies within one temperature above an average item. A sharpness of
+    10 gives the default temperature, 0.1, for scores of unit scale; 1 or less gives nearly equal
+    ranks; 100 or more gives nearly hard ranks on short lists.
 
-    That temperature fits operators whose temperature is a width in units of the scores:
-    `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, `SoftSort`. Other operators
-    have other units: SoftSort of power p takes score^p, and the temperatures of NeuralSort and the
-    isotonic operators change with n. For these, pass `operator`. Then its ranks at the returned
-    temperature are on average as far from the hard ranks of these lists as the ranks of
-    SigmoidRank at std / sharpness.
+    The temperature std / sharpness fits operators whose temperature is a width in units of the
+    scores: `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, `SoftSort`. Other
+    operators have other units: the temperature of `SoftSort` with power p has the unit score^p, and
+    the temperatures of `NeuralSort` and the isotonic operators change with n. For these operators,
+    pass `operator`. Then the ranks of the operator at the returned temperature are on average as
+    far from the hard ranks of the given lists as the ranks of `SigmoidRank` at std / sharpness.
 
     Args:
         scores: (..., n), such as a model's scores of the first batch.
         mask: (..., n) bool, True for a real item. Default: all are real.
         sharpness: > 0, standard deviations per temperature.
-        operator: A function from a temperature to an operator: a class such as `NeuralSort`, or
-            `lambda t: SoftSort(t, power=2)`. Default: return std / sharpness.
+        operator: a function from a temperature to an operator: a class such as `NeuralSort`, or
+            `lambda t: SoftSort(t, power=2)`. Default: None, which returns std / sharpness.
 
     Returns:
-        A float > 0, without a gradient. Call it once, or between epochs: it waits for the device.
-        Cost: O(number of scores), or about 60 calls of the operator.
+        A float > 0, without a gradient. Call this function once, or between epochs, since it waits
+        for the device. Cost: O(number of scores), or about 60 calls of the operator.
 
     Raises:
-        ValueError: sharpness <= 0; scores that are not finite or all equal in each list; an
-            operator without a hard limit, such as `SoftplusRank`.
+        ValueError: sharpness <= 0; the scores are not finite, or all equal in each list; the
+            operator has no hard limit (such as `SoftplusRank`).
 
     >>> scores = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> round(temperature_for(scores), 4)
@@ -68,7 +69,8 @@ def temperature_for(
     scores = widened(masked_fill(scores.detach(), mask))
     m = count(scores, mask)
     offset = masked_fill(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
-    # The divisor is m - 1, as for an unbiased variance, or short lists would look narrower.
+    # The divisor is m - 1, as for an unbiased variance: with m, short lists would get a smaller
+    # variance.
     variance = (offset.square().sum() / (m - 1).clamp(min=0).sum()).item()
     if not (0 < variance < math.inf):
         raise ValueError(
@@ -95,7 +97,8 @@ def _as_blurred(
         return masked_fill(ranks(scores, mask) - hard, mask).abs().sum().item()
 
     wanted = blur(SigmoidRank(width))
-    # The bisection is on a logarithmic scale, wide enough for any unit (score^p, or score / n).
+    # The bisection is on a logarithmic scale, which is wide enough for any unit
+    # (score^p or score / n).
     low, high = math.log(width) - 40, math.log(width) + 40
     if blur(operator(math.exp(low))) > wanted:
         raise ValueError(

@@ -1,9 +1,10 @@
 """Compute large arrays in tiles, with derivatives of any order.
 
-A `Tiles` function takes some tensors as a whole and others tile by tile. Its results are summed
-over the tiles, or concatenated. The derivatives compute each tile again, and are `Tiles` functions
-themselves. So the memory is that of a tile and of the results, in the forward and in backwards of
-any order. `by_lists` takes some lists at a time; matrices take some of their rows.
+A `Tiles` function takes some tensors whole and others tile by tile. The results are summed over the
+tiles, or concatenated. The derivatives compute each tile again, and are `Tiles` functions
+themselves. So only one tile and the results need memory, in the forward pass and in backward passes
+of any order. `by_lists` computes some lists at a time; soft permutations compute some rows of their
+matrices at a time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,25 +16,25 @@ from torch import Tensor
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 
 TILE = 1 << 18
-"""The number of elements of a tile's arrays: a processor's cache holds some such arrays."""
+"""The number of elements of an array in a tile: a processor's cache holds a few such arrays."""
 
 MOST = 1 << 22
-"""An array of at most this many elements, 16 MiB in float32, is not tiled: autograd records it."""
+"""An array of at most this many elements, 16 MiB in float32, is not tiled; autograd records it."""
 
 Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
-"""Maps whole tensors and tiles of others to terms of sums, and tiles of results."""
+"""Maps whole tensors and tiles of other tensors to terms of sums and to tiles of results."""
 
 
 class Tiles(NamedTuple):
     """A function of whole tensors and of tensors that are split into tiles along the last axis.
 
     Args:
-        part: computes a tile. It works on the last axes, so that more may come before them. It must
-            close over no tensor.
-        whole: the number of tensors that it gets whole. The others are tiled.
+        part: the function that computes a tile. It works on the last axes, so that more axes may
+            come before. It must close over no tensor.
+        whole: the number of tensors that `part` gets whole. The other tensors are tiled.
         sums: the number of results that are summed over the tiles.
         joined: the number of the other results, whose tiles are joined.
-        length: elements of the arrays of a tile for each position on the tiled axis.
+        length: the number of array elements in a tile for each position on the tiled axis.
     """
 
     part: Part
@@ -44,7 +45,7 @@ class Tiles(NamedTuple):
 
 
 def tiles(count: int, length: int) -> Iterator[slice]:
-    """Yield slices of 0 ... count - 1, each of max(1, `TILE` // length) positions at most.
+    """Yield slices of 0 ... count - 1, each of at most max(1, `TILE` // length) positions.
 
     >>> list(tiles(3, TILE // 2))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -55,13 +56,13 @@ def tiles(count: int, length: int) -> Iterator[slice]:
 
 
 def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ...]:
-    """Return the results of a `Tiles` function: its sums, then the concatenated results.
+    """Return the results of a `Tiles` function: the sums, then the concatenated results.
 
     Args:
         task: the function.
-        tensors: those that it gets whole, then those that are tiled.
-        most: Up to this many entries all is computed at once, and autograd records it. With
-            `torch.compile` it always is.
+        tensors: the tensors that `task.part` gets whole, then the tiled tensors.
+        most: the largest number of elements that is computed at once, without tiles, and recorded
+            by autograd. Under `torch.compile` there are no tiles.
 
     >>> def part(whole, tiled):  # the rows of exp(x y), summed and one by one
     ...     array = torch.exp(whole[0].unsqueeze(-1) * tiled[0].unsqueeze(-2))
@@ -79,15 +80,16 @@ def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ..
 def by_lists(
     compute: Callable[..., Tensor], rows: int, scores: Tensor, *more: tuple[Maybe, int]
 ) -> Tensor:
-    """Return compute of tensors with leading batch axes, some lists at a time if they are large.
+    """Return `compute` of tensors with leading batch axes, some lists at a time if lists are large.
 
-    They are large if their matrices have more than `MOST` elements.
+    The lists are large if their matrices have more than `MOST` elements together.
 
     Args:
-        compute: a function of all the tensors, list by list. It must close over no tensor.
-        rows: of the matrix of a list, rows x n.
+        compute: a function of all the tensors that treats each list alone. It must close over no
+            tensor.
+        rows: the number of rows of a list's matrix, which is rows x n.
         scores: (..., n), with all batch axes.
-        more: other tensors, or None, and for each the number of its own last axes. Their batch axes
+        more: other tensors, or None, each with the number of its own last axes. Their batch axes
             are broadcast.
 
     >>> x = torch.arange(6.0).view(3, 2)
@@ -128,8 +130,7 @@ class _OverTiles(Rule):
         for tile in tiles(count, entries) if count else [slice(0)]:
             terms, results = task.part(whole, [x[..., tile] for x in tiled])
             if not tile.start:
-                # No tile leaves a tensor behind, which would fragment the heap between the freed
-                # ones.
+                # The results get their own memory: a kept tensor of a tile would fragment the heap.
                 sums = [torch.zeros_like(x) for x in terms]
                 joined = [y.new_empty((*y.shape[:-1], count)) for y in results]
             for x, y in zip(sums, terms, strict=True):
@@ -157,8 +158,8 @@ class _OverTiles(Rule):
 
 
 def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
-    # Return the task that has the wanted gradients, as a function of the tensors and of the
-    # results' gradients.
+    # Return the task that computes the wanted gradients from the tensors and from the gradients of
+    # the results.
 
     def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         inputs = [*whole[: task.whole], *tiled[:tiled_count]]

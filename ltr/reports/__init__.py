@@ -1,4 +1,4 @@
-"""Reports: `evaluate` measures arrays; its result prints, draws and writes an HTML page.
+"""Reports: `evaluate` measures arrays; its result can be printed, drawn, or written as HTML.
 
 The metrics themselves, paired tests and TREC files are in `ltr.metrics`.
 """

@@ -16,14 +16,14 @@ class Axis:
 
     Attributes:
         ticks: multiples of `step`, ascending.
-        step: the distance of two ticks.
+        step: the distance between neighboring ticks.
     """
 
     ticks: tuple[float, ...]
     step: float
 
     def at(self, value: float) -> float:
-        """Return a value's position in percent of the axis; values outside get the nearest end.
+        """Return a value's position in percent of the axis; a value outside gets the nearest end.
 
         >>> axis_of([0, 8]).at(2)
         25.0
@@ -51,7 +51,7 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
     Args:
         values: finite numbers.
         parts: the approximate number of intervals between ticks.
-        whole: whether the values are counts, so that no tick stands between two whole numbers.
+        whole: whether the values are counts. If so, all ticks are whole numbers.
 
     >>> axis_of([-0.03, 0.11]).ticks
     (-0.05, 0.0, 0.05, 0.1, 0.15)
@@ -68,12 +68,12 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
     if whole:
         step = max(1.0, float(math.ceil(step)))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    # 12 digits make a tick 0.15 and not 0.15000000000000002.
+    # Rounded to 12 digits, a tick is 0.15 and not 0.15000000000000002.
     return Axis(tuple(float(f"{i * step:.12g}") for i in range(first, last + 1)), step)
 
 
 class Bar(NamedTuple):
-    """How many lists have a value from `low` up to `high`."""
+    """A bar of a histogram: the number of lists with a value from `low` to `high`."""
 
     low: float
     high: float
@@ -101,7 +101,7 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
     A bar begins at 0 if the range of the values contains 0, so no bar has values of both signs.
 
     Args:
-        columns: values, finite; columns may be empty.
+        columns: finite values; a column may be empty.
         bars: the largest number of bars.
 
     >>> one, two = histograms([np.array([-0.1, 0.2, 0.2]), np.array([0.4])], bars=10)
@@ -114,7 +114,7 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
     each = max(1, bars // parts)
     first = round(axis.ticks[0] / axis.step) * each
     edges = np.arange(first, first + parts * each + 1) * (axis.step / each)
-    # Rounding may put an end beside the last edge.
+    # Because of rounding, the smallest or the largest value may lie just outside the edges.
     clipped = [np.clip(column, edges[0], edges[-1]) for column in columns]
     found = [np.histogram(column, edges)[0].tolist() for column in clipped]
     counts = axis_of([0, *(max(one) for one in found)], 4, whole=True)

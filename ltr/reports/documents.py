@@ -13,7 +13,7 @@ from ltr.metrics.trec import Qrels, Run
 
 
 class Document(NamedTuple):
-    """A document at a position of a list; its label is NaN if it is not judged."""
+    """A document at a position of a list; the label is NaN if the document is not judged."""
 
     position: int
     name: str
@@ -23,16 +23,16 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of one model's lists, list after list, in each the best first.
+    """The documents of one model's lists, list after list, each list with the best document first.
 
     Attributes:
-        lists: the rows of each list, by its qid.
+        lists: the rows of each list, by the list's qid.
         names: (rows,) the documents' ids; or the numbers of their rows, if `has_ids` is False.
         scores: (rows,) float64.
         labels: (rows,) float64; NaN for a document that is not judged.
-        relevant: how many relevant documents each list has, by its qid, including those not
-            retrieved.
-        has_ids: whether the names are ids that other models' documents share.
+        relevant: how many relevant documents each list has, by the list's qid, including documents
+            that are not retrieved.
+        has_ids: whether the names are document ids, which mean the same document for all models.
     """
 
     lists: dict[Any, slice]
@@ -43,7 +43,7 @@ class Documents:
     has_ids: bool
 
     def of(self, qid: Hashable) -> list[Document]:
-        """Return the documents of a list, the best first; nothing for an unknown list."""
+        """Return the documents of a list, the best first; no documents if the qid is unknown."""
         rows = self.lists.get(qid, slice(0))
         names = self.names[rows].tolist()
         shown = names if self.has_ids else [f"row {number:,}" for number in names]
@@ -51,10 +51,11 @@ class Documents:
         return [Document(i, *found) for i, found in enumerate(zip(*columns, strict=True), 1)]
 
     def has_the_documents_of(self, other: "Documents") -> bool:
-        """Return whether equal names mean the same document in both.
+        """Return whether equal names mean the same document in both objects.
 
-        Without ids, they do if both come from the same rows: from one table, or from two tables
-        with equal qids and labels in each row.
+        This is True if both have ids, and False if only one has. Without ids, it is True if both
+        come from the same rows: from one table, or from two tables with equal qids and labels in
+        each row.
         """
         if self.has_ids or other.has_ids:
             return self.has_ids and other.has_ids
@@ -80,7 +81,7 @@ class Documents:
 
 
 def run_documents(run: Run, qrels: Qrels) -> Documents:
-    """Return the documents of a run, for each judged query, in trec_eval's order.
+    """Return the documents of a run for each judged query, in the order of trec_eval.
 
     >>> found = run_documents({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1, "c": 1}})
     >>> found.of("q")[1], found.relevant["q"]
@@ -115,7 +116,7 @@ def table_documents(
     """Return the documents of a table; equal scores are in the order of the rows.
 
     Args:
-        qids: the lists' names.
+        qids: the qid of each list.
         numbers: (rows,) int64, the number of each row's list.
         labels: (rows,) float64.
         scores: (rows,) float64.
@@ -142,7 +143,7 @@ def table_documents(
 
 
 def repeated_name(lists: np.ndarray, names: np.ndarray) -> int | None:
-    """Return the first row whose document's name occurs before in its list; None if there is none.
+    """Return the first row whose document occurs in an earlier row of the same list, or None.
 
     >>> repeated_name(np.array([0, 0, 1, 0]), np.array(["a", "b", "a", "a"]))
     3
@@ -157,10 +158,12 @@ class Agreement(NamedTuple):
     """How far two models agree, as means over lists.
 
     Attributes:
-        lists: how many lists have documents of both.
-        overlap: the fraction of the first k documents that both have among their first k.
-        same_first: the fraction of the lists whose first document is the same.
-        tau: Kendall's tau of the order of the documents that both ranked; NaN if no list has two.
+        lists: the number of lists in which both models ranked documents.
+        overlap: the fraction of a model's first k documents that the other one also has among its
+            first k.
+        same_first: the fraction of the lists in which both models have the same first document.
+        tau: Kendall's tau of the order of the documents that both models ranked; NaN if no list has
+            two such documents.
     """
 
     lists: int
@@ -172,8 +175,8 @@ class Agreement(NamedTuple):
 def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
     """Return how far two models agree; None if they have no list in common.
 
-    If a model ranked fewer than k documents, the overlap is the fraction of the longer one of the
-    two lists of at most k documents.
+    The overlap of a list is the number of documents that both models have among their first k,
+    divided by k, or by the length of the longer ranking if both are shorter than k.
 
     >>> qrels = {"q": {"d": 1}}
     >>> a = run_documents({"q": {"d": 4.0, "e": 3.0, "f": 2.0}}, qrels)
@@ -212,7 +215,7 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
     if np.bincount(lists).max(initial=0) > 1:
         best = torch.tensor(
             positions.max() - positions
-        ).double()  # both copy: pandas' array is read-only
+        ).double()  # a copy, since pandas' array is read-only
         tau = kendall_tau(best[:, 0], best[:, 1], qid=torch.tensor(lists), empty="skip").item()
     return Agreement(
         lists=int(counted.sum()),

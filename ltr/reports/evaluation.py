@@ -36,15 +36,15 @@ class Evaluation:
 
     Attributes:
         name: a name for the scores, in tables and plots.
-        qids: the lists' names, as they were given, in the order of their first rows.
+        qids: the qid of each list, as given, in the order of the lists' first rows.
         values: (lists,) float64 by the metric's name; NaN for a list that is left out.
         intervals: the mean of each metric, with its interval.
         empty: how many lists have no relevant item.
         confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
-        options: the gain, and how empty lists and ties count, by the argument's name.
-        table: the rows, for `report`.
+        options: the arguments `gain`, `empty` and `ties` of `evaluate`, by name.
+        table: the rows of all lists, which `report` needs.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Evaluation:
 
     @property
     def per_list(self) -> "pd.DataFrame":
-        """The values of each list, a row by its qid, a column by the metric's name."""
+        """The values of each list: one row per list, by its qid, and one column per metric."""
         import pandas as pd
 
         return pd.DataFrame(self.values, index=pd.Index(self.qids, name="qid"))
@@ -93,14 +93,15 @@ class Evaluation:
         Args:
             other: the other evaluation; differences are other - self.
             metric: the metric. Default: the first one.
-            names: of the two in the table. Default: their own.
+            names: the names of the two evaluations in the table. Default: their own names, or
+                "self" and "other" if these are equal.
             test: see `ltr.metrics.compare.compare`.
 
         Returns:
             The paired test, with this evaluation's confidence, resamples and seed.
 
         Raises:
-            ValueError: a qid is in only one of the two, or one lacks the metric.
+            ValueError: a qid is in only one of the two evaluations, or one lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
         values = other.values[other._title(title)][self._positions(other)]
@@ -121,7 +122,7 @@ class Evaluation:
         """Draw the means with their intervals.
 
         Args:
-            axes: where to draw. Default: a new figure, `plot().figure`.
+            axes: the axes to draw in. Default: the axes of a new figure, `plot().figure`.
 
         Returns:
             The axes. Needs matplotlib (the extra `plots`).
@@ -140,22 +141,23 @@ class Evaluation:
         *others: "Evaluation",
         test: Test = "randomization",
     ) -> None:
-        """Write a page of HTML that needs no other file, like `ltr evaluate --html`.
+        """Write a page of HTML that needs no other file, like that of `ltr evaluate --html`.
 
-        It shows the means with their intervals, the values over lists, and the best and worst lists
-        by the first metric with their documents. With other evaluations it also has the paired
-        tests with Holm's correction, the differences over lists, and how far the rankings agree.
-        Pass `doc_id` to `evaluate` so that documents have names.
+        It shows the means with their intervals, the distribution of the values over lists, and the
+        best and worst lists by the first metric, with their documents. With other evaluations, it
+        shows the differences instead of the values, and also paired tests with Holm's correction
+        and how far the rankings agree. Pass `doc_id` to `evaluate` so that documents have names.
 
         Args:
             path: the file, written completely or not at all; its folder is made if it is missing.
             others: evaluations of other scores on the same lists, in any order, under other names.
-                They are compared with this one.
+                Each of them is compared with this evaluation.
             test: see `ltr.metrics.compare.compare`.
 
         Raises:
-            ValueError: a qid is in only one of two evaluations, one lacks a metric or has other
-                options, two have the same name, or jinja2 (the extra `report`) is not installed.
+            ValueError: a qid is in only one of two evaluations, an evaluation lacks a metric or has
+                other options, two evaluations have the same name, the path is a folder, or jinja2
+                (the extra `report`) is not installed.
 
         >>> from pathlib import Path
         >>> from tempfile import mkdtemp
@@ -203,7 +205,7 @@ class Evaluation:
         )
 
     def _positions(self, other: "Evaluation") -> list[int]:
-        """Return the position of each of this evaluation's lists in the other one."""
+        """Return the positions of this evaluation's lists in another evaluation."""
         position = {qid: i for i, qid in enumerate(other.qids)}
         alone = [qid for qid in self.qids if qid not in position]
         alone += [qid for qid in other.qids if qid not in {*self.qids}]
@@ -263,7 +265,7 @@ def evaluate(
         gain: the gain of NDCG, DCG and RBP: "exp2" (2^label - 1, as in LightGBM and XGBoost) or
             "linear" (the label, as in trec_eval, ir_measures and scikit-learn).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: order of equal scores: "stable" (that of the rows), "expected" or "worst".
+        ties: the order of equal scores: "stable" (that of the rows), "expected" or "worst".
         confidence: level of the intervals, in (0, 1).
         resamples: the number of bootstrap samples.
         seed: seed of the draws.
@@ -271,7 +273,8 @@ def evaluate(
 
     Raises:
         ValueError: arrays have different lengths, a label or score is not finite, a label is below
-            0, a qid is missing, a document is twice in a list, or a metric or option is unknown.
+            0, a qid is missing, a document occurs twice in a list, or a metric or option is
+            unknown.
 
     >>> labels, scores = [0, 2, 1, 0, 1], [0.1, 0.9, 0.3, 0.4, 0.2]
     >>> result = evaluate(labels, scores, ["a", "a", "a", "b", "b"], ["ndcg@10", "mrr"])

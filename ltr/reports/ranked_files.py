@@ -18,7 +18,7 @@ from ltr.names import nearest, one_line
 from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_CHUNK = 1 << 22  # positions of a padded chunk of lists; this bounds the memory
+_CHUNK = 1 << 22  # the most positions in a padded chunk of lists, to bound the memory
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Evaluated:
         qids: the query ids of the lists.
         values: (lists,) float64 by the measure's title; NaN for a list that is left out.
         empty: how many lists have no relevant document.
-        missing: how many judged queries a run lacks, or how many lists that another table has.
+        missing: how many judged queries a run lacks, or how many lists of the other tables this
+            table lacks.
         unjudged: how many queries of a run have no judgements.
         documents: the ranked documents; None unless they were requested.
     """
@@ -56,13 +57,13 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Scored:
-    """A table's columns.
+    """The columns of a table of scored documents.
 
     Attributes:
         qids: the query ids of the lists.
         lists: (rows,) the number of each row's list.
         labels: (rows,) float64, >= 0.
-        scores: (rows,) float64, for each column of scores.
+        scores: an array (rows,), float64, for each column of scores.
         names: (rows,) the documents' ids; None if they are not known.
     """
 
@@ -73,7 +74,7 @@ class Scored:
     names: np.ndarray | None = None
 
     def documents(self, scores: np.ndarray) -> Documents:
-        """Return the documents of each list, the best first by one column of scores."""
+        """Return the documents of each list, the best first by the given column of scores."""
         return table_documents(self.qids, self.lists, self.labels, scores, self.names)
 
 
@@ -130,7 +131,7 @@ def read_scored(path: str, columns: Columns, *, with_names: bool = False) -> Sco
 
     Args:
         path: the file.
-        columns: the names of its columns.
+        columns: the names of the file's columns.
         with_names: whether to read the documents' ids.
     """
     wanted = [columns.qid, columns.label, *columns.score]
@@ -162,7 +163,7 @@ def evaluate_table(
     *,
     keep_documents: bool = False,
 ) -> list[Evaluated]:
-    """Return the per-list values of a table: a row is a document, a column of scores a model."""
+    """Return the per-list values of each model of a table; a column of scores is a model."""
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
@@ -178,7 +179,7 @@ def evaluate_table(
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
-    """Return the options and the highest grade, which ERR needs."""
+    """Return the options and, if it is above 0, the highest grade, which ERR needs."""
     return {**options, "max_label": largest} if largest > 0 else options
 
 
@@ -248,7 +249,7 @@ def _read_csv(path: str, types: dict[str, pa.DataType]) -> pa.Table:
     try:
         return read([*types])
     except pa.ArrowInvalid:
-        for name in types:  # reading each column alone names the wrong one
+        for name in types:  # reading columns one by one finds the wrong one
             with _naming_numbers(name, types):
                 read([name])
         raise
@@ -281,7 +282,7 @@ def _column_names(path: str) -> list[str]:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Raise any problem of a table as one line that names the file."""
+    """Turn any error in reading a table into a `ValueError` of one line that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""The report: an HTML page on which model is better, how certain this is, and on which lists."""
+"""The report: an HTML page that shows which model is better, how certainly, and on which lists."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHOWN = 10
 """How many documents of a list are shown, and the k of the overlap."""
 
-_QUERIES = 5  # this many of the best, and of the worst
+_QUERIES = 5  # how many of the best lists are shown, and of the worst
 _NAME = 160  # characters of a name; a longer one is cut off
 _MINUS = "\N{MINUS SIGN}"
 
@@ -33,12 +33,11 @@ class Metric:
     """One metric's results.
 
     Attributes:
-        title: its name, such as "ndcg@10".
+        title: the name of the metric, such as "ndcg@10".
         sign: 1 if higher is better, else -1.
         result: the mean with its interval, or the comparison of several models.
-        axis: the axis of the intervals, which are of the means or of the differences from the first
-            model.
-        counted: (lists,) whether all models have a value.
+        axis: the axis of the intervals of the mean, or of the differences from the first model.
+        counted: (lists,) whether all models have a value for the list.
     """
 
     title: str
@@ -62,15 +61,15 @@ class Spread(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """What one model ranked first in a list.
+    """The first documents of one model in a list.
 
     Attributes:
         name: the model's name.
-        value: its value of the first metric.
-        documents: the first ones.
-        before: the position of each in the first model's order; None if it has none.
-        relevant: how many of them are relevant.
-        next: the position of the first relevant document below them; None if there is none.
+        value: the model's value of the first metric for the list.
+        documents: the first `SHOWN` documents.
+        before: each document's position in the first model's ranking; None if it has no position.
+        relevant: how many of these documents are relevant.
+        next: the position of the first relevant document after these; None if there is none.
         lacking: how many relevant documents the model has not ranked at all.
     """
 
@@ -93,7 +92,7 @@ class Query(NamedTuple):
 
 
 class Extremes(NamedTuple):
-    """The lists on which a model is best and worst, by itself or beside the first model."""
+    """The lists on which a model is best and worst, alone or compared with the first model."""
 
     name: str
     best: list[Query]
@@ -146,17 +145,17 @@ def write_report(
     """Write a page of HTML that needs no other file; it is written completely or not at all.
 
     Args:
-        path: the file; its folder is made.
-        models: the values of each, for the same lists in the same order, with documents. Other
+        path: the file; its folder is made if it is missing.
+        models: the values and documents of each model, for the same lists in the same order. Other
             models are compared with the first.
-        results: for each metric's title, the first model's mean, or the comparison of all models.
-            The first metric decides which lists are the best and the worst.
+        results: for each metric's title, the mean of the only model, or the comparison of all
+            models. The first metric decides which lists are the best and the worst.
         confidence: level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
         options: the metrics' `gain`, `ties` and `empty`.
-        sources: where the data came from, by the name under which it is shown.
-        notes: sentences on lists that are missing, empty or not judged.
+        sources: where the data came from, by the label that the page shows.
+        notes: sentences about lists that are missing, empty or not judged.
 
     Raises:
         ValueError: jinja2 is not installed, or the path is a folder.
@@ -193,7 +192,7 @@ def write_report(
         version=__version__,
     )
     with atomic_write(target) as partial:
-        # A name may have bytes that are not UTF-8.
+        # A name may have characters that UTF-8 cannot encode.
         partial.write_bytes(page.encode("utf-8", "backslashreplace"))
 
 
@@ -210,7 +209,10 @@ def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluate
 
 
 def _spreads(metric: Metric, models: Sequence[Evaluated]) -> list[Spread]:
-    """Return the distribution of one model's values, or of each other model's differences."""
+    """Return the distribution of one model's values, or of differences from the first model.
+
+    There is one distribution for a single model, else one for each of the other models.
+    """
     first, *others = (model.values[metric.title][metric.counted] for model in models)
     names = [model.name for model in models]
     if isinstance(metric.result, Comparison):
@@ -234,7 +236,7 @@ def _quantiles(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
-    """Return the best and worst lists of one model, or of each other model beside the first."""
+    """Return the best and worst lists of a single model, or of others compared with the first."""
     first, *others = models
     relevant = np.array([_documents(first).relevant.get(qid, 0) > 0 for qid in first.qids])
     found = []
@@ -242,7 +244,7 @@ def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
         values = metric.sign * model.values[metric.title]
         if others:
             values = values - metric.sign * first.values[metric.title]
-        # The order is stable, so that lists of one value stay in their order.
+        # The sort is stable, so lists with equal values keep their order.
         positions = np.flatnonzero(metric.counted & relevant)
         positions = positions[np.argsort(-values[positions], kind="stable")]
         half = (len(positions) + 1) // 2
@@ -290,7 +292,7 @@ def _pair(one: Evaluated, other: Evaluated) -> Pair:
 
 
 def _documents(model: Evaluated) -> Documents:
-    assert model.documents is not None  # whoever asks for a report keeps them
+    assert model.documents is not None  # callers of `write_report` keep the documents
     return model.documents
 
 

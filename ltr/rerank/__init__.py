@@ -1,7 +1,7 @@
-"""After the scores: fuse rankers, diversify a list, give each row its position.
+"""After the scores: fuse rankers, diversify lists, give each row its position.
 
-All functions take arrays (numpy's, pandas', polars', lists, tensors) with `qid`, the query of each
-row. `fuse` and `fusion_weights` take runs too: dicts, or files of TREC.
+All functions take arrays (of numpy, pandas or polars), lists or tensors, with `qid`, the query of
+each row. `fuse` and `fusion_weights` also take runs: dicts or TREC files.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # if it saw __getattr__, a type checker would accept any name
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

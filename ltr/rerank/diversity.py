@@ -20,30 +20,31 @@ def mmr(
     trade_off: float = 0.5,
     top_k: int | None = None,
 ) -> np.ndarray:
-    """Return positions by maximal marginal relevance: high scores, far from those above.
+    """Return positions by maximal marginal relevance: high scores, low similarity to rows above.
 
-    The first position has the highest score. Each further one, up to k, has the row with the
-    largest trade_off * score - (1 - trade_off) * the largest similarity to a row above it. Equal
-    values are taken in the order of the rows. The rest follows by score.
+    The row with the highest score is first. Each further position, up to k, gets the row with the
+    largest trade_off * score - (1 - trade_off) * (the largest similarity to a row above). Rows with
+    equal values are taken in the order of the rows. The remaining rows follow by score.
 
     Args:
-        scores: (rows,), not NaN and finite. They are compared with similarities, so bring both to
-            one scale: see `normalize_scores`.
+        scores: (rows,), finite. They are compared with similarities, so bring scores and
+            similarities to one scale: see `normalize_scores`.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
-        vectors: (rows, dimensions), finite; the similarity is their cosine, 0 for a vector of
-            zeros.
-        similarity: (rows, rows), finite, instead of vectors; only pairs of one list are used.
-        trade_off: 1 for scores alone, 0 for distance alone; in [0, 1].
-        top_k: k, how many positions to fill so. Default: all.
+        vectors: (rows, dimensions), finite. The similarity of two rows is the cosine of their
+            vectors, 0 for a vector of zeros.
+        similarity: (rows, rows), finite, instead of vectors. Only pairs within a list are used.
+        trade_off: the weight of the scores, in [0, 1]. With 1 only scores matter, with 0 only
+            similarities, except at the first position.
+        top_k: k, how many positions to fill in this way. Default: all.
 
     Returns:
-        The position of each row within its list, from 1, int32 (rows,). No rows give none.
+        The position of each row within its list, from 1, int32 (rows,). No rows give no positions.
 
     Raises:
         ValueError: neither or both of vectors and similarity are given, a shape does not fit, a
-            number is not finite, or an option is out of range.
+            value is not finite, or an option is out of range.
 
-    Cost: O(n k) for a list of n rows, times the dimensions of vectors.
+    Cost: O(n k) for a list of n rows, times the number of dimensions if vectors are given.
 
     Reference: Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering
     documents and producing summaries", SIGIR 1998.
@@ -89,20 +90,21 @@ def diversify(
 ) -> np.ndarray:
     """Return positions by greedy alpha-NDCG: each position gets the row with the most new topics.
 
-    A row gains the sum over topics of t * the product over the rows above it of (1 - alpha * their
-    t). Equal gains are taken by descending score, then in the order of the rows. The rest follows
-    by score. With equal scores this is the ideal order of the metric `AlphaNDCG`.
+    A row gains the sum over topics of t * (the product over the rows above of 1 - alpha * s), where
+    t is the degree of the topic in the row, and s the degree in the row above. Rows with equal
+    gains are taken by descending score, then in the order of the rows. The remaining rows follow by
+    score. With equal scores, this is the ideal order of the metric `AlphaNDCG`.
 
     Args:
         scores: (rows,), finite.
-        topics: (rows, topics), how far each row is about each topic, in [0, 1]; multiply them by
-            the probability that the row is relevant if you know it.
+        topics: (rows, topics), in [0, 1]: the degree to which each row is about each topic. If you
+            know the probability that a row is relevant, multiply the row by this probability.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
-        alpha: the fraction of its gain that a topic loses each time it is seen, in [0, 1].
-        top_k: how many positions to fill so. Default: all.
+        alpha: the fraction of the gain that a topic loses each time it is seen, in [0, 1].
+        top_k: k, how many positions to fill in this way. Default: all.
 
     Returns:
-        The position of each row within its list, from 1, int32 (rows,). No rows give none.
+        The position of each row within its list, from 1, int32 (rows,). No rows give no positions.
 
     Raises:
         ValueError: a shape does not fit, a score is not finite, a topic is outside [0, 1], or an
@@ -137,7 +139,7 @@ def _positions(
     top_k: int | None,
     choose: Callable[[np.ndarray, int], Sequence[int]],
 ) -> np.ndarray:
-    """Return positions (rows,): those of the chosen rows of each list, then the rest by score."""
+    """Return positions (rows,): in each list first the chosen rows, then the others by score."""
     check_top_k(top_k)
     positions = np.empty(len(scores), np.int32)
     for rows in rows_by_list(lists):

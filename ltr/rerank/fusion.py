@@ -49,21 +49,23 @@ def fuse(
 ) -> np.ndarray | Run:
     """Fuse the rankings of several rankers into one.
 
-    The fused score is a sum over the rankers, each times its weight:
+    The fused score of a document d is a sum over the rankers. Each ranker adds its weight times:
 
-    - "rrf", reciprocal rank fusion: 1 / (k + position). A ranker that did not retrieve the document
-      adds 0.
-    - "combsum": the normalized score; with weights this is the weighted sum. A ranker that did not
-      retrieve the document adds 0. By "min_max" and "rank" that is at most its lowest score, but
-      by "z" it is its mean: do not use "z" for short runs.
-    - "combmnz": as "combsum"; the sum is then multiplied by the number of rankers that retrieved
-      the document.
-    - "borda": m - position + 1, of the m documents that any ranker retrieved. A ranker that
-      retrieved n of them shares the points of the last m - n positions equally among the others.
-    - "condorcet": a vote against each document below it. A document that the ranker did not
-      retrieve is below all others, and between two such there is no vote. The fused score is the
-      number of documents over which it has more votes, half a point for each tie, and 1 (Copeland's
-      count). Unless majorities form a circle, this is the order of Condorcet-fuse.
+    - "rrf", reciprocal rank fusion: 1 / (k + position of d). A ranker that did not retrieve d adds
+      0.
+    - "combsum": the normalized score of d. A ranker that did not retrieve d adds 0. With "min_max"
+      and "rank", 0 is at most the lowest score of the ranker. But with "z", 0 is the mean score of
+      the ranker: do not use "z" for short runs.
+    - "combmnz": the same as "combsum". The sum is then multiplied by the number of rankers that
+      retrieved d.
+    - "borda": m + 1 - position of d, where m is the number of documents that any ranker retrieved.
+      A ranker that retrieved n of them divides the points of the last m - n positions equally among
+      the other documents.
+    - "condorcet": a vote for d against each document below d. A document that the ranker did not
+      retrieve is below all documents that the ranker retrieved; there is no vote between two
+      documents that the ranker did not retrieve. The fused score is then 1, plus 1 for each
+      document against which d has more votes, plus 1/2 for each tie (Copeland's count). Unless
+      majorities form a cycle, this is the order of Condorcet-fuse.
 
     Args:
         rankers: a list of runs, or of arrays. A run is a dict, scores by document by query, or the
@@ -72,23 +74,23 @@ def fuse(
         qid: (rows,), the query of each row of arrays, in any order. Default: all rows are one list.
             Runs have their own queries.
         method: see above.
-        normalize: what "combsum" and "combmnz" do with the scores that a ranker has in a list: see
-            `normalize_scores`. The other methods take positions, which no normalization changes.
+        normalize: how "combsum" and "combmnz" normalize the scores of a ranker in a list: see
+            `normalize_scores`. The other methods use positions, for which this makes no difference.
         weights: (rankers,), finite, >= 0, not all 0. Default: 1 for each.
         k: the constant of "rrf", a whole number >= 1.
 
     Returns:
-        For arrays, scores (rows,) float64. For runs, a run with the queries and the documents that
-        any of them has, the best document first. A run retrieved nothing for a query that it lacks.
-        The order of the rankers does not matter. A ranker's equal scores are in the order of the
-        rows; in runs they are in descending order of the names, as in trec_eval.
+        For arrays, scores (rows,) float64. For runs, one run with all queries and documents of the
+        runs, the best document first. If a run lacks a query, it has retrieved nothing for it. The
+        order of the rankers does not matter. Rows to which a ranker gives equal scores are in the
+        order of the rows; documents of runs are then in descending order of name, as in trec_eval.
 
     Raises:
         ValueError: there is no ranker; a score is infinite, or NaN in a run; no ranker has a score
             for a row; a run shares no query with the others; shapes differ; a file is wrong; an
             option is unknown or out of range.
 
-    Cost: one sort for each ranker; "condorcet" takes O(n^2) time and memory for a list.
+    Cost: one sort for each ranker; "condorcet" takes O(n^2) time and memory for a list of n rows.
 
     References: Cormack et al., "Reciprocal rank fusion outperforms Condorcet and individual rank
     learning methods", SIGIR 2009; Fox and Shaw, "Combination of multiple searches", TREC-2, 1994;
@@ -121,7 +123,7 @@ def fuse(
 def fuser(
     rows: Rankers, method: Method, normalize: Normalization, k: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function of the weights (rankers,) that gives the fused scores (rows,).
+    """Return a function of the weights (rankers,) that returns the fused scores (rows,).
 
     >>> fuser(Rankers.of_arrays([[2.0, 1.0]], None), "rrf", "none", 1)(np.ones(1)).tolist()
     [0.5, 0.3333333333333333]
@@ -147,7 +149,7 @@ def fuser(
     retrieved = (~np.isnan(rows.scores)).sum(0) if method == "combmnz" else 1
 
     def total(weights: np.ndarray) -> np.ndarray:
-        # Sorting keeps ties: rounding must not depend on the order of the rankers.
+        # Without sorting, rounding would depend on the order of the rankers, and could break ties.
         return np.sort(weights[:, None] * points, axis=0).sum(0) * retrieved
 
     return total
@@ -162,7 +164,7 @@ def _copeland(rows: Rankers, weights: np.ndarray) -> np.ndarray:
             position = np.full(len(one), len(one) + 1)
             position[has] = rank(scores[has])
             margins += weight * np.sign(position - position[:, None])
-        margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # a tie but for rounding
+        margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # a tie, up to rounding
         total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2  # tied with itself
     return total
 

@@ -12,17 +12,18 @@ NORMALIZATIONS = ("min_max", "z", "rank", "none")
 
 
 def normalize_scores(scores: Any, qid: Any = None, method: Normalization = "min_max") -> np.ndarray:
-    """Return the scores of each list on one scale, float64 (rows,). The order stays.
+    """Return the scores of each list on one scale, float64 (rows,). The ranking does not change.
 
     Args:
-        scores: (rows,), finite. No rows give no rows.
+        scores: (rows,), finite. No rows give no scores.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
-        method: "min_max", (s - min) / (max - min), in [0, 1]; "z", (s - mean) / standard deviation
-            over the n items; "rank", 1 - (position - 1) / n, in (0, 1], with ties in the order of
-            the rows; "none", the scores.
+        method: for a list of n items, "min_max" gives (s - min) / (max - min), in [0, 1]; "z" gives
+            (s - mean) / (standard deviation with the divisor n); "rank" gives
+            1 - (position - 1) / n, in (0, 1], with ties in the order of the rows; "none" gives s.
 
     Returns:
-        The scores. By "min_max" and "z", a list with one item, or with equal scores only, gets 0.
+        The scores. With "min_max" and "z", the scores of a list with one item, or with only equal
+        scores, become 0.
 
     Raises:
         ValueError: a score is not finite, `qid` does not have one name for each row, or the method
@@ -45,7 +46,7 @@ def normalize_scores(scores: Any, qid: Any = None, method: Normalization = "min_
         return 1 - (rank(values, lists) - 1) / sizes[lists]
     largest = np.zeros(len(sizes))
     np.maximum.at(largest, lists, np.abs(values))
-    # This is exact, and no difference or square overflows.
+    # A division by a power of two is exact, and then no difference or square overflows.
     values = np.ldexp(values, -np.frexp(largest)[1][lists])
     low, high = np.full(len(sizes), np.inf), np.full(len(sizes), -np.inf)
     np.minimum.at(low, lists, values)

@@ -1,4 +1,4 @@
-"""The scores of several rankers as one array: of arrays with qid, of dicts, of TREC files."""
+"""The scores of several rankers as one array, from arrays with qid, dicts or TREC files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Array(Protocol):
     """An array of numpy, pandas, polars or torch."""
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return it as an array of numpy."""
+        """Return the values as an array of numpy."""
         ...
 
 
@@ -32,7 +32,7 @@ class Rankers:
         scores: (rankers, rows) float64; NaN if the ranker did not retrieve the document.
         lists: (rows,), the number of each row's list.
         names: (rows,), the documents of runs, in descending order within a list; empty for arrays.
-        qids: the queries of runs, by the number of the list.
+        qids: the queries of runs, by the number of the list; empty for arrays.
     """
 
     scores: np.ndarray
@@ -42,7 +42,7 @@ class Rankers:
 
     @classmethod
     def of_arrays(cls, arrays: Any, qid: Any) -> Self:
-        """Return the scores of arrays (rows,) each, or of one array (rankers, rows).
+        """Return the scores of several arrays (rows,), or of one array (rankers, rows).
 
         >>> Rankers.of_arrays([[1, 2], [3, np.nan]], None).scores
         array([[ 1.,  2.],
@@ -62,7 +62,7 @@ class Rankers:
 
     @classmethod
     def of_runs(cls, runs: Sequence[Mapping[str, Mapping[str, float]]]) -> Self:
-        """Return the scores of runs, a row for each document that one of them has.
+        """Return the scores of runs, with a row for each document that any run has for a query.
 
         >>> Rankers.of_runs([{"q": {"a": 2.0}}, {"q": {"b": 1.0}}]).names
         ['b', 'a']
@@ -89,7 +89,10 @@ class Rankers:
 
 
 def are_runs(rankers: Any) -> bool:
-    """Return whether rankers are runs, and not arrays; raise `ValueError` if they are neither.
+    """Return True if the rankers are runs, and False if they are arrays.
+
+    Raises:
+        ValueError: the rankers are not a list, are an empty list, or are both runs and arrays.
 
     >>> are_runs(["a.run", {"q": {"a": 1.0}}]), are_runs([[1.0, 2.0]])
     (True, False)
@@ -103,7 +106,7 @@ def are_runs(rankers: Any) -> bool:
 
 
 def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float]]]:
-    """Return runs, those of files read.
+    """Return the runs, after reading those that are given as files.
 
     Raises:
         ValueError: a file is wrong; a run shares no query with the others.

@@ -24,16 +24,16 @@ def fusion_weights(
     """Return the weights for `fuse` that are best by a metric on labelled lists.
 
     The search is that of `Blend`: it goes through the rankers, at most five times, and tries each
-    weight in 20 steps. Equal weights stay unless the gain exceeds two of its standard errors. Take
-    other queries than those that you report.
+    weight in 20 steps. Equal weights are kept unless the gain exceeds two of its standard errors.
+    The queries must not be those for which you report results.
 
     Args:
         rankers: as in `fuse`.
-        labels: (rows,), finite and >= 0. For runs, the judgements, by document by query, as of
-            `read_qrels`; one below 0 counts as none.
+        labels: (rows,), finite and >= 0. For runs: judgements by document by query, as from
+            `read_qrels`; a judgement below 0 counts as none.
         qid: as in `fuse`.
         metric: the name of a metric that is higher for better rankings.
-        method: as in `fuse`, which must get the same method, normalization and k.
+        method: as in `fuse`. Give `fuse` the same method, normalization and k.
         normalize: as in `fuse`.
         k: as in `fuse`.
 
@@ -42,8 +42,8 @@ def fusion_weights(
         without judgements, do not count. A list without a relevant document counts 0.
 
     Raises:
-        ValueError: as `fuse`; labels do not fit the rows; no query of the runs is judged; the
-            metric is unknown or lower for better rankings.
+        ValueError: as in `fuse`; labels do not fit the rows; no query of the runs is judged; the
+            metric is unknown, or lower values of it are better.
 
     >>> labels, qid = [1, 0, 0] * 8, np.repeat(np.arange(8), 3)
     >>> fusion_weights([[3.0, 2.0, 1.0] * 8, [1.0, 3.0, 2.0] * 8], labels, qid).round(2).tolist()
@@ -77,7 +77,7 @@ def fusion_weights(
 
 
 def _judged(rankers: Any, qrels: Any) -> tuple[Rankers, np.ndarray]:
-    """Return the judged queries of runs with their relevant documents, and each row's label."""
+    """Return the runs for judged queries, with all relevant documents, and each row's label."""
     if not isinstance(qrels, Mapping):
         raise ValueError(f"labels must be judgements by document by query for runs, got {qrels!r}")
     runs = read_runs(rankers)

@@ -1,4 +1,4 @@
-"""`ltr serve`: an HTTP service that ranks with an exported model; torch is not needed."""
+"""`ltr serve`: an HTTP service that ranks with an exported model. It does not need torch."""
 
 from ltr.serve.app import Limits, make_app
 

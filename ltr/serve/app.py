@@ -1,4 +1,4 @@
-"""The HTTP service: FastAPI over `ltr.serving.OnnxRanker`."""
+"""The HTTP service, made with FastAPI, of an `ltr.serving.OnnxRanker`."""
 
 import asyncio
 import json
@@ -21,14 +21,14 @@ from typing_extensions import TypedDict
 from ltr.serving import OnnxRanker
 
 _ROOM = 100_000
-"""Brackets of a body beyond those of the largest request: in text, and under ignored keys."""
+"""How many brackets a body may have in text and under ignored keys, besides the needed ones."""
 
 _IN_JSON = {
     "model_type": "Input should be an object",
     "dict_type": "Input should be an object",
     "list_type": "Input should be an array",
 }
-"""What pydantic says of Python's types, in the words of JSON."""
+"""Messages in the words of JSON, for pydantic's errors that name Python's types."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Limits:
     """The limits of one request; larger requests are refused.
 
     Attributes:
-        documents: of a list, >= 1.
-        lists: of a request, >= 1.
-        bytes: of a request's body, >= 1.
-        seconds: in which the body must arrive, >= 1.
+        documents: the most documents of a list, >= 1.
+        lists: the most lists of a request, >= 1.
+        bytes: the most bytes of a request's body, >= 1.
+        seconds: the most seconds until the whole body has arrived, >= 1.
 
     Raises:
         ValueError: a limit is not a whole number >= 1.
@@ -57,25 +57,25 @@ class Limits:
 
 
 class Ranking(BaseModel):
-    """The answer for one list: a score for each document, and their positions, the best first."""
+    """The answer for one list: each document's score, and the documents' indices, best first."""
 
     scores: list[float]
     order: list[int]
 
 
 class Rankings(BaseModel):
-    """The answer for several lists, in their order."""
+    """The answers for several lists, in the order of the lists."""
 
     results: list[Ranking]
 
 
 class _Refused(Exception):
-    """A request with an error.
+    """The error of a request that is refused.
 
     Attributes:
-        status: 4xx.
-        where: the path of the field in the body.
-        why: what is wrong with it.
+        status: the HTTP status, 4xx.
+        where: the path of the wrong field in the body.
+        why: the message of the error.
     """
 
     def __init__(self, status: int, where: Sequence[str | int], why: str) -> None:
@@ -88,18 +88,18 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
 
     `POST /rank` takes `{"documents": [...]}`, or `{"lists": [[...], ...]}`, and answers with scores
     and the order of the documents. `GET /schema` lists the columns that a document must have,
-    `/health` says that the service runs, `/metrics` has the numbers for Prometheus, and `/docs` is
-    a page to try it.
+    `/health` reports that the service runs, `/metrics` has the metrics for Prometheus, and `/docs`
+    is a page to try the service.
 
     Each list is scored by itself. An error in a request gets a 4xx answer, `{"detail": [{"loc":
-    [...], "msg": "..."}]}`, in which `loc` is the field.
+    [...], "msg": "..."}]}`, in which `loc` is the path of the field.
 
     Args:
-        ranker: the model, which must know its columns.
-        limits: of a request. Default: `Limits()`.
+        ranker: the model, which must have column names.
+        limits: the limits of one request. Default: `Limits()`.
 
     Raises:
-        ValueError: the model has no names of columns.
+        ValueError: the model has no column names.
     """
     limits = limits or Limits()
     columns = _columns(ranker)
@@ -142,7 +142,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
 
     @app.post("/rank", response_model=Ranking | Rankings, openapi_extra=extra)
     async def post_rank(request: Request) -> Response:
-        """Score documents, and order them."""
+        """Score documents, and return their order."""
         start, status = time.perf_counter(), 500
         try:
             content = await _body(request, limits)
@@ -150,9 +150,9 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
             status = 200
             return Response(answer, media_type="application/json")
         except ClientDisconnect:
-            status = 499  # nginx has this number for it; nobody reads the answer
+            status = 499  # as in nginx: the client has closed the connection
             return Response(status_code=status)
-        except asyncio.CancelledError:  # uvicorn stops, and has waited for its graceful limit
+        except asyncio.CancelledError:  # uvicorn stops, after the time for a graceful stop
             status = 503
             return Response(status_code=status)
         except _Refused as error:
@@ -171,7 +171,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Return that the service runs."""
+        """Report that the service runs."""
         return {"status": "ok"}
 
     @app.get("/metrics", include_in_schema=False)
@@ -196,14 +196,14 @@ def _value_type(column: Mapping[str, Any]) -> Any:
         return vector | None
     if column["type"] == "date":
         return str | None
-    if column["type"] == "number":  # a category keeps the digits of a large whole number
+    if column["type"] == "number":  # as an int, a large category keeps its digits
         return int | float | None if "levels" in column else float | None
-    # The error of pydantic is that of the first type.
+    # If no type fits, pydantic's first error is that of the first type.
     return (bool | str if column["type"] == "boolean" else str | bool) | int | float | None
 
 
 def _body_type(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> type[BaseModel]:
-    """Return the form of a request's body."""
+    """Return the type of a request's body."""
     typed_dict: Any = TypedDict
     document = typed_dict("Document", {name: _value_type(one) for name, one in columns.items()})
     document.__pydantic_config__ = ConfigDict(extra="ignore", strict=True)
@@ -215,13 +215,13 @@ def _body_type(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> type
 
 
 def _brackets(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> int:
-    """Return how many opening brackets a body may have."""
+    """Return the most opening brackets that a body may have."""
     of_document = 1 + sum(one["type"] == "numbers" for one in columns.values())
     return _ROOM + limits.lists * (1 + limits.documents * of_document)
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
-    """Return the body of a request, which is refused as soon as it exceeds a limit."""
+    """Return the body of a request; refuse the request as soon as the body exceeds a limit."""
     parts, size = [], 0
     try:
         async with asyncio.timeout(limits.seconds):
@@ -237,8 +237,8 @@ async def _body(request: Request, limits: Limits) -> bytes:
 
 
 def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
-    """Return the body of a request as an object of its type."""
-    # Brackets are counted first, because no other request is answered while parsing makes objects.
+    """Return the body of a request as a `body_type`."""
+    # Count the brackets first: while the parser makes objects, no other request is answered.
     found = content.count(b"{") + content.count(b"[")
     if found > most:
         why = f"the body must have at most {most} objects and arrays, got {found} brackets"
@@ -247,7 +247,7 @@ def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
         values = from_json(content)
     except ValueError as error:
         raise _Refused(422, [], f"Invalid JSON: {error}") from None
-    # pydantic would report each unknown key.
+    # Report one unknown key here: pydantic would report all of them.
     for key in values if isinstance(values, dict) else ():
         if key not in body_type.model_fields:
             why = "keys other than documents and lists are not permitted"
@@ -256,7 +256,7 @@ def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
         body: Any = body_type.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        # This is the path of a column, without the types of a union.
+        # Keep the path up to the column: pydantic adds the types of a union to it.
         where = first["loc"][: 4 if first["loc"][:1] == ("lists",) else 3]
         raise _Refused(422, where, _IN_JSON.get(first["type"], first["msg"])) from None
     if (body.documents is None) == (body.lists is None):

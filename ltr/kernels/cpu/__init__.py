@@ -1,6 +1,6 @@
-"""The sums on the CPU, compiled by numba. Import it only when a compiled function is needed.
+"""The sums on the CPU, compiled by numba. Import this only if a compiled function is needed.
 
-Beside the functions of `reference` it has the sums over graded pairs (`pairs`), SoftSort's ranks
+Besides the kernel sums, this package has the sums over graded pairs (`pairs`), SoftSort's ranks
 (`softsort`) and Sinkhorn scaling (`scaling`), each in one call.
 """
 
@@ -8,4 +8,4 @@ from ltr.kernels.cpu.sums import kernel_sums
 from ltr.kernels.interface import Implementation
 
 CPU = Implementation("cpu", kernel_sums)
-"""numba's code."""
+"""The implementation that numba compiles."""

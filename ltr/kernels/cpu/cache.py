@@ -18,15 +18,15 @@ SETTINGS: Any = config
 """`numba.config`, which creates its attributes at run time."""
 
 WAIT = 300.0
-"""Seconds that a process waits for another one to compile before it compiles by itself."""
+"""Seconds that a process waits while another one compiles, before it compiles by itself."""
 
 
 def cached(compile: Callable[[bool], Any]) -> Any:
     """Return `compile(True)`, or `compile(False)` if no cache folder can be written.
 
     Args:
-        compile: Takes whether to cache, and returns numba's function. numba raises RuntimeError
-            if no folder for the cache can be written.
+        compile: Returns a function compiled by numba; the argument is whether to cache it. numba
+            raises RuntimeError if no folder for the cache can be written.
 
     Without a cache each process compiles again, and one warning says so.
     """
@@ -35,7 +35,7 @@ def cached(compile: Callable[[bool], Any]) -> Any:
         SETTINGS.CACHE_DIR = _usable(given)
         return compile(True)
     except RuntimeError:
-        function = compile(False)  # an error that is not about the cache is raised again
+        function = compile(False)  # raises the error again if it is not about the cache
         _warn_once()
         return function
     finally:
@@ -44,13 +44,13 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 
 @contextmanager
 def locked(folder: str | None) -> Iterator[None]:
-    """Wait until no other process compiles into this cache, for at most `WAIT` seconds.
+    """Hold the lock of a cache within the block; wait for other processes at most `WAIT` seconds.
 
-    The lock is released if its process dies. After `WAIT` seconds, or if the folder cannot be
-    locked, the block runs without the lock.
+    The lock is released if the process that holds it dies. After `WAIT` seconds, or if the folder
+    cannot be locked, the block runs without the lock.
 
     Args:
-        folder: The cache folder. None means that no cache is shared: do not wait.
+        folder: The cache folder. None means that there is no shared cache, and so no lock.
     """
     lock = None if folder is None else FileLock(Path(folder) / "ltr-compile.lock")
     try:
@@ -77,8 +77,8 @@ def _warn_once() -> None:
 
 @cache
 def _usable(folder: str) -> str:
-    # numba reads a cache only from a folder that it could write. So the files of a read-only cache
-    # are linked from a temporary folder, which is deleted when this process ends.
+    # numba reads a cache only from a folder that it can write. So a temporary folder gets links to
+    # the files of a read-only cache. The folder is deleted when this process ends.
     if not folder or not os.path.isdir(folder) or _writable(folder):
         return folder
     try:

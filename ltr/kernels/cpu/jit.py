@@ -1,8 +1,9 @@
 """Compile functions with numba once, cache them on disk, and run them on a pool of threads.
 
-This module is imported only when a compiled function is needed: `import ltr` does not load numba.
-The cache is in the folder NUMBA_CACHE_DIR, else beside the installed files, else in the user's
-cache folder. `ltr.kernels.cpu.cache` handles the case that none of these can be written.
+This module is imported only if a compiled function is needed: `import ltr` does not load numba. The
+cache is in the first of these folders that can be written: NUMBA_CACHE_DIR, the folder of the
+installed files, or the user's cache folder. `ltr.kernels.cpu.cache` handles the case that none of
+them can be written.
 """
 
 import os
@@ -18,7 +19,7 @@ from ltr.kernels.cpu.cache import cached, locked
 
 
 def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles functions without Python objects, cached if possible.
+    """Return a decorator that compiles functions without Python objects, and caches if possible.
 
     Args:
         fastmath: The optimizations that LLVM may make. NaN and inf must keep their meaning.
@@ -34,18 +35,18 @@ def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
 jit = compiler("contract", "nsz")
 """Compile a function that uses no Python objects. NaN and inf keep their meaning.
 
-The cached code of a function is valid until its own file changes. After an edit of a function that
-other files inline, touch those files too.
+The cached code of a function is valid until the file that defines it changes. After an edit of a
+function that functions in other files call, touch those files too.
 """
 
 
 def entry(function: Any) -> Callable[..., Any]:
     """Wrap a compiled function that Python calls, so that only one of several processes compiles.
 
-    The first argument must be an array, or a tuple that begins with one. The first call for each of
-    its dtypes holds a lock that all processes with this cache share: the first process compiles,
-    the others load its cached code. Another memory layout of the arguments compiles without
-    waiting.
+    The first argument must be an array, or a tuple that begins with an array. The first call for
+    each dtype of this array holds a lock that all processes with this cache share: the first
+    process compiles, and the others load its cached code. Arguments with another memory layout are
+    compiled without the lock.
     """
     ready = set()
 
@@ -64,18 +65,18 @@ def entry(function: Any) -> Callable[..., Any]:
 
 
 LEAST = 50_000
-"""With fewer item-steps of work than this, a second thread costs more than it saves."""
+"""With less work per thread than this, in item-steps, one more thread costs more than it saves."""
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # numba's own threads must not start from two threads, nor after a fork. These threads may: a
-    # forked process has another process id and so makes its own pool.
+    # numba's own threads must not be started by two threads, or after a fork. The threads of this
+    # pool may: a forked process has another process id, and so makes its own pool.
     return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
 
 
 def run_parallel(call: Callable[[int, int], object], length: int, work: int, unit: int = 1) -> None:
-    """Run `call(begin, stop)` on chunks of range(length), on torch's number of threads.
+    """Run `call(begin, stop)` on chunks of range(length), with at most torch's number of threads.
 
     Args:
         call: Computes items begin to stop - 1. Only a call that releases the GIL gets faster.

@@ -5,9 +5,10 @@ that the inner loops run over lanes and become vector instructions. `ends` compu
 end of each chunk. `chain` joins these states within a list. `sums` computes the sums from the
 correct initial states. A list that is a single chunk needs only `sums`.
 
-The state of one direction and one column describes the items already passed: the sum of those tied
-with the last item, the count, the linear sum, and a row for each real node, or a real and an
-imaginary one for each complex node. Everything is float64.
+The state of one direction and one column describes the items already passed: the sum of the values
+tied with the last item, the sum of all values ("count"), their sum weighted by distance ("linear"),
+and a row for each real node, or a real and an imaginary row for each complex node. Everything is
+float64.
 """
 
 import math
@@ -18,21 +19,22 @@ import numpy as np
 from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.vectors import FARTHEST, exp
 
-# The plain form is one sweep for each list, with the nodes as the inner loop. It was measured
-# beside the lanes: CPU time on one thread of an AMD EPYC, forward and backward, sweep over lanes.
-# SigmoidRank took 1.65 for 64 x 120, 1.31 for 16 x 500 and 1.72 for 1 x 1,000,000; LaplaceRank
-# 1.50, 1.17 and 1.54; GaussianRank 1.38, 1.12 and 1.16. A list has only 1 to 18 nodes, and LLVM
-# makes no vector instructions of a loop over them.
+# A plain form would be one sweep for each list, with the nodes as the inner loop. Its CPU time was
+# measured as a multiple of that of the lanes, for forward and backward on one thread of an AMD
+# EPYC. The ratios for SigmoidRank were 1.65 for 64 lists of 120 items, 1.31 for 16 of 500 and 1.72
+# for one of 1,000,000; for LaplaceRank 1.50, 1.17 and 1.54; for GaussianRank 1.38, 1.12 and 1.16.
+# A list has only 1 to 18 nodes, and LLVM makes no vector instructions from a loop over them.
 
 WIDTH = 8
-"""The number of lanes is a multiple of this: one vector, or two where vectors are shorter."""
+"""The number of lanes is a multiple of this: one vector, or two on CPUs with shorter vectors."""
 
 LANES = 64
 CHUNK = 256
-ROOM = LANES * CHUNK  # all lanes together: they should fit the processor's cache
+ROOM = LANES * CHUNK  # items of all lanes together, which should fit the processor's cache
 
-# Rows are longer than the lanes: rows a power of two apart would share a cache set. All rows of a
-# state are this long, so that LLVM knows their distance and puts several into one vector loop.
+# A row is longer than the number of lanes, because rows a power of two apart would share a cache
+# set. All rows of a state are this long, so that LLVM knows their distance and puts several into
+# one vector loop.
 ROW = LANES + WIDTH
 
 
@@ -42,29 +44,29 @@ class Data(NamedTuple):
     x: Any
     """The scores (rows, N)."""
     order: Any
-    """The items (rows, N) in order, or empty if the scores fall."""
+    """The items (rows, N) in sorted order, or empty if the scores are sorted."""
     columns: Any
-    """The columns (., rows, N), without those that are a single number."""
+    """The columns (., rows, N), without the constant columns."""
     slots: Any
-    """The position of each column among these; -1 for a single number."""
+    """The index of each column in `columns`; -1 for a constant column."""
     fills: Any
-    """The single number of each such column."""
+    """The value of each constant column; 0 for other columns."""
 
 
 class Plan(NamedTuple):
-    """The numbers of the kernels and the temperature."""
+    """The constants of the kernels, and the temperature."""
 
     scale: float
     """1 / temperature."""
     nodes: tuple[float, ...]
     """As in `ltr.kernels.interface.SumNumbers`."""
     weights: Any
-    """(3, outputs, 4 + rows): for both sides the column, constant, linear, tie and the weights of
-    the nodes' rows; as a third side the column and own."""
+    """(3, outputs, 4 + rows). Sides 0 (above) and 1 (below) hold the column, constant, linear, tie
+    and the weights of the nodes' rows. Side 2 holds the column and own."""
     uses: tuple[bool, bool, bool]
-    """Whether ties, sums or linear parts are in use."""
+    """Whether the kernels use the tied sum, the sum of all values, and the linear sum."""
     is_complex: bool
-    """Whether the nodes are complex, or not multiples of the first."""
+    """Whether the nodes are complex, or not multiples of the first node."""
 
 
 @jit
@@ -77,13 +79,13 @@ def _turn(size, angle, real, imaginary):  # size * exp(-i angle)
 
 @jit
 def item_at(order, row, position):
-    """Return the item at a position of a row; an empty order is 0, 1, ..."""
+    """Return the item at a position of a row; an empty order stands for 0, 1, ..."""
     return order[row, position] if len(order) else position
 
 
 @jit
 def _tile(columns, size, outputs, width, is_complex):
-    # Rows are longer than the lanes: rows a power of two apart would share a cache set.
+    # A row is longer than the number of lanes: rows a power of two apart would share a cache set.
     row = width + WIDTH
     values = np.empty((columns, size + 2, row))
     gaps = np.empty((size + 2, row))
@@ -99,9 +101,9 @@ def _width(chunks):  # the number of lanes
 
 @jit
 def _load(tile, data, plan, chunks, group, halo):
-    # Fill values[c, p] for the items p = 1, 2, ... of each lane, and 0 elsewhere. Fill the gaps and
-    # decays between p - 1 and p; with a halo also those to the neighboring chunks. Return the
-    # longest length.
+    # Fill values[c, p] with the values of the items p = 1, 2, ... of each lane, and with 0
+    # elsewhere. Fill gaps[p] and decays[., p] for the step from p - 1 to p; with a halo, also for
+    # the steps from and to the neighboring chunks. Return the longest length of a chunk.
     values, gaps, decays, _ = tile
     x, order, columns, slots, fills = data
     scale, nodes = plan.scale, plan.nodes
@@ -123,7 +125,7 @@ def _load(tile, data, plan, chunks, group, halo):
         for c in range(len(slots)):
             slot, fill = slots[c], fills[c]
             if not finite:
-                slot, fill = -1, math.nan  # one such score makes the whole list NaN
+                slot, fill = -1, math.nan  # one score that is not finite makes the whole list NaN
             if slot < 0:
                 for p in range(length):
                     values[c, p + 1, lane] = fill
@@ -133,7 +135,7 @@ def _load(tile, data, plan, chunks, group, halo):
                     values[c, p + 1, lane] = columns[slot, row, item]
     size = (longest + 1) * gaps.shape[1]
     far = np.empty(size)
-    for k in range(0, len(decays), 2):  # first the decay of the first node, then that of a step
+    for k in range(0, len(decays), 2):  # the decay of the first node, then that of a step
         rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
         flat = gaps[1 : longest + 2].reshape(-1)
         decay = decays[k, 1 : longest + 2].reshape(-1)
@@ -149,8 +151,9 @@ def _load(tile, data, plan, chunks, group, halo):
 
 @jit
 def _real_nodes(nodes, work, count, width):
-    # This computes nodes[m] = (nodes[m] + arrived) * a^(m + 1) in all lanes. It takes six nodes at
-    # a time, so that the power stays in a register and six rows are one stream of memory.
+    # Compute nodes[m] = (nodes[m] + arrived) * a^(m + 1) in all lanes, with a the decay. The loop
+    # takes six nodes at a time, so that the power stays in a register and six rows are one stream
+    # of memory.
     power, decay, arrived = work, work[ROW:], work[2 * ROW :]
     whole = count - count % 6
     for m in range(0, whole, 6):
@@ -179,8 +182,8 @@ def _real_nodes(nodes, work, count, width):
 
 @jit
 def _complex_nodes(nodes, work, count, width):
-    # This is `_real_nodes` for complex nodes, whose real and imaginary rows alternate. There is one
-    # factor for the first node, and another from node to node.
+    # This is `_real_nodes` for complex nodes, whose real and imaginary rows alternate. The factor
+    # of the first node is x + i y. From one node to the next, the factor is multiplied by c + i d.
     x, y, arrived = work, work[ROW:], work[4 * ROW :]
     c, d = work[2 * ROW :], work[3 * ROW :]
     for m in range(count):
@@ -213,8 +216,8 @@ def _add(total, nodes, weights, width):
 
 @jit
 def _sweep(state, tile, plan, side, first, steps, width):
-    # Advance the states by `steps` positions from `first` on, from the top (side 0) or the bottom.
-    # With a result, result[p, o] += the outputs' weights times the states.
+    # Advance the states by `steps` positions, beginning at `first`: downwards for side 0, upwards
+    # for side 1. Add the weights of each output o times the states at position p to result[p, o].
     values, gaps, decays, result = tile
     weights = plan.weights
     ties, sums, linear = plan.uses
@@ -268,7 +271,7 @@ def _sweep(state, tile, plan, side, first, steps, width):
 @entry
 @jit
 def ends(data, plan, chunks, states, begin, stop):
-    """Compute states[side, chunk]: what one of a list's chunks adds, as seen from its end."""
+    """Compute states[side, chunk]: what a chunk adds to its list's state, as seen from its end."""
     width = _width(chunks)
     columns = len(data.slots)
     tile = _tile(columns, chunks[:, 2].max(), 0, width, plan.is_complex)
@@ -289,7 +292,8 @@ def ends(data, plan, chunks, states, begin, stop):
 
 @jit
 def _join(into, add, distance, nodes):
-    # Set `into` to `add` plus the states in `into`, as seen from `distance` further away.
+    # Set `into` to `add` plus the states in `into`, as seen from a point that is `distance` farther
+    # away.
     count = np.int64(nodes[4])
     is_complex = into.shape[1] > 3 + count
     for c in range(len(into)):
@@ -315,7 +319,7 @@ def _join(into, add, distance, nodes):
 @entry
 @jit
 def chain(x, order, chunks, states, scale, nodes):
-    """Turn the states that each chunk adds into the states at its start, on both sides."""
+    """Turn the states that each chunk adds into the states at the chunk's start, on both sides."""
     kept = np.zeros(states.shape[2:])
     for number in range(len(chunks)):
         row, begin, length, before, _, chunk = chunks[number]
@@ -338,7 +342,7 @@ def chain(x, order, chunks, states, scale, nodes):
 @entry
 @jit
 def sums(data, plan, out, chunks, states, begin, stop):
-    """Compute out[o, row, item], the kernel sums of the chunks from `begin` to `stop`."""
+    """Compute out[o, row, item], the kernel sums of the chunks `begin` to `stop` - 1."""
     width = _width(chunks)
     columns, order, weights = len(data.slots), data.order, plan.weights
     tile = _tile(columns, chunks[:, 2].max(), len(out), width, plan.is_complex)
@@ -372,7 +376,8 @@ def sums(data, plan, out, chunks, states, begin, stop):
 def cut(starts, lengths, size):
     """Return the chunks of lists (B, R): row, begin, length, positions before and after, number.
 
-    The chunks of a list differ in length by at most one item. Positions are -1 at a list's ends.
+    The chunks of a list differ in length by at most one item. The position before the first chunk
+    of a list is -1, and so is the position after its last chunk.
     """
     total = 0
     for row in range(len(lengths)):

@@ -1,8 +1,9 @@
-"""Sums and gradients over pairs of different grade in sort time, compiled by numba.
+"""Sums over pairs of different grade, and their gradients, in the time of a sort, by numba.
 
-A list is swept downwards and upwards, with one state per grade and node: the sum over the passed
-items of exp(-node * distance). Each item counts as 1, its discount, its weight, or the product of
-both. So there is no work per pair, and no sum is found by subtraction.
+A list is swept downwards and upwards. A state, for one grade and one node, is the sum of
+exp(-node * distance) over the items passed so far. There are up to four such states, in which an
+item counts as 1, as its discount, as its weight, or as the product of both. So there is no work per
+pair, and no sum is found by subtraction.
 """
 
 import math
@@ -13,13 +14,13 @@ import numpy as np
 from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.vectors import sums_jit
 
-# A row of nodes has this many numbers, of which softplus uses at most 20. Rows are this far apart,
-# so that LLVM knows their distance and puts several into one vector loop.
+# A row has room for the states of this many nodes, of which softplus uses at most 20. The distance
+# of rows is a constant, so that LLVM puts several rows into one vector loop.
 ROW = 24
 
 
 class Lists(NamedTuple):
-    """Lists with their items: (B, n) each; mask, weights and gains may be empty."""
+    """Lists with their items, as arrays (B, n); `mask`, `items` and `gains` may be empty."""
 
     x: Any
     order: Any
@@ -31,25 +32,25 @@ class Lists(NamedTuple):
 
 
 class PairRule(NamedTuple):
-    """How pairs count, and the cost of a pair."""
+    """The weight and the cost of a pair."""
 
     discounts: Any
-    """(n,) or empty."""
+    """(n,), the discounts of the ranks, or empty."""
     ideal: Any
     """(n,), the discounts of the ideal DCG, or empty."""
     upper: int
     last: int
-    """As in `ltr.kernels.pairs.GradedWeights`."""
+    """`upper` and `last` are as in `ltr.kernels.pairs.GradedWeights`."""
     scale: float
     """1 / temperature."""
     fit: Any
-    """(2, nodes), the weights of f and f', nodes a multiple of 4, at most `ROW`."""
+    """(2, nodes), the weights of softplus and its derivative; nodes: a multiple of 4, <= `ROW`."""
     most: int
     """The most grades of a list."""
 
 
 class Found(NamedTuple):
-    """The results, which are filled."""
+    """The arrays to fill with the results."""
 
     total: Any
     weight: Any
@@ -60,10 +61,10 @@ class Found(NamedTuple):
 @entry
 @jit
 def graded_pairs(lists, rule, found, begin, stop):
-    """Compute total, weight and gradients of the lists from `begin` to `stop`.
+    """Compute total, weight and slopes (gradients) of the lists `begin` to `stop` - 1.
 
-    flags[begin] is set to 1 if a list has more than `most` grades or a number that is not finite;
-    then the results are invalid. See `ltr.kernels.pairs`.
+    flags[begin] is set to 1 if a list has more than `most` grades, or a score or label that is not
+    finite; the results are then invalid. See `ltr.kernels.pairs`.
     """
     x, order, labels, mask, items, gains = lists
     discounts, ideal, upper, last, scale, fit, most = rule
@@ -134,8 +135,8 @@ def graded_pairs(lists, rule, found, begin, stop):
 
 @jit
 def _grades(labels, order, row, m, most, values):
-    # Find the distinct labels of a list, ascending. Return their number, or -1 if there are too
-    # many or one is not finite.
+    # Fill `values` with the distinct labels of a list, ascending. Return their number, or -1 if
+    # there are more than `most` or a label is not finite.
     grades = 0
     for p in range(m):
         y = np.float64(labels[row, order[row, p]])
@@ -163,7 +164,7 @@ def _position(values, grades, y):
 
 @jit
 def _ideal(worth, count, grades, ideal):
-    # This is the ideal DCG: grades by descending gain, each with the discounts of its positions.
+    # Return the ideal DCG: grades by descending gain, each with the discounts of its positions.
     total, first = 0.0, 0
     done = np.zeros(grades, np.bool_)
     for _ in range(grades):
@@ -181,7 +182,7 @@ def _ideal(worth, count, grades, ideal):
 @jit
 def _advance(state, came, share, e, own, scratch, nodes):
     # Add `came` to the rows from `own` on, then multiply each row by (e^1, e^2, ...). The second
-    # row of the scratch becomes the shares times the rows.
+    # row of the scratch becomes the sum over the rows of each row times its share.
     powers, total = scratch, scratch[ROW:]
     square = e * e
     first, step = e, square * square
@@ -226,9 +227,9 @@ def _products(fit, total):
 
 @jit
 def _sweep(side, m, grades, kinds, positions, fit, work, slope):
-    # Side 0 goes from the top down and pairs each item with those above it. It counts each pair
-    # once, and adds up cost and weight. Side 1 goes from the bottom up. Both add the slopes by the
-    # item's own score.
+    # Side 0 goes from the top down and pairs each item with the items above it. It counts each pair
+    # once, and adds up costs and weights. Side 1 goes from the bottom up. Both sides add to
+    # slope[p] the gradient by the score of the item at p.
     upper, by_rank, by_item = kinds
     gap, decay, grade, each, discounts, apart = positions
     state, came, passed, linear, share, scratch = work
@@ -260,7 +261,7 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             out = lower if side == 0 else 1.0 - lower
             factor = apart[own, h] * counted
             r = h * columns
-            # The item with the higher grade counts with its weight.
+            # A pair has the item weight of its item with the higher grade.
             low = factor * lower * mine if by_item else factor
             share[r] = low * one
             if by_rank:
@@ -285,7 +286,7 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             slope[p] += falls + wrong
         came[:] = 0.0
         if side == 0 and p >= upper:
-            continue  # no pair that counts has it as its upper item
+            continue  # this item is the upper item of no pair that counts
         at = own * columns
         for c in range(columns):
             v = discounts[p] if by_rank and c % 2 else 1.0

@@ -12,7 +12,7 @@ from ltr.kernels.cpu.vectors import FARTHEST, exp
 from ltr.kernels.sorting import on_cpu
 
 FEW = 1 << 18
-"""Up to this many pairs of items, counting them takes less time than numpy's sort."""
+"""For up to this many pairs of items, a sort that compares all pairs is faster than numpy's."""
 
 
 @jit
@@ -24,8 +24,8 @@ def _real(mask, row, size):
 @jit
 def _sort(x, mask, row, order):
     # Fill the descending order of a row, masked items last. The position of an item is the number
-    # of items above it, plus that of its ties before it. A row with NaN, whose ranks are NaN, stays
-    # as it is.
+    # of items above it, plus the number of tied items before it. The real items of a row with a NaN
+    # stay in the order of the row, since its ranks are NaN.
     size = len(order)
     keys, positions = np.empty(size, x.dtype), np.zeros(size, x.dtype)
     items, ties = np.empty(size, np.int64), np.zeros(size, np.int64)
@@ -52,8 +52,8 @@ def _sort(x, mask, row, order):
 
 @jit
 def _decays(x, order, n, scale, t, d, scratch):
-    # Fill the scores in order, and exp(-gap) from position p - 1 to p, 0 at the ends. Return
-    # whether all scores are finite.
+    # Fill t with the scores in order, and d[p] with exp(-gap) from position p - 1 to p, 0 at the
+    # ends. Return whether all scores are finite.
     finite = True
     for p in range(n):
         t[p] = x[order[p]]
@@ -68,7 +68,8 @@ def _decays(x, order, n, scale, t, d, scratch):
 
 @jit
 def _sides(d, v, n, above, below):
-    # Fill the decayed sums of v over the items above each position, and over those below it.
+    # Fill `above` and `below` with the decayed sums of v over the items above and below each
+    # position.
     up, down = 0.0, 0.0
     for p in range(n):  # the recurrences of the two sides do not wait for each other
         q = n - 1 - p
@@ -78,7 +79,7 @@ def _sides(d, v, n, above, below):
 
 
 class Lists(NamedTuple):
-    """Scores, mask (no rows if all are real) and order (lists, n), and 1 / temperature."""
+    """Arrays (lists, n): scores, mask (no rows if all are real) and order; and 1 / temperature."""
 
     x: Any
     mask: Any
@@ -89,9 +90,10 @@ class Lists(NamedTuple):
 @entry
 @jit
 def forward(lists, ranks, sums, is_sorted, begin, stop):
-    """Compute ranks K (rho / c) and sums c = K 1, in sorted order, of rows `begin` to `stop`.
+    """Compute the ranks K (rho / c), and the sums c = K 1 in sorted order, of some rows.
 
-    It also fills the order, unless `is_sorted`.
+    The rows are `begin` to `stop` - 1. Unless `is_sorted`, their order is filled too. See
+    `ltr.kernels.softsort_ranks`.
     """
     x, mask, order, scale = lists
     size = x.shape[1]
@@ -124,9 +126,10 @@ def forward(lists, ranks, sums, is_sorted, begin, stop):
 @entry
 @jit
 def backward(lists, sums, gradients, out, begin, stop):
-    """Fill out with dLoss/dscores, from gradients = dLoss/dranks = h.
+    """Fill `out` with dLoss/dscores, from gradients = dLoss/dranks = h.
 
-    See `ltr.kernels.softsort_ranks`. S v is the sum above minus the sum below, without tied items.
+    See `ltr.kernels.softsort_ranks`. S v is the decayed sum of v over the items above minus that
+    over the items below, without tied items.
     """
     x, mask, order, scale = lists
     size = x.shape[1]
@@ -145,7 +148,7 @@ def backward(lists, sums, gradients, out, begin, stop):
             continue
         for p in range(n):
             h[p] = gradients[row, items[p]]
-        # These are the states of all items that were passed, and of the tied ones alone.
+        # These are sums over the items passed so far, and over those tied with the item at p.
         of_u, of_h, of_1 = 0.0, 0.0, 0.0
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):
@@ -187,7 +190,7 @@ def backward(lists, sums, gradients, out, begin, stop):
 def ranks(
     scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the ranks (..., n) and, in sorted order, the sums c; also return the order."""
+    """Return the ranks (..., n), the sums c in sorted order, and the order."""
     n = scores.shape[-1]
     is_sorted = order is not None or scores.numel() * n > FEW
     if order is not None:
@@ -210,7 +213,7 @@ def gradient(
     given: Tensor,
     temperature: float,
 ) -> Tensor:
-    """Compute the gradient by the scores from the one by the ranks."""
+    """Return the gradient by the scores, from the gradient by the ranks."""
     lists, n = _lists(scores, mask, order, temperature), scores.shape[-1]
     found = np.empty_like(lists.x)
     _each_row(backward, lists, _rows(sums, n), _rows(given, n), found)
@@ -221,7 +224,7 @@ _ALL = np.empty((0, 0), bool)
 
 
 def _lists(scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float) -> Lists:
-    # Each array has one layout, so that numba compiles once.
+    # The layout of each array is always the same, so that numba compiles once.
     n = scores.shape[-1]
     items = _ALL if mask is None else _rows(mask, n)
     return Lists(_rows(scores, n), items, _rows(order, n), 1 / temperature)

@@ -14,7 +14,7 @@ from ltr.kernels.interface import SumNumbers
 from ltr.kernels.lists import SortedLists
 
 FEW = 256
-"""For up to this many lists, the chunks are cached for the next call."""
+"""For up to this many lists, the chunks are cached for later calls with the same lengths."""
 
 NO_ORDER = np.empty((0, 0), np.int64)
 
@@ -25,14 +25,14 @@ def kernel_sums(
     columns: Sequence[Tensor],
     numbers: SumNumbers,
 ) -> list[Tensor]:
-    """Compute `ltr.kernels.interface.Implementation.kernel_sums` of CPU tensors."""
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums` for CPU tensors."""
     scale, nodes, rows, sources = numbers
     used, *weights = _plan(tuple(nodes), tuple(rows), tuple(sources))
     count, outputs = int(nodes[4]), len(sources)
     x = _rows(scores)
     item = NO_ORDER if lists.order is None else _rows(lists.order)
     first, size = _rows(lists.starts), _rows(lists.lengths)
-    # A constant column is passed as one number.
+    # Only the value of a constant column is passed.
     slots, fills, written = [], [], []
     for source in used:
         column = columns[source]
@@ -86,12 +86,12 @@ def _cached_layout(
 
 def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
     # Return the number of items, the chunks, the chunks in the order of the lanes, and whether any
-    # chunk has a previous one.
+    # list has more than one chunk.
     total = int(size.sum())
     chunks = cut(first, size, _chunk(total, size.size))
     lanes = chunks
     if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
-        # The lanes of a group then end together.
+        # Sort the chunks by length, so that the lanes of a group end at about the same position.
         by_length = np.argsort(-chunks[:, 2], kind="stable")
         lanes = chunks[by_length]
         chunks[by_length, 5] = np.arange(len(chunks))
@@ -99,7 +99,8 @@ def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
 
 
 def _chunk(total: int, lists: int) -> int:
-    # These are whole lists if several fit the cache side by side, else chunks that fill all lanes.
+    # Return the most items of a chunk: enough for a whole list if several lists fit the cache side
+    # by side, otherwise few enough that the chunks fill all lanes.
     whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
     if lists > WIDTH and total <= lists * whole:
         return whole
@@ -121,7 +122,7 @@ def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int,
     real, imaginary = both[:, :, 3 : 3 + count], both[:, :, 3 + count :]
     if is_complex:
         weights[:2, :, 4::2] = real
-        weights[:2, :, 5::2] = -imaginary  # the product of two imaginary parts is negative
+        weights[:2, :, 5::2] = -imaginary  # i times i is -1
     else:
         weights[:2, :, 4:] = real
     linear = bool(weights[:2, :, 2].any())

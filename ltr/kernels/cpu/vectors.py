@@ -1,4 +1,4 @@
-"""Exponentials of vectors, and sums in any order, compiled by numba."""
+"""Exponentials of vectors, and a numba compiler that allows sums in any order."""
 
 import numpy as np
 
@@ -10,12 +10,15 @@ sums_jit = compiler("reassoc", "contract", "nsz")
 SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
 BIAS = 1023 << 52
 FARTHEST = 600.0
-"""exp(-600) is nothing beside any other number, and far from the subnormal ones."""
+"""exp(-600) is negligible in any sum, and far larger than the subnormal numbers."""
 
 
 @jit
 def exp(x, scale):
-    """Raise e to the powers x in [-FARTHEST, 0], in place, to a digit or two; scale is scratch."""
+    """Raise e to the powers x in [-FARTHEST, 0], in place; `scale` is scratch memory.
+
+    The last digit or two may be wrong.
+    """
     for k in range(len(x)):
         shifted = x[k] * 1.4426950408889634 + SHIFT
         scale[k] = shifted
@@ -37,6 +40,6 @@ def exp(x, scale):
         x[k] = p * r + 1.0
     bits = scale.view(np.int64)
     for k in range(len(x)):
-        bits[k] = (bits[k] << 52) + BIAS  # two to that number
+        bits[k] = (bits[k] << 52) + BIAS  # 2 to the power of the whole number
     for k in range(len(x)):
         x[k] *= scale[k]

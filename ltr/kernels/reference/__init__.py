@@ -1,4 +1,4 @@
-"""Plain PyTorch, for any device; tests compare numba's code with it."""
+"""The kernel sums in plain PyTorch, for any device; tests compare numba's code with them."""
 
 from ltr.kernels.interface import Implementation
 from ltr.kernels.reference.sums import kernel_sums

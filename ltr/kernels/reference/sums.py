@@ -1,9 +1,10 @@
-"""The kernel sums in plain PyTorch, for any device: the reference for the compiled ones.
+"""The kernel sums in plain PyTorch, for any device: the reference for the compiled sums.
 
-Each node is a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the top
-and once from the bottom. `scan` computes it in parallel blocks, so no Python loop is longer than
-about the square root of the list. Long lists are processed in chunks to limit the memory. Each
-sweep continues with the states at the end of the previous chunk.
+Each node gives a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the
+top and once from the bottom. `scan` computes a recurrence in parallel blocks, so the number of
+steps of a Python loop is at most about the square root of the list's length. Long lists are
+processed in chunks to limit the memory. Each sweep continues with the states at the end of the
+previous chunk.
 """
 
 from collections.abc import Sequence
@@ -18,16 +19,16 @@ from ltr.kernels.interface import SumNumbers
 from ltr.kernels.lists import SortedLists
 from ltr.shapes import NO_FLOAT64
 
-FARTHEST = 745.0  # exp(-745) is the smallest double
+FARTHEST = 745.0  # exp(-745) is the smallest positive double
 
 TOGETHER = 1 << 17
-"""The most numbers that are scanned at a time: enough for all nodes of short lists."""
+"""At most this many values, or one chunk, are scanned at a time; all nodes of short lists fit."""
 
 CHUNK = 1 << 15
-"""The items of a row in one chunk on the CPU, where a chunk should fit the cache."""
+"""The number of items of a row in one chunk on the CPU, where a chunk should fit the cache."""
 
 CHUNK_ELSEWHERE = 1 << 20
-"""The items of a row in one chunk on other devices, which a small chunk would leave idle."""
+"""The same on other devices, which a small chunk would leave mostly idle."""
 
 
 def kernel_sums(
@@ -36,9 +37,9 @@ def kernel_sums(
     columns: Sequence[Tensor],
     numbers: SumNumbers,
 ) -> list[Tensor]:
-    """Compute `ltr.kernels.interface.Implementation.kernel_sums`, for any device."""
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums` on any device."""
     scale, nodes, rows, sources = numbers
-    n, sources = scores.shape[-1], list(sources)  # a tuple would index several axes
+    n, sources = scores.shape[-1], list(sources)  # as an index, a tuple would mean several axes
     order, starts, lengths = lists.order, lists.starts, lists.lengths
     table = torch.tensor(rows, dtype=_exact(scores), device=scores.device).view(len(sources), -1)
     own = table[:, :1].unsqueeze(-1)
@@ -66,16 +67,16 @@ def _exact(x: Tensor) -> torch.dtype:
 class _Chunk(NamedTuple):
     """Neighboring positions of each row: points x (B, p), values v (C, B, p), in sorted order."""
 
-    x: Tensor  # 0 where x or v is not finite, like v
-    v: Tensor
+    x: Tensor  # 0 if it is not finite or is in no list
+    v: Tensor  # 0 if it or its x is not finite or is in no list
     begins: Tensor  # whether a list begins here
     inside: Tensor  # whether the position is in a list
-    ids: Tensor  # the number of its list, 0 for no list
-    bad: Tensor  # (C, B, p), True where a value or a score of a list is not finite
+    ids: Tensor  # the number of its list, from 1, or 0 for no list
+    bad: Tensor  # (C, B, p), whether the value or score is in a list and not finite
 
 
 class _Lists:
-    """The lists in some rows. Only one chunk at a time is sorted and converted to float64."""
+    """The lists in some rows. Only one chunk at a time is put in order and converted to float64."""
 
     def __init__(
         self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
@@ -92,7 +93,7 @@ class _Lists:
             self.ids = self.begins.cumsum(-1, dtype=torch.int32) * self.inside
 
     def chunk(self, first: int, last: int) -> _Chunk:
-        """Return the chunk with the positions first to last - 1."""
+        """Return the chunk of the positions `first` to `last` - 1."""
         order = None if self.order is None else self.order[:, first:last]
         x, *v = (
             y[:, first:last] if order is None else y.gather(-1, order)
@@ -108,13 +109,13 @@ class _Lists:
 def _sums(
     lists: _Lists, sweeps: "tuple[_Sweep, _Sweep]", own: Tensor, out: list[Tensor], size: int
 ) -> None:
-    # Fill out[o] (B, n), first down the list and then up.
+    # Fill out[o] (B, n). The first sweep goes down the lists, and the second sweep goes up.
     down, up = sweeps
     rows, n = lists.shape
     chunks = [(first, min(first + size, n)) for first in range(0, n, size)]
-    chunk = lru_cache(1)(lists.chunk)  # both sweeps share a single chunk
-    # A score that is not finite makes its list NaN. A value that is not makes the outputs of its
-    # column NaN.
+    chunk = lru_cache(1)(lists.chunk)  # if there is only one chunk, both sweeps use it
+    # If a score is not finite, all sums of its list are NaN. If a value of a column is not finite,
+    # only the sums of this column in its list are NaN.
     spoiled = torch.zeros(
         len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
     )
@@ -142,7 +143,7 @@ def _sums(
 
 
 class _Sweep:
-    """The sums over the items before each item, one chunk of the rows after another."""
+    """The sums over the items before each item in the direction of the sweep, chunk by chunk."""
 
     def __init__(self, scale: float, nodes: Sequence[float], weights: Tensor, sources: list[int]):
         self.scale, self.sources = scale, sources
@@ -158,9 +159,9 @@ class _Sweep:
         """Return the sums (outputs, B, p) of the next p positions.
 
         Args:
-            x: (B, p), descending.
-            v: (C, B, p).
-            begins: (B, p).
+            x: (B, p), the points, descending in each list.
+            v: (C, B, p), the values.
+            begins: (B, p), whether a list begins at the position.
         """
         last_x, last_v = self.last or (x[:, :1], torch.zeros_like(v[..., :1]))
         self.last = x[:, -1:].clone(), v[..., -1:].clone()
@@ -189,8 +190,8 @@ class _Sweep:
         w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
         kind = torch.promote_types(gaps.dtype, torch.complex64)
         nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
-        # Only lists that become NaN have negative gaps. Their infinities must not reach the next
-        # list.
+        # Only lists whose sums become NaN have negative gaps. An infinity from such a list must not
+        # reach the next list.
         gaps = gaps.clamp(min=0, max=FARTHEST)
         decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
         if not self.is_complex:
@@ -212,7 +213,7 @@ class _Sweep:
 
 
 def scan(a: Tensor, b: Tensor) -> Tensor:
-    """Return x_p = a_p x_{p-1} + b_p along the last axis, x_0 = b_0; a is broadcast against b.
+    """Return x_p = a_p x_{p-1} + b_p along the last axis, x_0 = b_0; a is broadcast to b's shape.
 
     >>> scan(torch.tensor([0.5]).expand(3), torch.tensor([1.0, 1.0, 1.0]))
     tensor([1.0000, 1.5000, 1.7500])
@@ -225,7 +226,7 @@ def scan(a: Tensor, b: Tensor) -> Tensor:
     size = -(-n // blocks)
     blocks = -(-n // size)
     extra = blocks * size - n
-    # The position in the block is the first axis, so that a step of the loop is one row.
+    # The first axis is the position in the block, so that a step of the loop reads one row.
     x, factors = (
         pad(t, (0, extra)).unflatten(-1, (blocks, size)).movedim(-1, 0).contiguous() for t in (b, a)
     )
@@ -233,7 +234,7 @@ def scan(a: Tensor, b: Tensor) -> Tensor:
         x[p].addcmul_(factors[p], x[p - 1])
     if blocks > 1:
         factors = factors.cumprod(0)
-        # Each block begins with the state at the end of the previous one.
+        # Each block begins with the state at the end of the previous block.
         left = pad(scan(factors[-1], x[-1])[..., :-1], (1, 0))
         x.addcmul_(factors, left)
     return x.movedim(0, -1).flatten(-2)[..., :n]
