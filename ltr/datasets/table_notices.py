@@ -179,13 +179,6 @@ def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return column.cast(pa.float64(), safe=False) if kind in ("boolean", "number") else None
 
 
-def _is_new(column: pa.ChunkedArray, seen: SeenQids) -> bool:
-    """Add the next whole numbers of a column; return whether none of them occurred before."""
-    if not pa.types.is_integer(column.type) or column.null_count:
-        return False
-    return not seen.add_numbers(column.cast(pa.int64(), safe=False).to_numpy())
-
-
 def _described(field: pa.Field, indexes: set[str]) -> str:
     what = "the index of a pandas frame" if field.name in indexes else field.type
     return f"{field.name or repr('')} ({what})"

@@ -180,11 +180,11 @@ class TableTransform(FeatureTransform):
         self.check_shapes(features, mask, lengths)
         if not self._fitted:
             raise self.not_fitted()
+        if categories is not None:
+            _check_codes(categories, features)
         width = 0 if categories is None else categories.shape[-1]
         if width != len(self.levels):
             raise ValueError(f"categories must have {len(self.levels)} columns, got {width}")
-        if categories is not None:
-            _check_codes(categories, features)
         parts = []
         if len(self.median):
             filled = features
@@ -251,11 +251,11 @@ def _may_be_missing(features: Tensor) -> bool:
 
 
 def _check_codes(categories: Tensor, features: Tensor) -> None:
+    if not isinstance(categories, Tensor) or categories.is_floating_point():
+        got = getattr(categories, "dtype", type(categories).__name__)
+        raise ValueError(f"categories must be a tensor of whole numbers, got {got}")
     if categories.shape[:-1] != features.shape[:-1]:
         raise ValueError(
             f"categories must have shape {tuple(features.shape[:-1])} and an axis of "
             f"columns, got {tuple(categories.shape)}"
         )
-    if not isinstance(categories, Tensor) or categories.is_floating_point():
-        got = getattr(categories, "dtype", type(categories).__name__)
-        raise ValueError(f"categories must be a tensor of whole numbers, got {got}")

@@ -153,7 +153,7 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
     return labels
 
 
-def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
+def query_names(rows: int, qid: Any, group: Any, prefix: str = "") -> pa.Array:
     """Return the name of the query of each row.
 
     Args:
@@ -161,17 +161,17 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
         qid: (rows,), the query of each row, in any order; or None.
         group: (queries,), the sizes of the lists, in the order of the rows, as whole numbers of any
             type; or None.
-        suffix: what precedes the names of the arguments in errors, such as "eval_" for `eval_qid`.
+        prefix: what precedes the names of the arguments in errors, such as "eval_" for `eval_qid`.
 
     Raises:
         ValueError: neither or both of `qid` and `group` are given; they do not fit the rows; or the
             qid of a row is missing.
     """
-    name = f"{suffix}{'qid' if group is None else 'group'}"
+    name = f"{prefix}{'qid' if group is None else 'group'}"
     if (qid is None) == (group is None):
         routed = sklearn.get_config()["enable_metadata_routing"]
         raise ValueError(
-            f"{suffix}qid (the query of each row) or {suffix}group (the sizes of the lists) must "
+            f"{prefix}qid (the query of each row) or {prefix}group (the sizes of the lists) must "
             f"be given, got {'both' if qid is not None else 'neither'}{'' if routed else _ROUTING}"
         )
     if group is not None:
@@ -323,7 +323,7 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
 
 
 def read_lists(
-    estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, suffix: str = ""
+    estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, prefix: str = ""
 ) -> ListDataset:
     """Return the labeled lists of a table that has the columns of a fitted estimator.
 
@@ -334,9 +334,9 @@ def read_lists(
         y: the labels.
         qid: see `query_names`.
         group: see `query_names`.
-        suffix: see `query_names`.
+        prefix: see `query_names`.
     """
     frame = as_table(estimator, X)
-    names = query_names(frame.num_rows, qid, group, suffix)
+    names = query_names(frame.num_rows, qid, group, prefix)
     columns = {schema.qid: names, str(schema.label): as_labels(y, frame.num_rows)}
     return read_table(frame.joined(columns), schema)

@@ -147,7 +147,7 @@ def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]
             _check_word("query", qid)
             for name, label in labels.items():
                 _check_word("document", name)
-                if label != int(label):
+                if not isfinite(label) or label != int(label):
                     raise ValueError(f"judgements must be whole numbers, got {label!r}")
                 yield f"{qid} 0 {name} {int(label)}\n"
 

@@ -200,6 +200,10 @@ def test_what_does_not_fit_is_refused(rows):
             "categories must be a tensor of whole numbers, got torch.float32",
         ),
         (
+            lambda: fitted(features, categories=codes.tolist()),
+            "categories must be a tensor of whole numbers, got list",
+        ),
+        (
             lambda: fitted(features, categories=torch.ones(49, 1, dtype=torch.int64)),
             r"categories must have shape \(50,\) and an axis of columns, got \(49, 1\)",
         ),
