@@ -31,6 +31,8 @@ class TextFile(io.BufferedReader):
     """A text file opened for reading bytes, possibly compressed."""
 
     on_disk: IO[bytes]
+    form: str | None
+    """"gzip", "zstd", or None for plain text."""
 
     def position(self) -> int:
         """Return the number of bytes that were read from the file on disk, before decompression."""
@@ -83,7 +85,7 @@ def open_text(path: Path) -> Iterator[TextFile]:
         form = next((name for magic, name in _FORMATS.items() if head.startswith(magic)), None)
         try:
             with TextFile(cast(Any, _decompressed(raw, form)), 1 << 16) as file:
-                file.on_disk = raw
+                file.on_disk, file.form = raw, form
                 if file.peek(512)[257:262] == b"ustar":
                     raise ValueError(f"{path}: the file must be {_READABLE}, got a tar archive")
                 yield file

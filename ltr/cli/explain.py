@@ -1,6 +1,7 @@
 """`ltr explain`: why the documents of a query rank as they do."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
     add = parser.add_argument
     add("table", metavar="TABLE", help="CSV, Parquet or LETOR text: a file, a folder or a pattern")
     add("--query", required=True, metavar="QID", help="whose documents to explain")
+    add("--qid", metavar="COLUMN", help="of the queries; default: as in training")
     add("--top", type=at_least_one, default=5, metavar="N", help="documents; default: 5")
     given = parser.parse_args(args)
     import numpy as np
@@ -40,6 +42,9 @@ def explain(parser: LineParser, args: list[str]) -> None:
     schema = model.schema
     if schema is None:
         raise CommandError(f"{given.model} knows no columns by their names")
+    schema = replace(schema, qid=given.qid or schema.qid)
+    if not schema.qid:
+        raise CommandError(f"--qid is required: {given.model} names no column of the queries")
     table = _table(given.table, schema)
     queries = np.array([str(name) for name in table.column(schema.qid).to_pylist()], dtype=object)
     rows = np.flatnonzero(queries == given.query)

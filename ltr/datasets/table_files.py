@@ -7,6 +7,7 @@ would be a second reader with other rules.
 """
 
 import io
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from csv import Error as CsvError
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from ltr.arrays import pc
-from ltr.compressed import SUFFIXES, TextFile, open_text
+from ltr.compressed import SUFFIXES, open_text
 from ltr.datasets.column_steps import RowError, kind_of, shown
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
 from ltr.datasets.infer import ROWS, Finder, Rows, scan
@@ -243,13 +244,13 @@ class TableFiles:
         for block in BLOCKS:
             rows = 0
             try:
-                with _open_csv(file, self.delimiter, block, convert) as (reader, content):
+                with _open_csv(file, self.delimiter, block, convert) as (reader, on_disk):
                     for batch in reader:
                         fresh = pa.table(batch).slice(max(0, done - rows))
                         rows += batch.num_rows
                         done = max(done, rows)
                         if fresh.num_rows:
-                            yield content.position(), fresh
+                            yield on_disk.tell(), fresh
                 return
             except pa.ArrowInvalid:  # a row may be too long for the block
                 if block == BLOCKS[-1]:
@@ -259,12 +260,16 @@ class TableFiles:
 @contextmanager
 def _open_csv(
     file: Path, delimiter: str, block: int, convert: csv.ConvertOptions
-) -> Iterator[tuple[csv.CSVStreamingReader, TextFile]]:
+) -> Iterator[tuple[csv.CSVStreamingReader, pa.NativeFile]]:
     # Arrow's errors name the row only if a single thread reads.
     options = csv.ReadOptions(block_size=block, use_threads=False)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with open_text(file) as content, csv.open_csv(content, options, parse, convert) as reader:
-        yield reader, content
+    # Arrow's thread may release the file while Python exits. Releasing a file of Python would then
+    # abort the process.
+    with open_text(file) as text, pa.OSFile(os.fsencode(file)) as on_disk:
+        content = pa.CompressedInputStream(on_disk, text.form) if text.form else on_disk
+        with csv.open_csv(content, options, parse, convert) as reader:
+            yield reader, on_disk
 
 
 def _parquet_chunks(

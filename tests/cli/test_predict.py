@@ -57,6 +57,19 @@ def models(ltr, saved, tmp_path):
     return ltr
 
 
+def test_explain_takes_an_onnx_file_and_the_column_of_its_queries(models):
+    answer = models("explain", "model.onnx", "new.csv", "--query", "q1")
+    assert answer.code == 2
+    message = "--qid is required: model.onnx names no column of the queries\n"
+    assert answer.err == f"ltr explain: {message}"
+    found = [
+        models("explain", name, "new.csv", "--query", "q1", "--qid", "query").out
+        for name in ("model", "model.onnx")
+    ]
+    assert "query q1: " in found[0]
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("name", ["model", "model.onnx", "of-lists", "blend"])
 def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, monkeypatch):
     monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)

@@ -1,5 +1,6 @@
 """The rows of files, chunk by chunk, against the same files read as a whole."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ltr.datasets import Schema, read_table, table_files
+from ltr.datasets.column_steps import Number
 from ltr.datasets.conversion import TableReader
 
 ROWS = 60
@@ -162,3 +164,33 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"c\.csv: the files of a table must have the same col"):
         read(path)
     read(write(tmp_path, frame().assign(more=1), "csv"))
+
+
+@pytest.mark.parametrize("form", [None, "gzip", "zstd"])
+def test_arrow_reads_csv_without_files_of_python(form: str | None, tmp_path: Path, monkeypatch):
+    given, opened = [], table_files.csv.open_csv
+    monkeypatch.setattr(
+        table_files.csv, "open_csv", lambda file, *rest: given.append(file) or opened(file, *rest)
+    )
+    lines = [f"{i // 5},{i}\n".encode() for i in range(5000)]
+    parts = [b"query,price\n", *lines]
+    if form == "gzip":  # two streams in one file
+        halves = (b"".join(parts[:2000]), b"".join(parts[2000:]))
+        content = b"".join(gzip.compress(half) for half in halves)
+    else:
+        content = pa.compress(b"".join(parts), "zstd", asbytes=True) if form else b"".join(parts)
+    (tmp_path / "t.csv").write_bytes(content)
+    lists = read_table(
+        tmp_path / "t.csv", Schema("query", steps={"price": Number()}), needs_label=False
+    )
+    assert lists.features[:, 0].tolist() == [*range(5000)]
+    # Arrow's thread may release the file while Python exits, which a file of Python makes an abort.
+    assert given
+    assert all(isinstance(file, pa.NativeFile) for file in given)
+    assert not any(isinstance(file, pa.PythonFile) for file in given)
+    if form is not None:
+        (tmp_path / "t.csv").write_bytes(content[: -len(content) // 3])
+        with pytest.raises(ValueError, match=f"t.csv: the {form} file is damaged"):
+            read_table(
+                tmp_path / "t.csv", Schema("query", steps={"price": Number()}), needs_label=False
+            )
