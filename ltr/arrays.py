@@ -40,7 +40,7 @@ def as_numbers(argument: str, values: Any) -> np.ndarray:
 
 
 def _check_each(values: Iterable[Any]) -> None:
-    """Raise an error for the first value that is neither a number nor None, with its row."""
+    """Raise an error that names the row of the first value that is neither a number nor None."""
     for row, value in enumerate(values):
         try:
             float(0 if value is None else value)
@@ -132,7 +132,9 @@ def as_qids(
 
 
 def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a query") -> np.ndarray:
-    """Return the index of each row's list, int64 (rows,), in the order of the lists' first rows.
+    """Return the index of each row's list, int64 (rows,); the list of the first row has index 0.
+
+    The lists are in the order of their first rows.
 
     Args:
         qid: (rows,), as in `as_qids`; None means that all rows are one list.
@@ -183,7 +185,7 @@ def rank(scores: Any, qid: Any = None) -> np.ndarray:
     same order.
 
     Args:
-        scores: (rows,), finite or infinite. No rows give no positions.
+        scores: (rows,), finite or infinite. If there are no rows, the result is empty.
         qid: (rows,), the query of each row, numbers or text, in any order. Default: all rows are
             one list.
 

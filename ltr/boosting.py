@@ -38,69 +38,69 @@ TILE_ROWS = 1 << 16
 def objective(
     loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
 ) -> "Objective":
-    """Return a loss as an objective on which LightGBM and XGBoost can train.
+    """Turn a loss into an objective on which LightGBM and XGBoost can train.
 
-    `LGBMRanker(objective=objective(loss))` trains on it, and so does
+    Train with `LGBMRanker(objective=objective(loss))` or with
     `xgboost.train(params, data, obj=objective(loss).xgboost)`. XGBoost's `XGBRanker` refuses any
-    objective that is not its own. The result can be pickled and copied. It works in `clone` and in
-    a grid search.
+    objective that is not its own. The result can be pickled and copied, so an `LGBMRanker` with
+    this objective can be cloned and used in scikit-learn's grid searches.
 
-    The objective is the sum over the lists of w_l times the loss of list l. The loss's own
-    `reduction` is not used. w_l is the mean of the weights in the list. The weights divided by w_l
-    are the item weights of the loss. So if all rows of a list have the same weight, the list counts
-    that many times, as in LightGBM and XGBoost.
+    The objective is the sum over all lists l of w_l times the loss of list l, where w_l is the mean
+    weight of the rows of list l. The loss's own `reduction` is not used. The item weights of the
+    loss are the weights of the rows divided by w_l. So a list whose rows all have weight 3 counts
+    three times, as in LightGBM and XGBoost.
 
-    Each call computes in float64, for each row, the gradient g_i and a value h_i > 0 in place of
-    the Hessian, as follows:
+    Each call computes, in float64, the gradient g_i of each row i, and a value h_i > 0 in place of
+    H_ii, the element of row i on the diagonal of the Hessian H:
 
-    - For `SoftmaxLoss`, `ListNet` and `XENDCG`, h_i is exactly the second derivative H_ii, which is
-      q_i (1 - q_i) with q the softmax of the scores. With `normalize=False`, it is multiplied by
-      the weighted sum of the relevance.
+    - For `SoftmaxLoss`, `ListNet` and `XENDCG`, h_i is exactly H_ii = q_i (1 - q_i), where q is the
+      softmax of the scores. With `normalize=False`, this is multiplied by the weighted sum of the
+      relevance.
     - For every pairwise loss with a logistic cost (`RankNet`, `LambdaRank`, `LambdaLoss`), h_i is
-      exactly H_ii too. The weights of pairs count as constants.
-    - For any other loss, h_i is an estimate of an upper bound of |H_ii|: the root of the sum over j
-      of H_ij^2. (H_ii itself is negative for some rows if a loss is not convex.) The sum is the
-      expected square of element i of H z, where z is a vector of random signs. It is estimated by
-      the mean over `probes` such vectors. If `probes` is a power of 2, the mean is exact for lists
-      of at most `probes` items.
-    - For every loss, h_i is at least |g_i| / max_step. So no leaf has a value larger than
-      `max_step` in size before the learning rate. With the exact Hessian alone, the only relevant
-      row of a list of n would move by n at equal scores.
-    - h_i is at least 1/1000 of the mean over the rows. It has this value in lists that define no
-      loss.
+      exactly H_ii too, with the pair weights treated as constants.
+    - For any other loss, h_i is an estimate of an upper bound on |H_ii|: the square root of the sum
+      of H_ij^2 over j. (H_ii itself may be negative if the loss is not convex.) The sum equals the
+      expected value of (H z)_i^2 for a vector z of random signs, and is estimated by the mean over
+      `probes` such vectors. If `probes` is a power of 2, the mean is exact for lists of at most
+      `probes` items.
+    - For every loss, h_i is at least |g_i| / max_step. So before it is multiplied by the learning
+      rate, the value of a leaf is between -max_step and max_step. With the exact Hessian alone, the
+      score of the only relevant item in a list of n items with equal scores would change by n.
+    - For every loss, h_i is at least 1/1000 of the mean of h over all rows. In a list without a
+      loss, such as one with equal labels in a pairwise loss, h_i has this minimum.
 
-    Then g and h are divided by the mean of h. This does not change the tree, but gives each row
-    about the same weight as in squared error. So defaults such as LightGBM's
+    Then g and h are divided by the mean of h. The division itself changes neither splits nor leaf
+    values, but a row now counts about 1, as in squared error. So parameters such as LightGBM's
     `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` count rows. The same
     scores give the same result: the random numbers of the probes and of the loss depend only on the
     seed and the scores.
 
-    Before the first tree, all scores are equal. Some operators, such as `SoftSort`, have no
-    gradient for equal scores, which raises an error: use `SoftNDCG(SigmoidRank(1.0))`, or give
-    `init_score`.
+    Before the first tree, all scores are equal. If the loss has no gradient at equal scores, as
+    with the operator `SoftSort`, training raises an error. Then use `SoftNDCG(SigmoidRank(1.0))`,
+    or give `init_score`.
 
     Training with CatBoost raises an error too: CatBoost calls an objective with only some of the
     rows, and without their lists.
 
     Args:
         loss: any loss that needs only scores, labels and weights.
-        max_step: the bound of a leaf's value, > 0, in units of the scores. A larger bound allows
-            larger steps where a loss is flat. 1e9 leaves the Hessian unchanged. Default: 1, chosen
-            on the validation lists of OHSUMED.
+        max_step: the bound on a leaf's absolute value, > 0, in units of the scores. A larger
+            bound allows larger steps if the loss is nearly flat. 1e9 is no bound in practice.
+            Default: 1, chosen on the validation lists of OHSUMED.
         probes: the number of vectors of random signs, >= 1. Each costs one more backward pass.
         seed: the seed of these vectors and of the random numbers of the loss.
 
     Cost: that of the loss, forward and backward. The exact Hessian of a pairwise loss takes O(n^2)
-    time for a list of n. Lists of similar lengths are computed together, some 65,000 rows at a
-    time. So the memory for other lists does not depend on the longest list.
+    time for a list of n items. Lists of similar lengths are processed together, some 65,000 rows at
+    a time. So a long list does not increase the memory that shorter lists need.
 
     Raises:
         ValueError: an argument is invalid. In training: a score, a label or a weight is not finite,
-            the lists are missing or do not fit the rows, or the loss has no gradient, either before
-            the first tree or at all.
+            a weight is negative, the lists are missing or do not fit the rows, a gradient is not
+            finite, or the loss has no gradient (at equal scores, or at all).
 
     Reference: Dauphin, de Vries and Bengio, "Equilibrated adaptive learning rates for non-convex
-    optimization", NeurIPS 2015, for the bound, which they found better than the diagonal.
+    optimization", NeurIPS 2015, for the bound on |H_ii|. They found it better than |H_ii|.
 
     >>> from ltr.losses import SoftmaxLoss
     >>> gradient, hessian = objective(SoftmaxLoss())([1, 0, 0, 1], [0, 0, 0, 0], None, [2, 2])
@@ -111,28 +111,29 @@ def objective(
 
 
 def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
-    """Return a metric of `ltr.metrics` in the form that LightGBM and XGBoost use during training.
+    """Turn a metric of `ltr.metrics` into an evaluation function of LightGBM and XGBoost.
 
-    `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates each
-    `eval_set` by this metric, and early stopping uses it. Without `metric="None"`, LightGBM adds
-    its own NDCG. For XGBoost, use
+    `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates all data sets
+    of `eval_set` by this metric, and early stopping uses it. Without `metric="None"`, LightGBM also
+    evaluates its own NDCG. For XGBoost, use
     `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`. XGBoost's early stopping
-    knows by the names of NDCG and MAP that higher is better. For other metrics, pass
-    `maximize=True` to it.
+    recognizes NDCG and MAP, by their names, as metrics for which higher is better. For other such
+    metrics, pass `maximize=True` to `xgboost.train`.
 
-    The result is the mean over the lists that have a value, weighted by the mean weight of each
-    list. If weights differ within a list, the metric must have item weights. A list without a
-    relevant row counts as 0 in NDCG; in LightGBM's own NDCG, it counts as 1.
+    The result is the mean over the lists for which the metric is defined. Each list is weighted by
+    the mean weight of its rows. If weights differ within a list, the metric must support item
+    weights. A list without a relevant row counts as 0 in NDCG; in LightGBM's own NDCG, it counts
+    as 1.
 
     Args:
-        metric: a metric of `ltr.metrics`. Its options that concern several updates, such as
-            `deduplicate`, are not used.
+        metric: a metric of `ltr.metrics`. Options for metrics with several updates, such as
+            `deduplicate`, have no effect.
         name: the name of the metric in the library. Default: the name of its class in lower case,
             with the cutoff, such as `ndcg@10`.
 
     Raises:
-        ValueError: an argument is invalid. In training: the errors of `objective` for invalid data,
-            or weights differ within a list and the metric has no item weights.
+        ValueError: an argument is invalid. In training: the data are invalid (see `objective`), or
+            weights differ within a list and the metric does not support item weights.
 
     >>> from ltr.metrics import NDCG
     >>> metric(NDCG(top_k=10))([1, 0, 0, 1], [2.0, 1.0, 2.0, 1.0], None, [2, 2])
@@ -163,7 +164,7 @@ class Objective:
     def __repr__(self) -> str:
         return f"objective({one_line(self.loss)})"
 
-    # LightGBM counts the parameters: with four, the objective gets the lists.
+    # LightGBM counts the parameters of this method, and passes `group` only if there are four.
     def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
         """Return the gradient and the Hessian, float64 (rows,), for `LGBMRanker(objective=...)`.
 
@@ -226,7 +227,7 @@ class Objective:
     def _derivatives(
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the gradient and the Hessian (N,) of ragged lists, before `FLOOR` is applied."""
+        """Return g and h of `objective` for ragged lists, (N,) each, before `FLOOR` limits h."""
         scores = scores.requires_grad_()
         total = self.loss(scores, labels, lengths=lengths, weights=weights).sum()
         if not total.requires_grad:
@@ -239,7 +240,7 @@ class Objective:
         if known is not None:
             return gradient, torch.maximum(known, gradient.abs() / self.max_step)
         squares = torch.zeros_like(scores)
-        if gradient.requires_grad:  # a linear loss has a Hessian of 0
+        if gradient.requires_grad:  # otherwise the loss is linear and its Hessian is 0
             for signs in probe_signs(lengths, self.probes):
                 (product,) = torch.autograd.grad(gradient, scores, signs, retain_graph=True)
                 squares += product.square()
@@ -257,7 +258,7 @@ class Metric:
         if not isinstance(metric, RankingMetric):
             raise ValueError(f"metric must be a metric of ltr.metrics, got {metric!r}")
         self.metric = copy.deepcopy(metric)
-        self.metric.deduplicate = False  # each call gets every list once
+        self.metric.deduplicate = False  # each call gets each list exactly once
         cutoff = getattr(metric, "top_k", None)
         plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
         self.name = plain if name is None else name
@@ -305,7 +306,7 @@ def one_line(loss: RankingLoss) -> str:
 
 
 def flat(name: str, values: Any) -> Tensor:
-    """Return a float64 copy of values (N,), or raise an error if one is not finite.
+    """Return a float64 copy of values (N,), or raise an error if a value is not finite.
 
     >>> flat("y_pred", [1, float("nan")])
     Traceback (most recent call last):
@@ -323,7 +324,7 @@ def flat(name: str, values: Any) -> Tensor:
 def checked_lists(
     scores: Tensor, y_true: Any, weight: Any, group: Any
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return the labels (N,), the weights (N,) or None, and the lengths of all lists with rows."""
+    """Return the labels (N,), the weights (N,) or None, and the lengths of lists that have rows."""
     labels = flat("y_true", y_true)
     weights = None if weight is None else flat("weight", weight)
     for name, values in (("y_true", labels), ("weight", weights)):
@@ -345,7 +346,7 @@ def checked_lists(
 def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the mean weight of each list (R,), and the weights divided by these means (N,).
 
-    The second result is None if it would be 1 everywhere. It is 1 in a list of weights 0.
+    The second result is None if it would be 1 everywhere. It is 1 in a list with only weights of 0.
 
     >>> list_factors(torch.tensor([1.0, 3.0, 0.0]), torch.tensor([2, 1]))
     (tensor([2., 0.]), tensor([0.5000, 1.5000, 1.0000]))
@@ -370,15 +371,15 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
     lengths, weight = np.diff(bounds), np.asarray(data.get_weight())
     if not len(weight):
         return None, lengths
-    # XGBoost has one weight per list, if there are lists.
+    # For a `DMatrix` with lists, XGBoost accepts one weight per list.
     return (np.repeat(weight, lengths) if len(weight) == len(lengths) else weight), lengths
 
 
 def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield tiles of lists of similar lengths: the indices of the lists, and those of their rows.
+    """Yield the indices of the lists and of the rows of each tile, a few lists of similar lengths.
 
-    In a tile, no list is longer than 1.5 times another. A tile has at most `TILE_ROWS` rows, or a
-    single list.
+    In a tile, no list is more than 1.5 times as long as another. A tile has at most `TILE_ROWS`
+    rows, or a single list.
 
     >>> [(lists.tolist(), rows.tolist()) for lists, rows in tiles(torch.tensor([5, 1, 1]))]
     [([1, 2], [5, 6]), ([0], [0, 1, 2, 3, 4])]
@@ -402,9 +403,9 @@ def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
     """Yield `probes` vectors (N,) of random signs, for lists of the given lengths.
 
-    The signs of an item in two probes differ by a Walsh function of its position. So 2^k probes
-    are orthogonal in lists of up to 2^k items. For these lists, the mean of the squares of H times
-    a probe is exact.
+    Each probe is the first probe times a Walsh function of the position in the list. So in a list
+    of at most 2^k items, the signs of any two items are uncorrelated over 2^k probes. Then, for any
+    matrix H of the list, the mean of (H z)_i^2 over the probes z equals the sum of H_ij^2 over j.
 
     >>> torch.stack([*probe_signs(torch.tensor([2, 2]), 2)]).prod(0)
     tensor([ 1., -1.,  1., -1.], dtype=torch.float64)

@@ -28,7 +28,7 @@ _READABLE = "plain text, or text in gzip or zstd"
 
 
 class TextFile(io.BufferedReader):
-    """A text file opened for reading bytes, possibly compressed."""
+    """A plain or compressed text file, opened for reading its text as bytes."""
 
     on_disk: IO[bytes]
     form: str | None
@@ -58,14 +58,14 @@ class TextFile(io.BufferedReader):
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextFile]:
-    """Open a text file for reading bytes: plain, gzip or zstd.
+    """Open a text file, plain or in gzip or zstd, for reading its text as bytes.
 
     Args:
         path: the path of the file; its suffix does not matter.
 
     Raises:
-        ValueError: the file is an archive or has another format, which the message names; or the
-            file is damaged, which may be found only later in reading.
+        ValueError: the file is an archive or has another format that is not text; the message names
+            the format. Or the file is damaged, which reading may find only later.
         OSError: the file cannot be read.
 
     >>> from tempfile import TemporaryDirectory

@@ -15,7 +15,7 @@ _SUFFIX = ".ltr-partial"
 
 
 def check_path(name: str, value: str | PathLike[str]) -> Path:
-    """Return a path with "~" replaced by the home folder; if it is no path, raise a ValueError.
+    """Return a path with "~" replaced by the home folder; raise a ValueError if it is not a path.
 
     >>> check_path("path", 3)
     Traceback (most recent call last):
@@ -27,9 +27,10 @@ def check_path(name: str, value: str | PathLike[str]) -> Path:
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """Raise a ValueError if a zip archive is compressed, larger than its file, or damaged.
+    """Raise a ValueError if the parts of a zip archive are compressed, overlap or are damaged.
 
-    torch writes archives without compression, so a valid file needs no more memory than its size.
+    torch writes archives without compression, so reading a valid archive takes no more memory than
+    the size of its file.
     """
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
@@ -45,18 +46,18 @@ def check_archive(file: IO[bytes]) -> None:
 def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     """Write a file completely or not at all: a reader sees the old file or the new one.
 
-    The context is the path of an empty temporary file in the folder of `path`, so that both files
-    are on the same file system. At the end, the temporary file is flushed to the disk and replaces
-    `path`. After an error, the temporary file is removed, and `path` is unchanged. If the process
-    is killed, the temporary file stays: it is hidden, and its name ends in `.ltr-partial`. If
-    `path` is a symbolic link, its target is replaced.
+    The context manager yields the path of an empty temporary file in the folder of `path`, so that
+    both files are on the same file system. At the end, the temporary file is flushed to the disk
+    and replaces `path`. After an error, the temporary file is removed, and `path` is unchanged. If
+    the process is killed, the temporary file stays: it is hidden, and its name ends in
+    `.ltr-partial`. If `path` is a symbolic link, its target is replaced.
 
     Args:
         path: the file. Its folder is made if it is missing, and removed again after an error.
 
     Raises:
-        OSError: the file cannot be written. If the error has no file name, as for a full disk, it
-            gets the name `path`.
+        OSError: the file cannot be written. An error without a file name, such as that of a full
+            disk, gets the name `path`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -82,7 +83,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
-    """Yield an empty temporary file in the folder of `path`; at the end, remove the file.
+    """Yield the path of a new empty file in the folder of `path`; delete the file at the end.
 
     Args:
         path: a file; its folder must exist.
@@ -109,7 +110,7 @@ def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
-    """Make a folder and its parents; after an error, remove those of them that are new and empty.
+    """Make a folder and its parents; after an error, remove those that are new and empty.
 
     >>> from tempfile import mkdtemp
     >>> top = Path(mkdtemp())
@@ -154,7 +155,7 @@ def _partial_name(name: str) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, if the system supports it."""
+    """Flush the list of a folder's files to the disk, if the system supports this."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -17,8 +17,8 @@ Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
 
 
 CUT_WIDTH = 0.1
-"""Width of the smooth cutoff at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts
-0.06."""
+"""Width of the smooth cutoff at rank k + 1/2, in ranks: rank k keeps 94 % of its discount, and rank
+k + 1 keeps 6 %."""
 
 
 def log2_discount(ranks: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def log2_discount(ranks: Tensor) -> Tensor:
 
 
 def inverse_log2(ranks: Tensor) -> Tensor:
-    """Return log2(1 + rank), the reciprocal of `log2_discount`, for the discount's harmonic mean.
+    """Return log2(1 + rank), the reciprocal of `log2_discount`, for harmonic means of discounts.
 
     >>> inverse_log2(torch.tensor([1.0, 3.0]))
     tensor([1., 2.])
@@ -67,7 +67,7 @@ def linear_gain(labels: Tensor) -> Tensor:
 
 
 def gain_function(gain: Gain) -> Callable[[Tensor], Tensor]:
-    """Return the function labels -> gains with the name `gain`, or `gain` if it is a function.
+    """Return the function labels -> gains named `gain`, or `gain` if it is a function.
 
     >>> gain_function("exp2")(torch.tensor([2.0]))
     tensor([3.])
@@ -82,7 +82,7 @@ def gain_function(gain: Gain) -> Callable[[Tensor], Tensor]:
 
 
 def discount_function(discount: Discount) -> Callable[[Tensor], Tensor]:
-    """Return the function ranks -> discounts with this name, or `discount` if it is a function.
+    """Return the function ranks -> discounts named `discount`, or `discount` if it is a function.
 
     >>> discount_function("log2")(torch.tensor([1.0]))
     tensor([1.])
@@ -159,7 +159,7 @@ def stop_probabilities(
 
 
 def log_left(stops: Tensor) -> Tensor:
-    """Return log(1 - R) of stop probabilities R. It is finite even if R is rounded to 1.
+    """Return log(1 - R) of stop probabilities R. The result is finite even if R is rounded to 1.
 
     >>> log_left(torch.tensor([0.75, 0.5]))
     tensor([-1.3863, -0.6931])
@@ -175,11 +175,11 @@ def truncated(
     Args:
         discount: maps ranks (..., n) to discounts (..., n).
         k: a whole number >= 1.
-        exact: if True, for whole ranks, the discount is 0 for ranks above k. If False, for soft
-            ranks, the discount is multiplied by 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi.
-            This is a Cauchy distribution function, whose tail decreases like 1 / (rank - k). So
-            items far after k, such as most items of a long list before training, still have a
-            gradient. With an exponential tail they would have none.
+        exact: True for whole ranks: the discount is 0 for ranks above k. False for soft ranks: the
+            discount is multiplied by 1/2 + arctan((k + 1/2 - rank) / `CUT_WIDTH`) / pi. This factor
+            is a Cauchy distribution function, whose tail decreases like 1 / (rank - k). So items
+            far after k, such as most items of a long list before training, still have a gradient.
+            With an exponential tail they would have none.
 
     Raises:
         ValueError: k is not a whole number >= 1.
@@ -250,8 +250,8 @@ def greedy_topics(topics: Tensor, alpha: float, top_k: int | None) -> tuple[Tens
     """Return the greedy order of alpha-DCG: each position gets the item with the largest gain.
 
     The gain of an item is the sum over the topics of t * (the product of 1 - alpha * t' over the
-    items at earlier positions). t and t' are how far this item and an earlier item are about the
-    topic. Items with equal gains are taken in the order of the list.
+    items at earlier positions). t is how far the item is about the topic, and t' how far an earlier
+    item is. Items with equal gains are taken in the order of the list.
 
     Args:
         topics: (..., n, topics), how far each item is about each topic, in [0, 1]; 0 or 1 in the

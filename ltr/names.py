@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 _LIKE = 0.6  # two names are similar if difflib's ratio is at least this
-_AS_CLOSE = 0.1  # a suggested name's ratio is at most this below the best ratio
+_AS_CLOSE = 0.1  # a suggested name's ratio is at most this far below the best ratio
 _FEW = 20  # an error message lists at most this many names
 
 
@@ -21,7 +21,8 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
         def likeness(one: str) -> tuple[float, bool]:
             ratio = SequenceMatcher(None, name.lower(), one.lower()).ratio()
-            return ratio, one[:1] == name[:1]  # the name of a class begins in upper case
+            # On a tie, the first letter decides: the names of classes begin in upper case.
+            return ratio, one[:1] == name[:1]
 
         near = max(names, key=likeness)
         text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
@@ -39,7 +40,7 @@ def one_line(text: object) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with escapes for control characters, which a terminal would obey.
+    r"""Return the text with its control characters escaped, because a terminal would obey them.
 
     >>> printable("a\x1b[2Jb, é")
     'a\\x1b[2Jb, é'

@@ -26,7 +26,7 @@ from ltr.operators import (
 )
 
 LENGTHS = (3, 700)
-"""The lengths of a short and a long list: the kernels have different code for each."""
+"""The length of a short list and of a long list, for which the kernels have different code."""
 
 
 def precompile() -> None:
@@ -46,7 +46,7 @@ def precompile() -> None:
             labels = (torch.arange(2 * length).view(2, length) % 3).to(dtype)
             mask = torch.ones(2, length, dtype=torch.bool)
             mask[1, -1] = False
-            with use("sums"):  # otherwise, short lists take matrices and compile nothing
+            with use("sums"):  # otherwise, short lists use matrices and compile nothing
                 for value in _values(scores.requires_grad_(), labels, mask):
                     value.sum().backward(retain_graph=True)  # some values share a graph
 

@@ -33,12 +33,12 @@ class PreferenceLoss(nn.Module):
     s_w and s_l are the scores of the winner and of the loser of a vote. The loss is the negative
     log-likelihood of the Bradley-Terry model, in which the winner is preferred with probability
     sigmoid(s_w - s_l). `RankNet` counts all pairs of a list whose labels differ. Here a pair that
-    nobody judged does not count. Every vote counts, also several votes for the same pair.
-    Contradictory votes have gradients in opposite directions. With the same number of votes for
-    each of two documents, their scores become equal.
+    nobody judged does not count. Every vote counts, even if several votes are for the same pair.
+    Contradictory votes have gradients in opposite directions. If two documents beat each other
+    equally often, and no other votes concern them, their scores become equal.
 
-    `forward(scores, pairs, weights=None)` returns one number, or (votes,) with reduction="none".
-    Its arguments:
+    `forward(scores, pairs, weights=None)` returns a scalar, or (votes,) with reduction="none". The
+    arguments:
 
     - `scores`, of any shape, such as (rows,) or (lists, n). With half precision, the loss is
       computed in float32.
@@ -47,14 +47,15 @@ class PreferenceLoss(nn.Module):
     - `weights`, (votes,), >= 0: how much each vote counts. Default: 1.
 
     There is no mask: items that are in no pair, such as padding, change neither the value nor the
-    gradient, even if they are NaN. For padded lists give `scores[mask]`, in which the indices are
-    those of the ragged lists. By default, a pair of an item with itself costs log(2), with a
-    gradient of 0. Without votes, or if all weights are 0, the loss is 0, with an autograd graph.
+    gradient, even if they are NaN. For padded lists, give `scores[mask]`, in which items have the
+    indices of the ragged lists. With the default cost, a pair of an item with itself costs log(2),
+    with a gradient of 0. Without votes, or if all weights are 0, the loss is 0, with an autograd
+    graph.
 
     Args:
-        cost: the cost of a pair, for example `HingeCost()`; the cost gets the gap 1. Default:
+        cost: the cost of a pair, for example `HingeCost()`. It is called with a gap of 1. Default:
             `LogisticCost()`.
-        reduction: "mean" over the votes, by their weights (default), "sum" or "none".
+        reduction: the weighted "mean" over the votes (default), "sum" or "none".
 
     Raises:
         ValueError: an argument is invalid, or an index in `pairs` is outside the scores. Values are
@@ -114,7 +115,7 @@ class PreferenceLoss(nn.Module):
 
 
 def _checked_pairs(pairs: Tensor, rows: int) -> Tensor:
-    """Return pairs (votes, 2) as int64, or raise an error unless all are indices of `rows` rows."""
+    """Return pairs (votes, 2) as int64, or raise an error if one has an index outside the rows."""
     whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or not whole:
         got = f"{pairs.dtype} {tuple(pairs.shape)}"
@@ -146,9 +147,10 @@ def lists_from_preferences(winner: Any, loser: Any, qid: Any = None) -> Preferen
     """Return the documents that votes compare, as lists, and the pairs for `PreferenceLoss`.
 
     A document has one row for each query for which it was compared. The rows of a list follow one
-    after the other. Lists and documents are in the order of their first votes; in a vote the winner
-    comes first. Vote i is row i of the pairs. So repeated and contradictory votes are all kept, and
-    votes may have weights. Without votes there are no rows.
+    after the other. Lists and documents are in the order of their first votes; of two documents
+    whose first vote is the same, the winner comes first. Vote i is row i of the pairs. So repeated
+    and contradictory votes are all kept, and weights of votes fit the pairs. Without votes there
+    are no rows.
 
     Args:
         winner: (votes,), the name of the preferred document of each vote, a number or text.
@@ -244,8 +246,8 @@ def bradley_terry(
     **Ridge.** The ridge term is a normal prior with mean 0 and standard deviation 1 / sqrt(ridge),
     3.2 by default. So the strength of a document that never lost is finite, and few votes give
     small differences. Many votes outweigh the prior. Without the prior (ridge 0), a document that
-    never lost would be infinitely strong. `choix.opt_pairwise(n, pairs, alpha=ridge / 2)` has the
-    same minimum.
+    never lost would be infinitely strong. `choix.opt_pairwise(n, pairs, alpha=ridge / 2)` minimizes
+    the same sum.
 
     **Intervals.** The information matrix holds the second derivatives of the sum above, at the
     minimum. The inverse of this matrix is the covariance of the estimates. The interval is the
@@ -255,10 +257,11 @@ def bradley_terry(
     prior. It is rough for documents with few votes, and for documents that always won or always
     lost. Votes count as independent: if one person votes often, the intervals are too short.
 
-    **Components.** Votes within one component of a list contain no information about the documents
-    of another component. If the votes of a list do not connect all its documents, this function
-    warns. The strengths of each component then have the mean 0. Train with `component` as `qid`:
-    then only documents that votes connect are compared.
+    **Components.** Two documents are in the same component if votes connect them, directly or
+    through other documents. The strengths of each component have the mean 0, and strengths of
+    different components cannot be compared. This function warns if a list has several components.
+    In this case, train with `component` as `qid`, so that only documents that votes connect are
+    compared.
 
     Args:
         winner: (votes,), the name of the preferred document of each vote, a number or text.
@@ -320,7 +323,7 @@ def _components(pairs: np.ndarray, qid: np.ndarray) -> np.ndarray:
 
 
 def _strengths(wins: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return strengths (n,) and standard errors; wins[i, j] is how often i beat j."""
+    """Return strengths (n,) and their standard errors (n,); `wins[i, j]` is how often i beat j."""
 
     def cost(strength: np.ndarray) -> float:
         losing = np.logaddexp(0, strength - strength[:, None])

@@ -168,8 +168,8 @@ def steps_of(
     Args:
         data: the columns, as `Schema.to_dict` returns them: "features" has the number of features
             of each column of numbers or dates, "dates" the zone of each column of dates, and
-            "categories" the kind and the levels of each column of categories. None stands for no
-            columns.
+            "categories" the kind and the levels of each column of categories. A value of None
+            stands for no columns.
         classes: the classes of the steps for numbers, vectors, dates and categories.
     """
     number, vector, dated, category = classes
@@ -241,10 +241,10 @@ class OnnxRanker:
         self._names = [name for name, one in self._features.items() for _ in range(one.width)]
 
     def score(self, documents: Any) -> np.ndarray:
-        """Return the scores of one list of documents, float32 (documents,); higher ranks first.
+        """Return the scores of one list, float32 (documents,); higher scores rank first.
 
         Args:
-            documents: a data frame, a mapping of columns, or a sequence of one dict per document.
+            documents: a data frame, a mapping of columns, or a sequence with one dict per document.
                 Columns are matched by name, and other columns are ignored. None and NaN are missing
                 values; a category that was not in the training data counts as missing. Dates are
                 `datetime.date` or `datetime.datetime`, or ISO 8601 text. They must have a time zone
@@ -258,12 +258,12 @@ class OnnxRanker:
         return self.score_arrays(*self._encoded(documents))
 
     def predict(self, table: Any, qid: Any = None) -> np.ndarray:
-        """Return the scores of a table's rows, float32 (rows,); within a query, higher ranks first.
+        """Return the scores of a table, float32 (rows,); within a query, higher scores rank first.
 
         Args:
             table: the rows of several queries, in any form that `documents` of `score` may have.
-            qid: the name of the column of queries, or the query of each row (rows,). It is needed
-                only if a score depends on the whole list (`about["looks_at_list"]`).
+            qid: the name of the column of queries, or the query of each row (rows,); needed only if
+                a score depends on the whole list (`about["looks_at_list"]`).
 
         Raises:
             ValueError: see `score`; or `qid` is missing but needed, or does not fit the rows.
@@ -330,10 +330,10 @@ class OnnxRanker:
         Args:
             features: (documents, d); NaN is a missing value.
             categories: (documents, c), codes: 1 for the first level, 0 for a missing or unseen
-                value. None if the model has none.
+                value. None if the model has no categories.
 
         Raises:
-            ValueError: an array has a wrong shape or type, the model's categories are missing, or a
+            ValueError: an array has a wrong shape or type, `categories` do not fit the model, or a
                 feature is infinite in float32.
         """
         features = _array("features", features, self._dtype)
@@ -444,7 +444,7 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
     values = documents[name]
     kind = getattr(getattr(values, "dtype", None), "kind", str(getattr(values, "type", "")))
     if hasattr(values, "to_numpy") and kind.startswith(("f", "i", "u", "double", "halffloat")):
-        values = values.to_numpy()  # of numbers only: dates would lose their time zone
+        values = values.to_numpy()  # numbers only: dates would lose their time zone
     elif hasattr(values, "to_pylist"):
         return values.to_pylist()
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
@@ -469,7 +469,7 @@ def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueE
 
 
 def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> np.ndarray:
-    """Return the features (documents, names); to read row by row is faster than by column."""
+    """Return the features (documents, names), read row by row, which is faster than by column."""
     pick = itemgetter(*names) if len(names) > 1 else lambda one: [one[name] for name in names]
     try:
         found = [pick(one) for one in documents]
@@ -488,7 +488,7 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> 
 
 
 def _is_na(value: Any) -> bool:
-    """Return whether a value is None, or pandas's NA or NaT; NA cannot be compared."""
+    """Return whether a value is None, or pandas's NA or NaT, by its type: NA cannot be compared."""
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
-"""Device types known to have autocast: inside torch.compile, torch cannot always be asked."""
+"""Device types known to have autocast. In `torch.compile`, torch cannot always be asked."""
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -19,8 +19,8 @@ LEAST_TEMPERATURE = 1e-30
 def check_number(name: str, value: float, *, minimum: float, strict: bool = False) -> float:
     """Return `value` as a float, or raise a ValueError unless it is finite and >= `minimum`.
 
-    If `strict` is True, the value must be > `minimum`. Any type of real number is accepted, also a
-    numpy scalar. A bool or a tensor is refused. The message names the argument.
+    If `strict` is True, the value must be > `minimum`. Any type of real number is accepted, numpy
+    scalars included. A bool or a tensor is refused. The message names the argument.
 
     >>> check_number("temperature", 0.1, minimum=0.0)
     0.1
@@ -38,7 +38,7 @@ def check_number(name: str, value: float, *, minimum: float, strict: bool = Fals
 
 
 def check_temperature(value: float, name: str = "temperature") -> float:
-    """Return `value` as a float, or raise a ValueError unless it is 0 or >= LEAST_TEMPERATURE.
+    """Return `value` as a float, or raise a ValueError unless it is 0 or >= `LEAST_TEMPERATURE`.
 
     >>> check_temperature(1e-300)
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def check_whole(name: str, value: int, wanted: str = "a whole number >= 1") -> i
 
 
 def check_at_least(name: str, value: int, minimum: int) -> int:
-    """Return `value` as an int, or raise a ValueError unless it is a whole number >= minimum.
+    """Return `value` as an int, or raise a ValueError unless it is a whole number >= `minimum`.
 
     >>> check_at_least("seed", -1, 0)
     Traceback (most recent call last):
@@ -118,7 +118,10 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
 
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:
-    """Raise a ValueError unless all are tensors of the same shape `(..., n)` and `mask` is bool."""
+    """Raise a ValueError unless `scores` and all others are tensors of one shape (..., n).
+
+    `scores` must be floating point, and `mask` bool. Others that are None are not checked.
+    """
     if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() == 0:
         refuse_nested(scores=scores)
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -172,7 +175,7 @@ def refuse_weights(operator: object, weights: Tensor | None) -> None:
 
 
 def upcast(x: Tensor) -> Tensor:
-    """Return half precision as float32 and any other dtype unchanged.
+    """Return a half-precision tensor as float32, and any other tensor unchanged.
 
     bfloat16 cannot hold ranks above 256 exactly.
     """
@@ -239,7 +242,7 @@ def largest(x: Tensor) -> Tensor:
 def below_largest(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return the scores minus the largest score of each list, (..., n), 0 for masked items.
 
-    Functions of score differences keep their values, with smaller rounding errors: float32 numbers
+    A function of score differences keeps its value, with smaller rounding errors: float32 numbers
     near 1e6 are 1/16 apart.
 
     >>> below_largest(torch.tensor([3.0, 5.0, 4.0]), None)

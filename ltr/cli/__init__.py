@@ -1,27 +1,27 @@
 """The `ltr` command: train on a table, score tables with a saved model, run recipes.
 
     ltr train train.parquet --qid query --label grade --out model     train on a table
-    ltr test model test.parquet                                       metrics on another
+    ltr test model test.parquet                                       metrics on another table
     ltr predict model new.parquet --output scores.parquet             score a table
-    ltr explain model test.parquet --query 17                         why it ranks so
+    ltr explain model test.parquet --query 17                         explain a ranking
     ltr export model model.onnx                                       for onnxruntime
     ltr serve model                                                   rank over HTTP
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
-    ltr convert train.parquet --out train.lists --qid query --label grade     beyond memory
+    ltr convert train.parquet --out train.lists --qid query --label grade     for large files
     ltr recipes                                list the recipes
-    ltr fit --config digits                    train one of them
+    ltr fit --config digits                    train a recipe
     ltr test --config digits --ckpt_path best  test the best weights
-    ltr copy digits mine.yaml                  take a recipe's file, to change it
+    ltr copy digits mine.yaml                  copy a recipe's file, to change it
 
 `train` is for tables. `fit` is for recipes and for classes of your own.
 
 `fit`, `validate` and `test` take `--config` any number of times. Its value is a recipe (`digits`),
 an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later configurations override
 earlier ones. Recipes come with ltr, or are in the folder `recipes`, where `sort` means
-`recipes/sort/config.yaml`. A name of ltr's own recipes always means that recipe. The command prints
-the path of the file that it reads. Any option of the model, the data or the trainer, such as
-`--model.loss.operator.temperature 0.2`, overrides the configurations. `--print_config` prints the
-result.
+`recipes/sort/config.yaml`. If a recipe of ltr has the same name, the name means ltr's recipe. The
+command prints the path of the file that it reads. Any option of the model, the data or the trainer,
+such as `--model.loss.operator.temperature 0.2`, overrides the configurations. `--print_config`
+prints the result.
 
 Name a class of your own with its module: `own.MyLoss` for `MyLoss` in `own.py` in the working
 folder. Code in this folder is imported only if a command refers to it: by such a class, by a
@@ -29,8 +29,8 @@ configuration that does not come with ltr, or by `--trust`.
 
 Each `fit` writes to a folder of its own: `runs/NAME/1` and so on, with its best model in `model`.
 `predict`, `test`, `explain`, `export` and `serve` take a folder that `train`, `fit`,
-`NeuralRanker.save`, `Blend.save` or an export wrote, the folder of a run or of a recipe's runs, or
-an ONNX file. `fit --ckpt_path last` resumes the newest run.
+`NeuralRanker.save`, `Blend.save` or an export wrote, or the folder of a run or of a recipe's runs.
+All of these but `export` also take an ONNX file. `fit --ckpt_path last` resumes the newest run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
 fails. An interrupted run exits with code 130, a terminated run with 143. `last.ckpt` then has the
@@ -68,10 +68,10 @@ _COMMANDS = {
     "recipes": ("recipes:list_recipes", "list the recipes"),
     "copy": ("recipes:copy", "copy a recipe's file, to change it"),
 }
-"""Each command's function in `ltr.cli`, and what the command does.
+"""The function of each command in `ltr.cli`, and what the command does.
 
-The function gets a parser without arguments and the words after the command; its docstring is the
-help.
+The function gets a parser without arguments and the words after the command. Its docstring is the
+command's help.
 """
 
 _HELP = "\n".join(
@@ -91,21 +91,21 @@ __all__ = ["guarded", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `ltr` with these arguments.
+    """Run the `ltr` command.
 
     Args:
         argv: the arguments after `ltr` on the command line. Default: this process's arguments.
 
     Returns:
         The exit code: 0; 2 for a mistake in the command, the configuration or the data, reported
-        in one line on stderr; 130 if interrupted; 141 if the reader of stdout is gone. A bug in
-        `ltr` raises an exception.
+        in one line on stderr; 130 if interrupted; 141 if the reader of stdout is gone; 143 if
+        terminated while Lightning trains. A bug in `ltr` raises an exception.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     ltr ...
     0
     """
-    # A closed stream (`>&-`) is replaced, or the next opened file would get the stream's number.
+    # Replace a closed stream (`>&-`), or the next opened file would get the stream's descriptor.
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))

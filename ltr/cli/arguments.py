@@ -45,14 +45,14 @@ def at_least_one(text: str) -> int:
 
 
 def existing_file(path: str) -> str:
-    """Return the path that an argument gives, which must be that of a file."""
+    """Return the path in an argument; it must be the path of an existing file."""
     if not Path(path).is_file():
         raise CommandError(f"{path}: no such file")
     return path
 
 
 def new_file(*endings: str) -> Callable[[str], Path]:
-    """Return a function that checks the path of a file to write: its type and its ending."""
+    """Return a function that checks the path of a file to write, including its ending."""
 
     def check(text: str) -> Path:
         path = Path(text).expanduser()

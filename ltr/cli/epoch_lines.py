@@ -5,7 +5,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 
 class PlainBar(RichProgressBar):
-    """A progress bar without values: the line of each epoch shows them.
+    """A progress bar without values, because the line of each epoch shows them.
 
     >>> PlainBar().get_metrics(Trainer(barebones=True), LightningModule())
     {}

@@ -32,7 +32,7 @@ def innermost(report: str) -> str:
 
 
 def as_user_error(error: Exception) -> str | None:
-    """Return one line if the error is the user's mistake, or None if it must be a bug.
+    """Return the error in one line if it is the user's mistake; None if it must be a bug.
 
     >>> as_user_error(ValueError("temperature must be >= 0, got -1.0"))
     'temperature must be >= 0, got -1.0'

@@ -157,7 +157,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
             )
         named = of_documents and (given.doc_id or files.has_column(path, doc_id))
         tables.append(files.read_scored(path, columns, with_names=bool(named)))
-    largest = max(float(table.labels.max()) for table in tables)  # one scale of gains for all
+    largest = max(float(table.labels.max()) for table in tables)  # gains on one scale
     found = [
         files.evaluate_table(
             table, several, measures, counted, largest, keep_documents=of_documents

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ltr.datasets import Schema
 
 _USUAL, _COLUMNS = 100, 4
-"""The numbers of usual documents, and of columns to show, which are those that add most."""
+"""The number of usual documents, and the number of columns to show: those that add most."""
 
 
 def explain(parser: LineParser, args: list[str]) -> None:
@@ -70,7 +70,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
 
 
 def _table(path: str, schema: "Schema") -> "pa.Table":
-    """Return the schema's columns of a table; LETOR text names its features by numbers."""
+    """Return the schema's columns of a table; in LETOR text, features have numbers as names."""
     import pyarrow as pa
 
     from ltr.datasets.list_tables import is_letor, keys_of, load_lists, with_schema

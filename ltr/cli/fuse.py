@@ -36,7 +36,7 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     add("--tag", default="ltr", help="the name of the run, one word; default: ltr")
     given = parser.parse_args(args)
 
-    # these import torch, which takes a while; mistakes in the arguments are reported before
+    # these import torch, which takes a while, so mistakes in the arguments are reported first
     from ltr import rerank
     from ltr.metrics.trec import read_qrels, read_run, write_run
 

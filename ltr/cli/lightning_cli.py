@@ -20,7 +20,7 @@ from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
 
-# jsonargparse finds imported classes by their names alone.
+# Imported here, so that jsonargparse finds these classes by their names alone.
 from ltr.datasets import (
     DigitsDataModule,  # noqa: F401
     ListDataModule,  # noqa: F401
@@ -48,7 +48,7 @@ class RankingParser(LightningArgumentParser):
     """A parser that raises its errors instead of exiting."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise the message, which `explain` turns into one line."""
+        """Raise an error with the message, which `explain` turns into one line."""
         raise _ParseError(message) from ex
 
 
@@ -106,7 +106,8 @@ class RankingCLI(LightningCLI):
             subclass_mode_data=True,
             args=args,
             # Lightning's subcommands would take a model's options from the file of `--ckpt_path`,
-            # and would run in the constructor. A sweep trains and tests the same objects.
+            # and would run the command in the constructor. But a sweep trains and tests the same
+            # objects.
             run=False,
             auto_configure_optimizers=False,
         )
@@ -121,7 +122,7 @@ class RankingCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments; a mistake becomes an error of one line."""
-        given = given_options(args)  # its error names the line of a mistake in a file
+        given = given_options(args)  # first: its error names the line of the file
         try:
             self.config = parser.parse_args(args)
         except _ParseError as error:
@@ -133,7 +134,8 @@ class RankingCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint and its run, and choose the seed of the data.
 
-        Data without a seed get the seed of the checkpoint's data, or else of `seed_everything`.
+        Data without a seed get the seed of the checkpoint's data, or else that of
+        `seed_everything`.
         """
         self.run = self.root = Path(self.config.trainer.default_root_dir)
         self.goes_on = False
@@ -147,7 +149,7 @@ class RankingCLI(LightningCLI):
             options["seed"] = 0 if seed is None else int(seed)
 
     def _find_checkpoint(self, value: str) -> dict[str, Any]:
-        """Set the checkpoint's path and its run, and return its content; {} if there is none."""
+        """Set the checkpoint's path and run, and return its content, {} if there is no file."""
         resume = self.command == "fit"
         path = named_checkpoint(value, self.root, resume=resume)
         if path is None:

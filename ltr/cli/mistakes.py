@@ -1,7 +1,7 @@
-"""Explain the mistake in a command line in one line.
+"""Explain a mistake in the arguments of a command, in a message of one line.
 
-jsonargparse reports every type that the value could have, over many lines. `explain` keeps the
-innermost cause, names its option, and suggests the most similar known name.
+For a wrong value, jsonargparse reports every type that the value could have, over many lines.
+`explain` keeps the innermost cause, names the option, and suggests the most similar known name.
 """
 
 import inspect
@@ -85,7 +85,7 @@ def _known(parser: ArgumentParser, given: dict[str, Given]) -> set[str]:
 
 
 def _nearest_options(option: str, known: set[str]) -> list[str]:
-    """Return the options whose last name is most similar to that of `option`, the best first."""
+    """Return the options whose last part is most similar to that of `option`, the best first."""
     groups = {name.rpartition(".")[0] for name in known}
     lasts = {name: name.rpartition(".")[2] for name in {*known, *groups} - {option}}
     like = close_matches(option.rpartition(".")[2], lasts.values())
@@ -93,7 +93,7 @@ def _nearest_options(option: str, known: set[str]) -> list[str]:
 
 
 def _find_class(name: Any) -> Any:
-    """Return the class of this name, or None; the class's own module is never imported."""
+    """Return the class of this name, or None; only the modules in `_PACKAGES` are imported."""
     module, _, last = str(name).rpartition(".")
     of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
     return getattr(sys.modules.get(module or next(of_all, "")), last, None)

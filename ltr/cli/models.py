@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ltr.datasets import ListDataset
 
 MODEL = "model"
-"""The name of the folder in a run that has the best model."""
+"""The name of the folder of the best model in the folder of a run."""
 
 
 def find_model(value: str) -> Path:
@@ -24,7 +24,7 @@ def find_model(value: str) -> Path:
     Args:
         value: the user's argument: a folder that `ltr fit`, `NeuralRanker.save`, `Blend.save` or an
             export wrote; the folder of a run, which stands for its best model; the folder of a
-            recipe's runs, which stands for the newest; or an ONNX file.
+            recipe's runs, which stands for the newest model; or an ONNX file.
 
     Raises:
         CommandError: there is no such model; the message suggests the most similar path.
@@ -79,7 +79,7 @@ def load_model(given: Namespace) -> Any:
 
 
 class OnnxModel:
-    """The model of an ONNX file, with the attributes of a `RankingModel`.
+    """The model of an ONNX file: a `Predictor`, like a `RankingModel`.
 
     Args:
         path: the file.

@@ -51,7 +51,7 @@ def connect(workers: int) -> int:
 
 
 def enter(folder: str, path: list[str]) -> None:
-    """Change to the user's folder; allow imports from this folder if the driver's `path` does."""
+    """Change to the user's folder; allow imports from it if it is in the driver's `path`."""
     os.chdir(folder)
     if folder in path and folder not in sys.path:
         sys.path.append(folder)

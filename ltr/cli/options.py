@@ -13,7 +13,7 @@ _NESTING = ("class_path", "init_args", "dict_kwargs")
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that refuses a key given twice; YAML would silently drop the first."""
+    """Loader that refuses a key given twice; PyYAML would silently drop the first value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -35,7 +35,7 @@ class Given(NamedTuple):
 
 
 def without_nesting(option: str) -> str:
-    """Return the name of an option without `init_args` and `class_path`.
+    """Return the name of an option without `class_path`, `init_args` and `dict_kwargs`.
 
     >>> without_nesting("model.init_args.loss.class_path")
     'model.loss'
@@ -56,7 +56,7 @@ def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def given_options(args: list[str]) -> dict[str, Given]:
-    """Return the options of the configuration files and the command line; later values win.
+    """Return the options of the configuration files and the command line; the last value wins.
 
     The value of an option that takes a class is the class's name.
 
@@ -101,7 +101,7 @@ def parse_value(text: str) -> Any:
     """
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # a number of 5,000 digits, or a 13th month
+    except (yaml.YAMLError, ValueError):  # ValueError: a number of 5,000 digits, or a 13th month
         return text
 
 

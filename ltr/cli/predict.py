@@ -53,7 +53,7 @@ def test(parser: LineParser, args: list[str]) -> None:
 
 
 def _add_table(parser: LineParser) -> None:
-    """Add the arguments of the model, the table and the columns that are not features."""
+    """Add the arguments for the model, the table and the columns that are not features."""
     add_model(parser)
     add = parser.add_argument
     about = "CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk"
@@ -69,7 +69,7 @@ def write_scores(
     """Write the scores of a table, and return the number of rows.
 
     Args:
-        given: the options; column names that are None are set to the names that are used.
+        given: the options; a column name that is None is set to the name used, if there is one.
         output: the file; its ending chooses the format.
         workers: the number of workers of a Ray cluster; None: score in this process.
         needs_label: whether the table must have queries and labels.
@@ -125,7 +125,7 @@ def descending(scores: "np.ndarray") -> "np.ndarray":
 
 
 def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
-    """Set the column names that are not given, and return all names that the table has."""
+    """Set the names of key columns that are not given, and return those that the table has."""
     from ltr.datasets.list_tables import holds_lists
     from ltr.datasets.table_files import column_names
 

@@ -21,7 +21,7 @@ def fit(args: list[str], name: str, workers: int) -> None:
     """Train in `workers` processes of a cluster; the first one writes the run's folder.
 
     Raises:
-        CommandError: a mistake in the options, the configuration or the data.
+        CommandError: the options, the configuration or the data have a mistake.
     """
     workers = connect(workers)
     import ray

@@ -2,7 +2,7 @@
 
 A recipe is a folder with a `config.yaml`, whose first line is a comment that describes the recipe.
 Every other YAML file of the folder is an overlay, which overrides parts of `config.yaml`. This
-module imports only the standard library.
+module, with all that it imports, needs only the standard library.
 """
 
 import os
@@ -53,9 +53,9 @@ def own_recipes() -> dict[str, list[Path]]:
 def resolve(value: str) -> tuple[str, list[Path]]:
     """Return the run's name for a value of `--config`, and the files that the value stands for.
 
-    A name of ltr's own recipes always stands for that recipe: `recipe` means its configuration;
-    `recipe/overlay` means its configuration and the overlay. Any other value is a file, a folder
-    with a `config.yaml`, or the name of a recipe in the folder `recipes`.
+    The name of one of ltr's own recipes always stands for that recipe: `NAME` means its
+    `config.yaml`, and `NAME/OVERLAY` means its `config.yaml` and the overlay. Any other value is a
+    file, a folder with a `config.yaml`, or the name of a recipe in the folder `recipes`.
 
     Raises:
         CommandError: there is no such file or recipe; the message suggests the most similar name.
@@ -96,7 +96,7 @@ def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
             return True
         named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
         here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)
-        if here and not os.path.exists(text):  # the path of a file is data, not code
+        if here and not os.path.exists(text):  # an existing path is data, not code
             return True
     return False
 
@@ -104,7 +104,7 @@ def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
 def find_configs(values: Sequence[str]) -> tuple[list[Path], str | None]:
     """Return the files of the values of `--config`; later files override earlier ones.
 
-    An overlay adds its recipe's `config.yaml` before it, unless an earlier value has done so.
+    An overlay adds its recipe's `config.yaml` before it, unless an earlier value has added it.
 
     Returns:
         The files, and the run's name: that of the last recipe, or else of the first file; None if

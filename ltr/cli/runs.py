@@ -12,11 +12,11 @@ from ltr.cli.errors import CommandError
 from ltr.files import check_archive, made_folder
 from ltr.names import nearest, one_line
 
-_PATIENCE = 10  # seconds; the data loaders of a killed run still hold its lock for a few
+_PATIENCE = 10  # seconds to wait for a lock, which data loaders of a killed run hold for a while
 
 
 def numbered(root: Path) -> list[Path]:
-    """Return the folders of runs, newest first, then the root, where earlier versions wrote.
+    """Return the folders of runs, newest first, then the root, where old versions of ltr wrote.
 
     >>> numbered(Path("no/such/folder"))
     [PosixPath('no/such/folder')]
@@ -52,7 +52,8 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
 def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
     """Return the content of a checkpoint: tensors and plain values.
 
-    The file is read twice, first to compare the checksums of its parts, which torch ignores.
+    The file is read twice. The first time, the checksums of its parts are compared, because torch
+    does not compare them.
 
     Args:
         path: the file.

@@ -54,7 +54,7 @@ def serve(parser: LineParser, args: list[str]) -> None:
 
 
 def _exported(given: Namespace) -> "OnnxRanker":
-    """Return the model of a folder, exported to an ONNX file that is checked, then deleted."""
+    """Export the model of a folder to a temporary ONNX file, check it, and return its ranker."""
     from ltr.export import export_model
     from ltr.models import RankingModel
     from ltr.serving import OnnxRanker

@@ -89,7 +89,7 @@ def _loss(given: Namespace) -> "RankingLoss | None":
     loss = None
     if given.loss is not None:
         loss = from_config({"class_path": f"ltr.losses.{given.loss}"}, RankingLoss)
-    # few users look at low positions: unclipped, single clicks there would dominate training
+    # few users look at low positions: without clipping, single clicks there would dominate
     unbiased = partial(Unbiased, clip=10.0)
     for name, kind in (("position", unbiased), ("protected", Penalized)):
         if getattr(given, name) and (loss is None or name not in loss.side_inputs):

@@ -1,4 +1,4 @@
-"""Clicks: simulated users, position bias from a log, and how new rankers would perform.
+"""Clicks: simulate users, estimate position bias from a log, and evaluate new rankers on a log.
 
 All functions take arrays with one value for each row of a table of documents or clicks.
 """

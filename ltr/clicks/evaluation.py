@@ -18,7 +18,7 @@ from ltr.shapes import check_top_k
 class LogEstimate(NamedTuple):
     """An estimate for the new ranker, for the baseline, and for the difference.
 
-    Each field is an `Interval(mean, low, high)`. The difference is new - baseline, for the same
+    Each field is an `Interval(mean, low, high)`. The difference is new - baseline, on the same
     clicks.
     """
 
@@ -40,9 +40,10 @@ class LogEvaluation:
         sessions: how many sessions the log has.
         units: how many sessions or queries the intervals count as independent.
         clicked: how many clicks the log has.
-        effective: how many clicks of equal weight would tell as much as the clicks of weights w:
-            (sum w)^2 / sum w^2. If this number is small, a few clicks at positions that users
-            rarely look at dominate the estimates, and the intervals are too short.
+        effective: how many clicks of equal weight would give estimates as precise as the logged
+            clicks with their weights w: (sum w)^2 / sum w^2. If this number is small, a few clicks
+            at positions that users rarely look at dominate the estimates, and the intervals are too
+            short.
         confidence: the level of the intervals.
     """
 
@@ -94,61 +95,61 @@ def evaluate_log(
     """Estimate how a new ranker would perform, from clicks on the lists of another ranker.
 
     A session is one showing of one list, and a row is one document of a session. The new ranker
-    reorders the documents of each session, over the positions at which they were shown.
+    reorders the documents of each session, among the positions at which they were shown.
 
     **Model.** A user looks at position k with probability p(k), the propensity. After a look, the
     user clicks on document i with probability g(i), the relevance of i, whatever the position and
     the other documents are. Let k(i) be the position at which document i was shown, and c(i), 0 or
     1, the click on it. The expectation of c(i) is p(k(i)) g(i). Let r(i) be the position that the
     new ranker gives to document i, and f any function of positions. Then the sum over documents of
-    c(i) / p(k(i)) f(r(i)) has the same expectation as the sum of g(i) f(r(i)).
+    c(i) f(r(i)) / p(k(i)) has the same expectation as the sum of g(i) f(r(i)).
 
     | | f(r) | divided by | estimates |
     | --- | --- | --- | --- |
-    | `clicks` | p(r) | sessions | clicks in a session |
-    | `dcg` | 1 / log2(1 + r) | sessions | DCG of a session, with gains g(i) |
+    | `clicks` | p(r) | number of sessions | clicks in a session |
+    | `dcg` | 1 / log2(1 + r) | number of sessions | DCG of a session, with gains g(i) |
     | `looks` | p(r) | sum of c(i) / p(k(i)) | fraction of relevance that is looked at |
     | `ndcg` | 1 / log2(1 + r) | sum of c(i) / p(k(i)) | DCG for each unit of relevance |
 
     `clicks` and `dcg` are inverse propensity estimates, which have no bias. `looks` and `ndcg` are
-    self-normalized: their divisor, the sum of the weights, estimates the sum of g(i). The bias of
-    such ratios vanishes as the log grows, and they vary less if some weights are large. If all
-    propensities are wrong by the same factor, `clicks` and `ndcg` do not change, but `looks` and
-    `dcg` do.
+    self-normalized: their divisor, the sum of the weights c(i) / p(k(i)), estimates the sum of
+    g(i). The bias of such ratios vanishes as the log grows. If some weights are large, such ratios
+    vary less than inverse propensity estimates. If all propensities are wrong by the same factor,
+    `clicks` and `ndcg` do not change, but `looks` and `dcg` do.
 
     `ndcg` is the NDCG if each list has one relevant document; then the best value is 1. With
     several relevant documents, it is the mean discount over these documents, and the best value is
     below 1. The ideal DCG of such lists cannot be estimated from clicks without bias. The DCG of
     all rankers would be divided by the same ideal DCG, so leaving out this divisor changes neither
-    which ranker is better nor the ratio of two rankers.
+    which ranker is better nor the ratio of two rankers' values.
 
     **Intervals** are normal approximations, by the delta method for ratios. Their units are the
     sessions, or the queries if `qid` is given. Sessions of one query have the same documents, so
     give `qid` if the result should hold for other queries too. If the propensities come from
     `PositionBias.estimate`, the intervals include the uncertainty of the propensities, by the delta
     method from the bootstrap of the estimate; otherwise the propensities count as known. The
-    uncertainty of `dcg` and `looks` is large, since all propensities are relative to one of them.
+    uncertainty of `dcg` and `looks` is large: propensities are known only relative to position 1.
 
     **Limits.** A new ranker looks better than it is on clicks on which it was trained: keep some
     queries for the evaluation. The new ranker only reorders the documents that were shown.
     Documents that the old ranker never showed cannot be evaluated. The model does not hold for
     users whose clicks depend on other documents, such as users who stop after a click. Positions at
-    which few users look have few clicks of large weight: see `effective`. `clip` limits the
-    weights, and adds a bias to all estimates, toward 0 for `clicks` and `dcg`.
+    which few users look have few clicks, which have large weights: see `effective`. `clip` limits
+    the weights, and adds a bias to all estimates, toward 0 for `clicks` and `dcg`.
 
     Args:
         scores: (rows,), the scores of the new ranker, not NaN. Documents with equal scores are in
             the order of the rows.
         clicks: (rows,), 1 for a click, 0 for none. Any other value >= 0 counts as that many clicks.
-        position: (rows,), where the document was shown, whole numbers from 1.
-        session: (rows,), the session of each row, by name and in any order. For training on clicks,
-            this is the `qid`.
+        position: (rows,), the position at which each document was shown, a whole number >= 1.
+        session: (rows,), the name of each row's session, in any order. For training on clicks, this
+            is the `qid`.
         bias: the `PositionBias`, or the propensities of positions 1, 2, and so on, each in (0, 1].
             Later positions have the last propensity.
-        baseline: (rows,), the scores of a ranker to compare with. Default: the logged lists.
+        baseline: (rows,), the scores of a ranker to compare with. Default: the order of the log.
         qid: (rows,), the query of each row, the unit of the intervals. Default: the session.
-        top_k: positions after it count 0, as if the lists ended there. Default: all positions
-            count.
+        top_k: the cutoff. Later positions count 0, as if the lists ended at position `top_k`.
+            Default: all positions count.
         clip: the largest inverse propensity; larger ones are reduced to it. Default: no limit.
         confidence: the level of the intervals, in (0, 1).
 
@@ -157,8 +158,9 @@ def evaluate_log(
 
     Raises:
         ValueError: a score is NaN, a click is negative or not finite, a position is below 1 or not
-            whole, a propensity is outside (0, 1], shapes differ, there is no click at all, or there
-            are fewer than two units. For a wrong value, the message names the row.
+            whole, a propensity is outside (0, 1], shapes differ, there is no click at all, there
+            are fewer than two units, or fewer than half of the resamples of `bias` determine all
+            propensities. For a wrong value, the message names the row.
 
     Cost: two sorts of the rows; one second for 200,000 sessions of ten documents.
 
@@ -196,7 +198,7 @@ def evaluate_log(
     by_position = np.lexsort((shown_at, lists))
 
     def ranked(name: str, values: Any) -> np.ndarray:
-        """Return the position at which a ranker shows each row, (rows,)."""
+        """Return the position at which a ranker would show each row, (rows,)."""
         column = as_scores(values, name)
         if column.shape != (rows,):
             raise ValueError(f"{name} must have the shape of clicks ({rows},), got {column.shape}")
@@ -216,7 +218,7 @@ def evaluate_log(
         return np.bincount(units, x)
 
     def slopes(x: np.ndarray, where: np.ndarray) -> np.ndarray:
-        """Return the sums of x at each position of the table; the last includes later positions."""
+        """Return the sum of x at each position of `covariance`; later positions join the last."""
         most = len(covariance)
         return np.bincount(np.minimum(where, most).astype(np.int64) - 1, x, most)
 
@@ -230,13 +232,13 @@ def evaluate_log(
     def interval(
         gains: np.ndarray, slope: np.ndarray, divisor: np.ndarray, slope_below: np.ndarray
     ) -> Interval:
-        """Return the ratio of two sums; its interval covers units and uncertain propensities.
+        """Return the ratio of two sums, with an interval that includes uncertain propensities.
 
         Args:
             gains: (units,), the terms of the numerator.
-            slope: (positions,), the derivatives of the numerator by the logarithms of propensities.
+            slope: (positions,), the numerator's derivatives by the logarithms of the propensities.
             divisor: (units,), the terms of the denominator.
-            slope_below: (positions,), the derivatives of the denominator in the same way.
+            slope_below: (positions,), the same derivatives of the denominator.
         """
         mean = gains.sum() / divisor.sum()
         rest, tilt = gains - mean * divisor, slope - mean * slope_below
@@ -272,7 +274,8 @@ def evaluate_log(
 def _covariance(bias: PositionBias) -> np.ndarray:
     """Return the covariance of the logarithms of propensities (positions, positions).
 
-    It is 0 if the propensities do not come from `PositionBias.estimate`, or have no interval.
+    It is 0, with shape (1, 1), if the propensities do not come from `PositionBias.estimate` or have
+    no interval.
     """
     if bias.draws is None:
         return np.zeros((1, 1))

@@ -16,7 +16,7 @@ from ltr.shapes import check_at_least, check_choice, check_top_k
 
 Solver = Callable[[np.ndarray], np.ndarray]
 """A function of the weights of the queries (queries,) that returns the propensities (positions,),
-relative to the first position, and NaN if unknown."""
+relative to the first position; an unknown propensity is NaN."""
 
 _STEPS = 1000
 """The largest number of steps of the maximum likelihood estimate without features."""
@@ -25,7 +25,8 @@ _ROUNDS = 100
 """The largest number of rounds of regression-EM; each round fits a classifier."""
 
 _SETTLED, _ROUGH = 1e-6, 1e-3
-"""Propensities have converged if a step (or a round) changes none of them by a larger fraction."""
+"""Propensities have converged if a step changes none of them by more than the fraction `_SETTLED`,
+or if a round of regression-EM changes none of them by more than the fraction `_ROUGH`."""
 
 _LEAST, _MOST = 1e-12, 1 - 1e-6
 """Limits of divisors: the least positive divisor, and the largest p in a divisor 1 - p."""
@@ -41,7 +42,7 @@ class _Cells:
         position: (cells,), the position, from 0, ascending within a document.
         clicks: (cells,), the number of clicks.
         shown: (cells,), the number of impressions.
-        row: (documents,), the first used row of each document in the log.
+        row: (documents,), the first row of the log that is used for each document.
         queries: the number of queries.
         positions: the number of positions.
     """
@@ -109,7 +110,7 @@ def estimate(
         return examination, None, None
     even = np.full(cells.queries, 1 / cells.queries)
     tries = [solve(draw.multinomial(cells.queries, even).astype(float)) for _ in range(resamples)]
-    # A propensity that a resample does not tell could have any value.
+    # A propensity that is unknown in a resample could have any value from 0 to infinity.
     low, high = (np.where(np.isnan(tries), unknown, tries) for unknown in (0.0, np.inf))
     low = np.quantile(low, 0.025, axis=0, method="lower") * unit
     high = np.quantile(high, 0.975, axis=0, method="higher") * unit
@@ -125,10 +126,10 @@ def _cells(
     swap: Any,
     top_k: int | None,
 ) -> _Cells:
-    """Check the log, and return it by (query, document, position).
+    """Check the log, and return it summed by (query, document, position).
 
-    With `swap`, all sessions of a query in which positions 1 and k could be exchanged count as one
-    document: chance decides which of the two documents is at which of the two positions.
+    With `swap`, the rows at positions 1 and k of all sessions of a query with swap k count as one
+    document, because chance decides which document is at which of the two positions.
     """
     clicked = _column("clicks", clicks, None)
     rows = len(clicked)
@@ -200,12 +201,12 @@ def _unknown(cells: _Cells, found: np.ndarray) -> str:
 
 
 def _wins(cells: _Cells) -> csr_array:
-    """Return each query's clicks at position i against position j, (queries, positions^2).
+    """Return each query's clicks at position i, compared with position j, (queries, positions^2).
 
     A document with C_i clicks in N_i impressions at i, and C_j clicks in N_j impressions at j,
-    counts C_i N_j / (N_i + N_j) clicks at i against C_j N_i / (N_i + N_j) clicks at j, the
-    Mantel-Haenszel weights. Both are the clicks in an equal number of impressions, and rare pairs
-    count little.
+    counts C_i N_j / (N_i + N_j) clicks at i and C_j N_i / (N_i + N_j) clicks at j, with
+    Mantel-Haenszel weights. So both positions count as if they had the same number of impressions,
+    and a document with few impressions at one of the positions counts little.
     """
     size, step = cells.positions, 0
     if size == 1:
@@ -243,12 +244,12 @@ def _linked(wins: np.ndarray) -> np.ndarray:
 def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
     """Return the solver that compares all pairs of positions.
 
-    For positions i and j, the clicks W_ij at i and W_ji at j are of the same documents, so their
-    means have the ratio theta_i : theta_j. The solver maximizes the likelihood of all pairs. Each
-    pair has a mean relevance r_ij: W_ij has the mean theta_i r_ij, and W_ji has the mean
-    theta_j r_ij. For Poisson counts, the best r_ij is (W_ij + W_ji) / (theta_i + theta_j). What
-    remains to maximize is the sum of W_ij log(theta_i / (theta_i + theta_j)), which is concave in
-    log theta.
+    For positions i and j, the clicks W_ij at i and W_ji at j are on the same documents, so their
+    means have the ratio of the propensities, theta_i : theta_j. The solver maximizes the likelihood
+    of all pairs. Each pair has a mean relevance r_ij: W_ij has the mean theta_i r_ij, and W_ji has
+    the mean theta_j r_ij. For Poisson counts, the best r_ij is (W_ij + W_ji) / (theta_i + theta_j).
+    What remains to maximize is the sum over all i and j of W_ij log(theta_i / (theta_i + theta_j)),
+    which is concave in log theta.
     """
 
     def solve(weights: np.ndarray) -> np.ndarray:
@@ -284,12 +285,13 @@ def _strengths(won: np.ndarray) -> np.ndarray:
 
 
 def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
-    """Return the solver without features: it fits clicks with the means N theta_k gamma_d.
+    """Return the solver without features, which fits clicks with the means N theta_k gamma_d.
 
-    It maximizes the likelihood of Poisson counts. Then the gammas of the documents do not bias
-    theta, however few impressions each document has. (If clicks were draws of 0 and 1, the gammas
-    would bias theta: with four impressions per document, theta is nearly flat.) Each step solves
-    exactly for the gammas, then for theta.
+    N is the number of impressions of document d at position k, theta_k is the propensity, and
+    gamma_d is the relevance. The solver maximizes the likelihood of Poisson counts. With this
+    likelihood, the gammas do not bias theta, however few impressions each document has. (With the
+    likelihood of draws of 0 and 1, the gammas would bias theta: with four impressions per document,
+    theta would be nearly flat.) Each step solves exactly for the gammas, then for theta.
     """
     state = [np.ones(cells.positions)]
 
@@ -314,7 +316,7 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
 
 
 def _looks(cells: _Cells, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Return theta that makes the clicks at each position as many as expected, up to a factor.
+    """Return the theta whose expected clicks at each position equal the clicks, up to a factor.
 
     The largest theta is 1.
     """
@@ -328,9 +330,10 @@ def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Sol
     In each round, the classifier is fitted to two copies of each document: one is relevant, with
     the clicks as its weight; the other is irrelevant, and its weight is the expected number of
     impressions that users looked at without a click. So the looks are the only hidden variables. In
-    Wang et al., the relevance of documents that nobody looked at is hidden too, so that each round
-    changes it little if clicks are rare. After the fit, the propensities are chosen so that the
-    expected clicks at each position, with this relevance, equal the clicks.
+    Wang et al., the relevance of documents that nobody looked at is hidden too. If clicks are rare,
+    each round then changes the relevance little. After the fit, the propensities are chosen so that
+    the expected clicks at each position, with the fitted relevance, equal the clicks up to a
+    factor.
     """
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter

@@ -95,15 +95,16 @@ class DependentClick(_User):
     """A user who reads from the top, and after a click continues with some probability.
 
     The user looks at one document after the other, until the end of the list or until a click after
-    which the user stops. With attraction a_k at position k, the probability of a click there is a_k
-    times the product of 1 - a_j (1 - lambda_j) over the positions j above k.
+    which the user stops. The probability of a click at position k is a_k times the product of
+    1 - a_j (1 - lambda_j) over the positions j above k. Here a_k is the attraction of the document
+    at position k, and lambda_j is the probability of continuing after a click at position j.
 
     Args:
         attraction: the probability, in [0, 1], of a click on a document that the user looks at, for
             grades 0, 1 and so on.
         continuation: lambda, the probability, in [0, 1], that the user continues after a click; or
             a probability for each of the positions 1, 2 and so on. Later positions have the last
-            probability. With 0 the user is `Cascade`; with 1 there is no position bias.
+            probability. With 0 this is `Cascade`; with 1 there is no position bias.
 
     Raises:
         ValueError: a probability is outside [0, 1], or no probability is given.
@@ -145,8 +146,9 @@ class DependentClick(_User):
 class Cascade(_User):
     """A user who reads from the top, clicks on the first attractive document, and stops.
 
-    With attraction a_k at position k, the probability of a click there is a_k times the product of
-    1 - a_j over the positions j above k. A session has at most one click.
+    The probability of a click at position k is a_k times the product of 1 - a_j over the positions
+    j above k, where a_k is the attraction of the document at position k. A session has at most one
+    click.
 
     Args:
         attraction: the probability, in [0, 1], of a click on a document that the user looks at, for
@@ -195,9 +197,9 @@ def simulate_clicks(
 
     | column | |
     | --- | --- |
-    | `session` | the number of the session, from 0: the `qid` of training |
-    | `qid` | the query, as given: the `qid` of `PositionBias.estimate` |
-    | `row` | the document, as a row of `labels`: the `doc_id` of `PositionBias.estimate` |
+    | `session` | the number of the session, from 0; the `qid` for training |
+    | `qid` | the query, as given; the `qid` for `PositionBias.estimate` |
+    | `row` | the document, as a row of `labels`; the `doc_id` for `PositionBias.estimate` |
     | `position` | where the document was shown, from 1 |
     | `click` | 1 for a click, otherwise 0 |
     | `swap` | only with `swaps`: the position k of the experiment, see below |
@@ -207,7 +209,7 @@ def simulate_clicks(
         labels: (rows,), the grades, whole numbers for which `user.attraction` has a probability.
         scores: (rows,), the scores of the production ranker, not NaN; or (rankers, rows), the
             scores of several rankers, of which one is drawn for each session, as in an A/B test.
-            Documents that are shown at several positions tell the position bias.
+            The position bias can be estimated if documents are shown at several positions.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
         sessions: the number of sessions, >= 1.
         top_k: the largest number of documents in a session. Default: all documents are shown.

@@ -4,7 +4,7 @@ A configuration has the form of YAML for LightningCLI: the path of a class and t
 constructor, which may be configurations themselves. Each public class keeps its arguments as
 attributes of the same names, so nothing has to be registered. Saved models hold configurations
 instead of pickled objects. Reading a configuration runs no code from the file, and imports only
-modules that this package allows.
+from `ltr`, from `torch.nn` and from packages that the caller trusts.
 """
 
 from ltr.config.reading import check_trust, from_config, read_arguments

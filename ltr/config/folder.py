@@ -1,10 +1,10 @@
 """A model in a folder: `config.json` describes its parts, `model.safetensors` has their weights.
 
-`config.json` also holds the SHA-256 digest of each file that was written with it, and of its own
-content: one digest for the whole folder. `config.json` decides which model a folder holds. A save
-writes the new files under hidden names, then replaces `config.json` in one step, and then renames
-the files. So a reader always finds one complete model, even if the writer is killed: the old model
-until `config.json` is replaced, then the new one.
+`config.json` also holds the SHA-256 digest of each file that was written with it, and a digest of
+its own content. The last digest thus covers the whole folder. `config.json` decides which model a
+folder holds. A save writes the new files under hidden names, then replaces `config.json` in one
+step, and then renames the files. So a reader always finds one complete model, even if the writer is
+killed: the old model until `config.json` is replaced, then the new one.
 """
 
 import json
@@ -40,7 +40,7 @@ _Part = TypeVar("_Part", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Saved:
-    """The content of a folder that can be loaded.
+    """What is written into a folder from which a model can be loaded.
 
     Attributes:
         parts: the modules whose weights are saved, by name.
@@ -54,7 +54,7 @@ class Saved:
 
 
 def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any]:
-    """Return the configurations of several objects by name; None for an object without one.
+    """Return the configurations of several objects by name; None for an object that has none.
 
     Args:
         values: the objects.
@@ -89,7 +89,7 @@ def write_folder(
 
     Args:
         folder: the folder, made if it is missing. Other files in it stay.
-        parts: the modules by name; None for one that the model does not have.
+        parts: the modules by name; None for a part that the model does not have.
         content: the content of `config.json`, as plain values.
         files: the content of further files of the model, by name.
 
@@ -134,7 +134,7 @@ def write_folder(
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a `config.json` with its own digest among the digests of the files.
 
-    The digest is that of the content as JSON, without the digest itself.
+    The digest is computed from the content as JSON, without the digest itself.
 
     >>> [*with_digest({"sha256": {}, "schema": None})["sha256"]]
     ['config.json']
@@ -147,7 +147,7 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the content of a folder's `config.json`, and of the files that a model needs.
 
-    The files are `model.safetensors` and those that `files` of the configuration names.
+    The files are `model.safetensors` and those that the configuration lists under `files`.
 
     Raises:
         ValueError: there is no model, a file is damaged, or a digest is missing.
@@ -277,7 +277,7 @@ def _read_file(config: Path, name: str, content: Mapping[str, Any]) -> bytes:
     """Return the content of a file of the model that a configuration describes."""
     _check_digest(config, content[_DIGESTS], name)
     path, why = config.with_name(name), "there is no such file"
-    for one in (_new(path), path):  # the hidden name, if a save has not yet renamed the file
+    for one in (_new(path), path):  # hidden first: a save may not have renamed the file yet
         with suppress(FileNotFoundError):
             _check_regular(one)
             data = one.read_bytes()

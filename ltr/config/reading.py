@@ -1,4 +1,4 @@
-"""Read a configuration: make the object, using only allowed classes."""
+"""Read a configuration: make the object that it describes, from allowed classes only."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -12,7 +12,7 @@ from ltr.config.writing import DEPTH, MARKS, is_within
 
 _OWN = __name__.partition(".")[0]
 _PACKAGES = (_OWN, "torch.nn")
-# Of our own functions, only those that do nothing but return a tensor are allowed.
+# Functions of ltr are allowed only from these modules: theirs do nothing but return a tensor.
 _FUNCTIONS = tuple(
     f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
 )
@@ -25,10 +25,10 @@ def from_config(
 ) -> Any:
     """Return the object that a configuration describes.
 
-    Classes are imported only from `ltr` and `torch.nn`, unless `trust` names their package. The
+    Classes are imported only from `ltr` and `torch.nn`, unless `trust` names their package. A
     name is checked before anything is imported. A class must be an `nn.Module`, be defined in an
-    allowed package, and fit the annotation of its argument. A function is looked up but never
-    called.
+    allowed package, and fit the annotation of the argument that it is given for. A function is
+    looked up but never called.
 
     Args:
         config: the result of `to_config`, or the same content read from YAML.
@@ -36,7 +36,7 @@ def from_config(
         trust: more packages or modules that may be imported, such as `["mypackage"]`.
 
     Raises:
-        ValueError: the configuration names something that is not allowed or is malformed, or a
+        ValueError: the configuration is malformed or names something that is not allowed, or a
             constructor raises an error.
 
     >>> from_config({"class_path": "ltr.operators.SoftSort", "init_args": {"temperature": 0.5}})
@@ -57,10 +57,10 @@ def read_arguments(
     Args:
         cls: the class of the constructor.
         arguments: the `init_args` of the class's configuration.
-        trust: as for `from_config`.
+        trust: see `from_config`.
 
     Raises:
-        ValueError: the class has no such argument, or `from_config` raises a ValueError.
+        ValueError: the class lacks one of the arguments, or `from_config` would raise `ValueError`.
 
     >>> from ltr.losses import SoftNDCG
     >>> read_arguments(SoftNDCG, {"operator": {"class_path": "ltr.operators.HardRank"}, "top_k": 5})
@@ -84,13 +84,13 @@ def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Reader:
-    """Reader of configurations that trusts some packages."""
+    """Reads configurations, with classes from `ltr`, `torch.nn` and the packages in `trust`."""
 
     def __init__(self, trust: tuple[str, ...]) -> None:
         self.trust = trust
 
     def read(self, config: Any, bases: tuple[type, ...] | None, where: str, depth: int) -> Any:
-        """Return the value of a configuration; errors name its position `where`."""
+        """Return the value of a configuration; an error names its position, `where`."""
         if depth > DEPTH:
             raise ValueError(f"{where} is nested too deeply")
         if config is None or type(config) in (bool, int, float, str):
@@ -217,7 +217,7 @@ class _Reader:
 
 
 def _wanted(hint: Any) -> tuple[type, ...] | None:
-    """Return the module classes that an annotation allows, or None if it allows any class."""
+    """Return the module classes that an annotation names, or None if any class is allowed."""
     leaves = [one for one in _leaves(hint) if get_origin(one) is not Literal]
     if not all(isinstance(one, type) for one in leaves):
         return None

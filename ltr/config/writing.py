@@ -23,16 +23,17 @@ _NOT_KEPT = ("device", "dtype", "size_average", "reduce")
 
 
 def to_config(obj: Any) -> Any:
-    """Return plain data for an object, from which `from_config` makes the object again.
+    """Return plain data from which `from_config` can make the object again.
 
     The result can be written as JSON. None, booleans, numbers and strings stand for themselves;
-    tuples become lists and paths become strings. The rest are dicts:
+    tuples become lists and paths become strings. Other values become dicts:
 
     - an object is `{"class_path": "ltr.losses.SoftNDCG", "init_args": {...}}`, jsonargparse's own
-      form. It has all arguments, so the object stays the same if a later version changes a default;
+      form. `init_args` has all arguments, so a later change of a default does not change the
+      object;
     - a class is `{"class": path}`, a function `{"function": path}`;
     - inf and nan, which JSON lacks, are `{"float": "inf"}`;
-    - a dict with keys that are not strings, or that are special here, is
+    - a dict with keys that are not strings, or that have a special meaning here, is
       `{"dict": [[key, value], ...]}`.
 
     Weights and other tensors belong to a `state_dict` and are left out.
@@ -42,8 +43,8 @@ def to_config(obj: Any) -> Any:
 
     Raises:
         ValueError: a part of the object has no such form: a lambda, a class or function in
-            `__main__` or in another function, a tensor, or a class that does not keep its
-            arguments.
+            `__main__` or in another function, a tensor, or an object whose class does not keep
+            its arguments.
 
     >>> from ltr.config import from_config
     >>> from ltr.losses import SoftMRR
@@ -84,7 +85,7 @@ def import_path(obj: Any) -> str:
 
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
-    """Return whether a module is one of the packages or is inside one."""
+    """Return whether a module is one of the packages, or is inside one of them."""
     return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 
@@ -121,7 +122,7 @@ def _to(value: Any, where: str, depth: int) -> Any:
 
 
 def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the path of an object, class or function, and its arguments separately."""
+    """Return the configuration of a value without its arguments, and the arguments by name."""
     if isinstance(value, type):
         return {"class": import_path(value)}, {}
     if isinstance(value, FunctionType):

@@ -1,6 +1,6 @@
 """Readers, lists on disk, samplers, transforms and Lightning data modules.
 
-The data modules import Lightning, which takes seconds, so each module is loaded on first use.
+Each data module is imported on its first use, because it imports Lightning, which takes seconds.
 """
 
 from importlib import import_module

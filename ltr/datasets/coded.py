@@ -1,4 +1,4 @@
-"""Numbers followed by one-hot codes, stored without the zeros of the codes."""
+"""Numeric features followed by one-hot codes, stored without the zeros of the codes."""
 
 from typing import NamedTuple
 
@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 class Coded(NamedTuple):
-    """Numbers followed by one-hot codes, of which only the positions of the ones are stored.
+    """Numeric features followed by one-hot codes. Only the positions of the 1s are stored.
 
-    A column of 1,000 levels is one whole number in `codes`, and 1,000 numbers in `dense`. A linear
-    layer needs only the weights at the stored positions; see `ltr.models.coded.CodedLinear`.
+    A category with 1,000 levels takes one integer in `codes`, and 1,000 values in `dense()`. A
+    linear layer needs only the weights at the stored positions; see `ltr.models.coded.CodedLinear`.
 
     Attributes:
-        numbers: (..., n, k), floating point.
-        codes: (..., n, c) int64, for each category the position of its 1 among the w numbers of
+        numbers: (..., n, k), the numeric features, floating point.
+        codes: (..., n, c) int64, for each category, the position of its 1 among the w columns of
             the one-hot codes, or w if the category has no 1.
-        width: w, the number of one-hot numbers of all categories together.
-        values: (..., n, c), the values at these positions instead of 1. Default: None, all 1.
+        width: w, the number of columns of the one-hot codes of all categories together.
+        values: (..., n, c), the values that replace the 1s. Default: None, which keeps the 1s.
 
     >>> coded = Coded(torch.tensor([[0.5], [0.7]]), torch.tensor([[0, 2], [1, 3]]), width=3)
     >>> coded.shape
@@ -42,17 +42,17 @@ class Coded(NamedTuple):
         return self.numbers.dim()
 
     def is_floating_point(self) -> bool:
-        """Return whether the numbers are floating point."""
+        """Return whether `numbers` is floating point."""
         return self.numbers.is_floating_point()
 
     def where(self, real: Tensor) -> "Coded":
-        """Return a copy with all numbers 0 for each item whose `real` (..., n, 1) is False."""
+        """Return a copy in which all values of an item are 0 if its `real` (..., n, 1) is False."""
         numbers = torch.where(real, self.numbers, 0)
         codes = torch.where(real, self.codes, self.width)
         return self._replace(numbers=numbers, codes=codes)
 
     def dense(self) -> Tensor:
-        """Return the numbers followed by the full one-hot codes, (..., n, k + w)."""
+        """Return the numeric features followed by the full one-hot codes, (..., n, k + w)."""
         hot = self.numbers.new_zeros((*self.codes.shape[:-1], self.width + 1))
         ones = torch.ones_like(self.codes, dtype=hot.dtype)
         hot = hot.scatter(-1, self.codes, ones if self.values is None else self.values)

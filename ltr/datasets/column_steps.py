@@ -1,15 +1,14 @@
-"""What a column of a table becomes: a number, a vector, a date or a category.
+"""Steps, which read a column of a table as numbers, vectors, dates or categories.
 
-A step reads a column of a table for training, and checks that the column has the same type in a
-later table. It extends a step of `ltr.serving`, which encodes plain values for an exported model,
-without Arrow.
+A step turns its column into features or codes, and checks that the column of a later table has the
+same type as in training. Its class extends a class of `ltr.serving`. The classes there encode plain
+values for an exported model, without Arrow.
 
 Only categories are fitted, to find their levels. Numbers, vectors and dates need no fit here,
 because the model's feature transform scales them and replaces missing values. The transform is
-fitted on the matrix of all features. An exported ONNX graph contains the transform, and takes this
-matrix and the codes of the categories: not every ONNX runtime can compute with texts and dates.
-`ltr.serving` therefore makes the matrix and the codes from plain values, with the steps that are
-extended here.
+fitted on the matrix of all features. An exported ONNX graph contains the transform. Its inputs are
+the matrix and the codes of the categories, because not every ONNX runtime can compute with texts
+and dates. The classes of `ltr.serving` therefore make the matrix and the codes from plain values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +43,7 @@ class Number(serving.Number):
         return _numbers(column).reshape(-1, 1)
 
     def check(self, name: str, dtype: pa.DataType) -> None:
-        """Raise a `ValueError` if a column has another type than in training."""
+        """Raise a `ValueError` if the type of a column does not match the training data."""
         if kind_of(dtype) not in ("number", "boolean", "missing"):
             raise _other_type(name, "numbers", dtype)
 
@@ -58,10 +57,10 @@ class Number(serving.Number):
 
 @dataclass(frozen=True)
 class Vector(serving.Vector, Number):
-    """A column of fixed-size lists of numbers, such as embeddings: one feature for each number.
+    """A column of vectors (Arrow's fixed-size lists), such as embeddings: one feature per element.
 
     Attributes:
-        size: the size of each list.
+        size: the number of elements of each vector.
     """
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -76,7 +75,7 @@ class Vector(serving.Vector, Number):
         return found
 
     def check(self, name: str, dtype: pa.DataType) -> None:
-        """Raise a `ValueError` if a column has another type than in training."""
+        """Raise a `ValueError` if the type of a column does not match the training data."""
         kind = kind_of(dtype)
         if kind != "missing" and (kind != "embedding" or width_of(dtype) != self.size):
             raise _other_type(name, f"lists of one size of size {self.size}", dtype)
@@ -105,7 +104,7 @@ class Date(serving.Date):
         return read_dates(column, name, self.zone)[:, : self.width]
 
     def check(self, name: str, dtype: pa.DataType) -> None:
-        """Raise a `ValueError` if a column has another type than in training."""
+        """Raise a `ValueError` if the type of a column does not match the training data."""
         kind = kind_of(dtype)
         if kind == "date" and zone_of(dtype) != self.zone:
             wanted = "with" if self.zone == "utc" else "without"
@@ -123,7 +122,7 @@ class Date(serving.Date):
 
 @dataclass(frozen=True)
 class Category(serving.Category):
-    """A column of categories: the kind of its values, and which of them have a code.
+    """A column of categories: the kind of its values, and the values that have a code.
 
     Attributes:
         kind: "string", "number" or "boolean".
@@ -140,7 +139,7 @@ class Category(serving.Category):
         return _TEXT_TYPES[self.kind]
 
     def fit(self, counts: Mapping[str, int], max_levels: int) -> "Category":
-        """Return the category with at most `max_levels` levels, the most frequent ones, sorted."""
+        """Return the category with the `max_levels` most frequent values as levels, sorted."""
         pairs = sorted((-count, level) for level, count in counts.items())
         return replace(self, levels=tuple(sorted(level for _, level in pairs[:max_levels])))
 
@@ -151,7 +150,7 @@ class Category(serving.Category):
         return pc.fill_null(found, -1).to_numpy().astype(np.int64).reshape(-1, 1) + 1
 
     def check(self, name: str, dtype: pa.DataType) -> None:
-        """Raise a `ValueError` if a column has another type than in training."""
+        """Raise a `ValueError` if the type of a column does not match the training data."""
         if kind_of(dtype) not in (self.kind, "missing"):
             raise _other_type(name, _ARE[self.kind], dtype)
 
@@ -160,7 +159,7 @@ class Category(serving.Category):
 
 
 Step = Number | Date | Category
-"""What a column becomes: a step of one of these classes."""
+"""A step of any class; a `Vector` is a `Number` too."""
 
 STEPS = (Number, Vector, Date, Category)
 """The classes of steps, in the order of the argument `classes` of `ltr.serving.steps_of`."""
@@ -168,7 +167,7 @@ STEPS = (Number, Vector, Date, Category)
 _HOUR = 3_600_000_000
 _IN_DAY = {"s": 86_400, "ms": 86_400_000, "us": MICROSECONDS, "ns": 1000 * MICROSECONDS}
 TYPES: dict[Zone, pa.DataType] = {"naive": pa.timestamp("us"), "utc": pa.timestamp("us", "UTC")}
-"""By zone, the Arrow type to which dates in text are converted."""
+"""For each zone, the Arrow type to which dates in text are converted."""
 
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 _ARE = {"number": "numbers", "string": "text", "boolean": "booleans"}
@@ -180,7 +179,7 @@ def _other_type(name: str, wanted: str, dtype: pa.DataType) -> ValueError:
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a column's values for a ranker, or "other".
+    """Return the kind of values that an Arrow type holds; "other" if a ranker cannot use them.
 
     >>> kind_of(pa.int8()), kind_of(pa.list_(pa.float32(), 3)), kind_of(pa.date32())
     ('number', 'embedding', 'date')
@@ -204,7 +203,7 @@ def kind_of(dtype: pa.DataType) -> str:
 
 
 def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a categorical column (an Arrow dictionary); keep other columns."""
+    """Return a categorical column (Arrow's dictionary) as plain values; keep any other column."""
     coded = pa.types.is_dictionary(column.type)
     return column.cast(column.type.value_type) if coded else column
 
@@ -214,9 +213,9 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     column = without_codes(column)
     if kind_of(column.type) != "number":
         return column.cast(pa.string())
-    floats = column.cast(pa.float64(), safe=False)  # 3 and 3.0 are one level
+    floats = column.cast(pa.float64(), safe=False)  # so 3 and 3.0 are the same level
     text = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats).cast(pa.string())
-    if pa.types.is_integer(column.type):  # float64 rounds larger numbers
+    if pa.types.is_integer(column.type):  # float64 is exact only up to 2^53
         text = pc.if_else(pc.less(pc.abs(floats), 2.0**53), text, column.cast(pa.string()))
     return text
 
@@ -304,7 +303,7 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
         zone: the zone that dates in text must have.
 
     Raises:
-        RowError: a date is out of range, or a text is not a date of this zone.
+        RowError: a date is out of range, or a text is not a date that `zone` allows.
 
     >>> read_dates(pa.chunked_array([["1970-01-02T12:30", None]]), "at", "naive").tolist()
     [[1.0, 12.5], [nan, nan]]
@@ -362,15 +361,15 @@ def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
 
 
 def are_dates(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:
-    """Return for each text whether it has the form of a date of this zone; null if missing."""
+    """Return for each text whether it matches the pattern `ISO_DATES[zone]`; null if missing."""
     return pc.match_substring_regex(texts, ISO_DATES[zone])
 
 
 def parse_dates(texts: pa.ChunkedArray, *zones: Zone) -> pa.ChunkedArray | None:
-    """Return the times in a column of text, or None if a value is not a date of these zones.
+    """Return the times in a column of text, or None if a text is not a date that `zones` allow.
 
-    A text with the form of a date need not be a date (30 February). If some times have an offset
-    and others have none, those with an offset become null.
+    A text that matches a pattern of dates need not be a date, such as 2024-02-30. If some texts
+    have a UTC offset and others have none, the texts with an offset become null.
     """
     forms = [are_dates(texts, zone) for zone in zones]
     if not pc.all(pc.or_(forms[0], forms[-1]), min_count=0).as_py():
@@ -387,7 +386,7 @@ def parse_dates(texts: pa.ChunkedArray, *zones: Zone) -> pa.ChunkedArray | None:
 
 
 def shown(value: object) -> str:
-    """Return a shortened value for an error.
+    """Return a value as text for an error, shortened to at most 60 characters.
 
     >>> shown(None), shown("x" * 99)[-5:]
     ('nothing', 'xx...')

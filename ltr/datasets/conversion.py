@@ -1,8 +1,8 @@
 """Convert files into lists on disk, in little memory.
 
-If the rows of a query are not together, the documents are first copied into temporary files, each
-with all documents of its lists. DuckDB finds the first document of each list, which decides the
-list's file. Each file is then grouped on its own.
+If the rows of a query are not together, the documents are first copied into temporary files, all
+documents of a list into the same file. DuckDB sorts the lists by their first documents, and so
+finds the file of each list. Each file is then grouped on its own.
 """
 
 import errno
@@ -58,11 +58,11 @@ def convert(
     r"""Convert files into lists on disk, in at most 1 GiB of memory.
 
     Lists and documents keep the order in which they first appear. If the rows of a query are not
-    together, DuckDB groups them. Its temporary files are about as large as the lists. The folder
+    together, DuckDB groups them. The temporary files are about as large as the lists. The folder
     `out` appears when it is complete. Until then, the files are in `out.partial` beside it. An
-    error or an interrupt removes `out.partial`. A conversion that is killed leaves it, and the next
-    conversion asks the user to delete it. Memory grows only with the longest list and with the
-    number of lists, by 8 bytes for each list.
+    error or an interrupt removes `out.partial`. A killed conversion leaves `out.partial`, and the
+    next conversion to `out` asks the user to delete it. Memory grows only with the longest list and
+    with the number of lists, by 8 bytes for each list.
 
     Args:
         source: a file, a folder or a pattern of LETOR text, CSV or Parquet, as for
@@ -88,7 +88,7 @@ def convert(
         The lists on disk, as `open_lists` returns them.
 
     Raises:
-        ValueError: an argument is wrong, another process writes `out`, or `read_letor` or
+        ValueError: an argument is wrong, another process writes to `out`, or `read_letor` or
             `read_table` would refuse the source. The message names the file and the line, or the
             row and the column.
         OSError: a file cannot be written, for example because the disk is full.
@@ -129,9 +129,9 @@ def convert(
 
 
 class TableReader:
-    """The rows of CSV or Parquet files in chunks, each a `ListDataset`, like a `LetorReader`.
+    """A reader that yields the rows of CSV or Parquet files in chunks, like a `LetorReader`.
 
-    A chunk has at most 16,384 rows, and fewer if there are many features.
+    Each chunk is a `ListDataset` of at most 16,384 rows, and fewer if there are many features.
 
     Args:
         path: the file, folder or pattern.
@@ -139,7 +139,7 @@ class TableReader:
         missing: see `read_table`.
 
     Attributes:
-        gathers: True, since a query may return after another one.
+        gathers: True, since the rows of a query need not be together.
     """
 
     gathers = True
@@ -185,11 +185,11 @@ class TableReader:
 
 
 def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
-    """Write rows as lists; first group rows that are not together, if the reader allows them."""
+    """Write rows as lists. If the reader allows rows that are not together, group them first."""
     if not rows.gathers:  # the reader refuses a qid that returns
         write_files(folder, rows.chunks(watch), rows.schema)
         return
-    with suppress(NotGroupedError):  # the error is not kept: it keeps a chunk in memory
+    with suppress(NotGroupedError):  # do not keep the error: its traceback holds a chunk
         write_files(folder, check_grouped(rows.chunks(watch)), rows.schema)
         return
     if watch is not None:
@@ -200,10 +200,10 @@ def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | No
 
 
 MEMORY = "256MB"
-"""The most memory that DuckDB may use; other data are in its temporary files."""
+"""The most memory that DuckDB may use; it keeps other data in temporary files."""
 
 FILE_BYTES = 1 << 26
-"""The bytes of documents in a temporary file, unless that takes more than `FILES` files."""
+"""The bytes of documents in a temporary file; more if `FILES` such files are not enough."""
 
 FILES = 512
 """The most temporary files with documents."""
@@ -224,7 +224,7 @@ class NotGroupedError(Exception):
 
 
 def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
-    """Yield chunks as long as the rows of each list are together.
+    """Yield the chunks; raise an error if the rows of a list are not together.
 
     Args:
         chunks: see `write_lists`. If rows were gathered in a chunk, its `rows` are not consecutive.
@@ -248,11 +248,11 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
 def group_chunks(
     keys: Iterable[ListDataset], chunks: Iterable[ListDataset], temporary: Path
 ) -> Generator[ListDataset, None, None]:
-    """Yield the documents list by list; lists and documents are in order of first appearance.
+    """Yield the grouped lists in chunks; lists and documents are in order of first appearance.
 
-    Each temporary file takes three times its size in memory. It has about 64 MiB of documents or,
-    if that is more, 1/512 of all documents: about 200 MiB for 100 GiB of data. Otherwise the memory
-    does not depend on the number of documents or features.
+    Grouping a temporary file takes three times its size in memory. A file has about 64 MiB of
+    documents, or 1/512 of all documents if that is more (about 200 MiB for 100 GiB of data). Apart
+    from this, memory does not depend on the number of documents or features.
 
     Args:
         keys: chunks of all documents, with their qids and `rows`. Other columns may be left out.
@@ -312,7 +312,7 @@ def _database(temporary: Path) -> Iterator[Any]:
 
 
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
-    """Insert the qids into the database; return the most features and the number of documents."""
+    """Insert the qids; return the largest number of features and the number of documents."""
     width = documents = 0
     # each chunk is a transaction of its own, because uncommitted rows stay in memory
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
@@ -364,7 +364,7 @@ def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> N
 
 
 def _read(path: Path) -> Iterator[ListDataset]:
-    """Yield the lists of a mapped file, in the order in which they were written."""
+    """Map a temporary file, and yield its lists in the order in which they were written."""
     with pa.memory_map(str(path)) as file:
         while file.tell() < file.size():
             [batch] = pa.ipc.open_stream(file)
@@ -386,7 +386,7 @@ def _to_batch(data: ListDataset) -> pa.RecordBatch:
 
 
 def _from_batch(batch: pa.RecordBatch) -> ListDataset:
-    """Return a batch of `_to_batch`, with a column of qids, as lists, without a copy."""
+    """Return the lists of a batch of `_to_batch` with a column of qids, without a copy."""
     qids: Any = batch.column("qid")
     offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
     columns: dict[str, Any] = {}

@@ -15,9 +15,9 @@ class DigitsDataModule(ListDataModule):
 
     The images are the 1,797 digits of 8x8 pixels that come with scikit-learn. 60 % of the images
     are for training, 20 % for validation and 20 % for testing. No image is in two splits. The lists
-    of a split are drawn from the images of the split; an image occurs at most once in a list.
-    Splits and lists depend only on `seed`. Features are the 64 pixels, from 0 to 1. The label is
-    the digit, so a well-ranked list has its nines first. `doc_id` is the image's number in
+    of a split are drawn at random from its images; an image occurs at most once in a list. Splits
+    and lists depend only on `seed`. Features are the 64 pixels, from 0 to 1. The label is the
+    digit, so a well-ranked list has its nines first. `doc_id` is the image's number in
     scikit-learn's data, and a qid is, for example, "digits-test-17".
 
     With `scale` s > 1, each list has its own scale of labels, like lists judged by different
@@ -26,8 +26,9 @@ class DigitsDataModule(ListDataModule):
     within a list has a meaning.
 
     Args:
-        list_size: images in a list.
-        scale: the largest factor of a list's labels, >= 1. Default: 1, which keeps the digits.
+        list_size: how many images a list has.
+        scale: the largest factor s for the labels of a list, >= 1. Default: 1, which keeps the
+            digits as labels.
         train_lists: how many lists to train on.
         val_lists: how many lists to validate on.
         test_lists: how many lists to test on.

@@ -101,7 +101,7 @@ class Frame:
         return table.replace_schema_metadata(self.schema.metadata)
 
     def renamed(self, names: Iterable[str]) -> "Frame":
-        """Return the same columns with other names."""
+        """Return the frame with other column names."""
         return Frame(dict(zip(names, self._columns.values(), strict=True)), self.schema.metadata)
 
     def joined(self, columns: Mapping[str, Any]) -> "Frame":
@@ -160,7 +160,8 @@ def _of_pandas(name: Any, values: Any) -> Any:
 def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
     """Refuse a column that mixes dates and times, or times with and without a time zone.
 
-    Arrow gives all values the type of the first one, and so drops the time or zone of the others.
+    Arrow gives all values the type of the first one, and so drops the time or the time zone of the
+    others.
     """
     first: dict[str, int] = {}
     for row, value in enumerate(values):

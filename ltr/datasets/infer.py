@@ -41,16 +41,16 @@ FEW = 20
 """A table with at most this many rows is too small to tell how its columns should be used."""
 
 MOST_LEVELS = 1 << 20
-"""If a category has more levels than this, the counts of levels rare so far are dropped."""
+"""If a category has more levels than this, the counts of its rarest levels so far are dropped."""
 
 _EXACT = 1 << 24
 """float32 holds all whole numbers up to this one. It rounds larger numbers to 24 bits."""
 
 _ENOUGH = 256
-"""A column with more different values than this in float32 is not lost; see `WholeNumbers`."""
+"""A column with more distinct values than this in float32 is not lost; see `WholeNumbers`."""
 
-_UNIQUE = 0.8  # text with more different values than this fraction of the rows is no category
-_FIRST = 64  # the rows of the first chunk, which decide most columns
+_UNIQUE = 0.8  # a text column with a higher ratio of distinct values to rows is not a category
+_FIRST = 64  # the most rows of the first chunk, which decides most columns
 
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # pandas' index in Parquet and CSV
 
@@ -73,14 +73,16 @@ class Inferred:
     """How the columns of a table are used.
 
     Attributes:
-        steps: what each column of features and categories becomes; categories have no levels yet.
-        counts: for each category, how often each value occurs.
+        steps: the step of each column of features or categories; categories have no levels yet.
+        counts: for each category, and each column in `left`, how often each value occurs.
         trained: the same counts, in the training rows only.
-        left: the text columns that are left out because they have nearly one value per row, each
-            with the number of its different values.
-        coarse: the features of whole numbers of which float32 keeps at most half in some chunk,
-            each with the number of different values before and after rounding to float32.
-        rows: how many rows were read; all rows if there are categories.
+        left: the text columns that are left out because they have nearly as many distinct values as
+            rows, each with the number of its distinct values.
+        coarse: the features of whole numbers for which rounding to float32 leaves at most half of
+            the distinct values of some chunk, each with the numbers of distinct values before and
+            after rounding.
+        rows: how many rows were read to count categories and to check whole numbers; all rows if
+            there are categories.
     """
 
     steps: Mapping[str, Step]
@@ -96,8 +98,8 @@ def infer_columns(
 ) -> Inferred:
     """Return how the columns of a table are used; see `Schema.infer`.
 
-    If the table has dates or text, a pass finds the columns of dates; it ends early if it can. If
-    the table has categories or whole numbers, another pass follows.
+    If the table has dates or text, a pass finds the columns of dates. If the table has categories,
+    or numbers that float32 may round, another pass follows. A pass ends early if it can.
 
     Args:
         table: the table.
@@ -137,7 +139,7 @@ def infer_columns(
 
 
 class Finder:
-    """Base class of finders, which learn something about a column from a table's chunks.
+    """Base class of finders, each of which learns something about a column from a table's chunks.
 
     Args:
         name: the name of the column.
@@ -161,7 +163,7 @@ class Finder:
 def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = _FIRST) -> int:
     """Show the rows of a table to finders, from the first row on, until no finder is open.
 
-    The first rows close most finders. The rest of the table is read only for the other finders.
+    The first rows close most finders. The rest of the table is read only for those still open.
 
     Args:
         table: the table.
@@ -196,7 +198,7 @@ def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, D
         names: the names of the columns to look at. Default: all.
 
     Raises:
-        RowError: a date is out of range, or some values of a column of text have an offset and
+        RowError: a date is out of range, or some values of a text column have a UTC offset and
             others have none.
 
     >>> from ltr.datasets.frames import Frame
@@ -215,14 +217,14 @@ class DateColumn(Finder):
     """Finds whether a column holds dates.
 
     A column of text holds dates if each of its values is an ISO 8601 date, YYYY-MM-DD, with or
-    without a time, which may have an offset. Blanks around a value are ignored.
+    without a time, which may have a UTC offset. Blanks around a value are ignored.
 
     Args:
         name: the name of the column.
         dtype: the type of the column, which is dates or text.
 
     Attributes:
-        typed: whether the type is dates.
+        typed: whether `dtype` is a type of dates, not text.
     """
 
     def __init__(self, name: str, dtype: pa.DataType) -> None:
@@ -246,10 +248,10 @@ class DateColumn(Finder):
                 self.open = not self.typed
 
     def step(self) -> Date | None:
-        """Return what the column becomes; None if the column does not hold dates.
+        """Return the step of the column; None if the column does not hold dates.
 
         Raises:
-            RowError: some values of a column of text have an offset and others have none.
+            RowError: some values of a text column have a UTC offset and others have none.
         """
         if len(self._first) > 1:
             (first, other), (row, text) = self._first.values()
@@ -260,7 +262,7 @@ class DateColumn(Finder):
         return next((Date(zone, self._hour) for zone in self._first), None)
 
     def _times(self, column: pa.ChunkedArray, row: int) -> pa.ChunkedArray | None:
-        """Return the times in a column of text; None if it has no values or one is not a date."""
+        """Return the times in a column of text; None if it is empty or a value is not a date."""
         texts = pc.utf8_trim_whitespace(column)
         if texts.null_count == len(texts):
             return None
@@ -280,18 +282,18 @@ class DateColumn(Finder):
 class WholeNumbers(Finder):
     """Finds whether a column of whole numbers is lost in float32, the type of features.
 
-    A column is lost if rounding to float32 leaves at most half of its different values, and at most
-    256 of them. Identifiers such as `10**18 + i` are lost: all become one number. Timestamps of one
-    year in nanoseconds are not lost: they keep a resolution of 137 seconds. A column with a
-    fractional value is never lost. Rows before the first chunk with a number above 2^24 in
-    magnitude are not counted.
+    A column is lost if rounding to float32 leaves at most half of its distinct values, and at most
+    256 of them. Identifiers such as `10**18 + i` are lost: all become the same value. Timestamps of
+    one year in nanoseconds are not lost: they keep a resolution of 137 seconds. A column with a
+    fractional value is never lost. Chunks before the first one with a value above 2^24 in magnitude
+    are not counted.
 
     Args:
         name: the name of the column.
 
     Attributes:
-        coarse: the number of different values before and after rounding, in a chunk of which
-            rounding leaves at most half; None if there is no such chunk.
+        coarse: the numbers of distinct values before and after rounding, in a chunk in which
+            rounding leaves at most half of the distinct values; None if there is no such chunk.
 
     >>> numbers = WholeNumbers("id")
     >>> numbers.add(pa.table({"id": [10**18, 10**18 + 1]}), 0)
@@ -305,8 +307,8 @@ class WholeNumbers(Finder):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.coarse: tuple[int, int] | None = None
-        self._seen: Any = None  # up to 512 different values, from the first large one on
-        self._rounded = np.empty(0, np.float32)  # up to 257 different values in float32
+        self._seen: Any = None  # up to 512 distinct values; None until a chunk has a large value
+        self._rounded = np.empty(0, np.float32)  # up to 257 distinct values in float32
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
@@ -383,7 +385,7 @@ class Levels(Finder):
 
 
 def are_names(distinct: int, rows: int) -> bool:
-    """Return whether a text column of more than `FEW` rows has nearly one value per row."""
+    """Return whether there are more than `FEW` rows and nearly as many distinct values as rows."""
     return rows > FEW and distinct > _UNIQUE * rows
 
 
@@ -409,7 +411,7 @@ def check_roles(columns: pa.Schema, roles: Mapping[str, Any]) -> dict[str, str]:
 def _assign(
     columns: pa.Schema, free: Sequence[str], dates: Mapping[str, Date], roles: Mapping[str, Any]
 ) -> dict[str, Step]:
-    """Return what each column of features and categories becomes, by its type.
+    """Return the step of each column of features or categories, by the column's type.
 
     Args:
         columns: the schema of the table.
@@ -503,14 +505,14 @@ mean 'query'?)"
 
 
 def _is_wide(dtype: pa.DataType) -> bool:
-    """Return whether float32 may have to round whole numbers of this type."""
+    """Return whether whole numbers of this type are checked for rounding to float32."""
     if pa.types.is_dictionary(dtype):
         return _is_wide(dtype.value_type)
     return pa.types.is_integer(dtype) or pa.types.is_float64(dtype) or pa.types.is_decimal(dtype)
 
 
 def _is_large(column: pa.ChunkedArray) -> bool:
-    """Return whether a column has a number above 2^24 in magnitude."""
+    """Return whether a column has a value above 2^24 in magnitude."""
     ends = pc.min_max(column).as_py().values()
     return any(end is not None and abs(float(end)) > _EXACT for end in ends)
 

@@ -23,7 +23,7 @@ BLOCK = 1 << 22
 """The bytes of text that are read at a time."""
 
 MAX_INDEX = 2**20
-"""A larger index is treated as a typing error, unless `num_features` allows it."""
+"""A feature index above this is treated as a typo, unless `num_features` allows it."""
 
 FLOAT32_OVERFLOW = 3.4028235677973366e38
 """The least number that float32 rounds to infinity."""
@@ -35,7 +35,7 @@ _NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)
 _INDEX = re.compile(rb"-?[0-9]{1,18}")
 _MISSING = (b"NULL", b"NaN", b"nan")
 _DOC_ID = re.compile(rb"\s*docid\s*=\s*(\S+)")
-_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # a qid and a feature without a blank: 71:0.7
+_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # no blank between qid and feature: 71:0.7
 
 Watch = Callable[[int, int, int], object]
 """A function that is called with the progress of a reader: bytes read, bytes in all, documents."""
@@ -117,11 +117,10 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
 
 
 class LetorReader:
-    """The documents of files in chunks, each a `ListDataset`.
+    """A reader that yields the documents of LETOR text in chunks, each a `ListDataset`.
 
     The first list of a chunk continues the last list of the previous chunk if both have the same
-    qid. A chunk has as many features as the largest index so far, and document ids if one of its
-    lines has a comment.
+    qid. A chunk has `width` features, and document ids if one of its lines has a comment.
 
     Args:
         files: the files, at least one.
@@ -133,7 +132,7 @@ class LetorReader:
     Attributes:
         files: the files that are read.
         group_files: for each file, its file of group sizes, or None.
-        width: the largest index so far.
+        width: `num_features`; if it is None, the largest index so far.
         schema: None, since the columns have no names.
         gathers: whether a qid may return after another one.
 
@@ -168,7 +167,7 @@ class LetorReader:
         self._seen = SeenQids()
         self._last: bytes | None = None  # the qid of the last document
         self._has_qid: bool | None = None  # whether lines have a qid; None before the first line
-        self._groups = 0  # groups of the files before this one
+        self._groups = 0  # the number of groups in the files before this one
         self._file = Path()
         self._group_file: Path | None = None
         self._ends: np.ndarray | None = None  # ends of this file's groups, read when needed
@@ -209,7 +208,7 @@ class LetorReader:
             before += size
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the same as `chunks`, since lines of text can only be read completely."""
+        """Yield the same as `chunks`: qids cannot be read without the rest of their lines."""
         return self.chunks()
 
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
@@ -282,7 +281,7 @@ class LetorReader:
         )
 
     def _lists(self, chunk: "_Chunk") -> ListDataset | None:
-        """Return the documents of a chunk as lists; None if the sum of the group sizes is less."""
+        """Return a chunk as lists; None if the sum of the group sizes is too small for the file."""
         count, found = chunk.state[2:4].tolist()
         if self._has_qid:
             starts = chunk.runs[:found, 0]
@@ -292,7 +291,7 @@ class LetorReader:
         else:
             first, ends = self._documents - count, self._group_ends()
             if self._documents > ends[-1]:
-                return None  # `_finish_file` reports it, with the count of all documents
+                return None  # `_finish_file` reports the error, with the count of all documents
             begin, end = np.searchsorted(ends, [first, self._documents - 1], side="right")
             starts = np.r_[0, ends[begin:end] - first]
             qids = [str(self._groups + position + 1) for position in range(begin, end + 1)]
@@ -309,14 +308,14 @@ class LetorReader:
 
     def _group_ends(self) -> np.ndarray:
         if self._ends is None:
-            if self._group_file is None:  # an earlier file had group sizes, this one has none
+            if self._group_file is None:  # an earlier file had group sizes, but this one has none
                 raise ValueError(f"{self._file}: {self._qid_is_missing()}")
             sizes = read_sizes(self._group_file)
             self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)
         return self._ends
 
     def _check(self, names: list[bytes]) -> None:
-        """Raise an error if a qid returns after another one, unless such lists are gathered."""
+        """Raise an error if a qid returns after another one, unless `gathers` is True."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
         if not self.gathers and self._seen.add(fresh):
@@ -344,8 +343,8 @@ class _Chunk:
     """The arrays into which a chunk of the file is read; see `svmlight_jit.parse`.
 
     `state` has the position in the text, the number of lines before this position, the number of
-    documents so far, the number of runs of one qid so far, and the largest index. `rows` may be
-    wider than the largest index.
+    documents so far, the number of runs of documents with the same qid so far, and the largest
+    index. `rows` may be wider than the largest index.
     """
 
     def __init__(
@@ -398,7 +397,7 @@ class _Chunk:
 def find_group_file(
     path: str | PathLike[str], group_file: str | PathLike[str] | None = None
 ) -> Path | None:
-    """Return the file of group sizes of `path`: `group_file`, or a file beside `path`, or None.
+    """Return the file of group sizes for `path`: `group_file`, or a file beside `path`, or None.
 
     Raises:
         ValueError: `group_file` does not exist.
@@ -493,7 +492,7 @@ def refuse_return(files: Sequence[Path]) -> None:
                     f"{_of(file, path)}; sort_by_qid=True gathers it)"
                 )
                 raise bad_line(path, number, problem, b"qid:" + qid)
-            if qid != last or file != path:  # a new run, or one that continues in the next file
+            if qid != last or file != path:  # a new run, or one continued from the previous file
                 first = number
             runs[qid] = path, first, number
             last = qid
@@ -505,7 +504,7 @@ def _of(file: Path, path: Path) -> str:
 
 
 def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
-    """Return the error that names a file, a line, the problem and the text."""
+    """Return an error that names a file, a line, the problem and the text."""
     shown = decode(text.strip())
     if len(shown) > 80:
         shown = shown[:77] + "..."
@@ -531,7 +530,7 @@ def find_doc_id(comment: bytes) -> str:
 
 
 class MalformedError(Exception):
-    """A problem in a chunk of text; the reader adds the file and the line."""
+    """A problem in a text; the reader adds the file and the line."""
 
     def __init__(self, problem: str, text: bytes) -> None:
         super().__init__(problem)
@@ -540,7 +539,7 @@ class MalformedError(Exception):
 
 
 def parse_number(text: bytes) -> float | None:
-    """Return the number in `text`, or None if it is not a number that is finite in float32."""
+    """Return the number in `text`, or None if the text is not a number that float32 can hold."""
     if _NUMBER.fullmatch(text) is None:
         return None
     value = float(text)
@@ -550,7 +549,7 @@ def parse_number(text: bytes) -> float | None:
 def parse_pairs(
     text: bytes, num_features: int | None, keep_missing: bool
 ) -> tuple[list[int], list[float]]:
-    """Return the indices and values of one line's `index:value` text; refuse any other text."""
+    """Return the indices and values in a line's `index:value` text; refuse any other text."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
     for found in re.finditer(rb"\S+", text):  # one token at a time: a line may be long

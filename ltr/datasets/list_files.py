@@ -154,7 +154,7 @@ class ListFiles(Mapping[str, Any]):
         Args:
             key: the name of the array, or "qids".
             rows: int64 (documents,), or (lists,) for qids: the positions of the values to copy.
-                Default: all values, mapped without a copy.
+                Default: all values; numeric arrays are then mapped, not copied.
 
         Raises:
             ValueError: a value is damaged.
@@ -184,7 +184,7 @@ class ListFiles(Mapping[str, Any]):
 
     def _texts(self, key: str, rows: np.ndarray | None) -> pa.StringArray:
         array: Any = self.qids if key == "qids" else self._arrays[key]
-        # Arrow would follow a wrong offset, so compare the offsets first
+        # Arrow would follow a wrong offset, so check the offsets first
         _, ends, content = array.buffers()
         bounds = np.frombuffer(ends, np.int64, len(array) + 1, 8 * array.offset)
         size = 0 if content is None else content.size
@@ -261,8 +261,8 @@ class StoredQids(Sequence[str]):
 def open_lists(path: str | PathLike[str]) -> ListDataset:
     """Open lists on disk, written by `ltr convert` or `write_lists`.
 
-    Opening takes milliseconds: the arrays are mapped, and the operating system reads only the
-    memory pages of the lists that are used. See `ListDataset`.
+    Opening takes milliseconds: the arrays are mapped. Later, the operating system reads only the
+    parts of the files that hold the lists in use. See `ListDataset`.
 
     Args:
         path: the folder.
@@ -342,7 +342,7 @@ def write_lists(
     """Write lists to the disk; `open_lists` opens them.
 
     The folder appears when it is complete. It is written as `PATH.partial` beside its final path,
-    and an error or an interrupt removes `PATH.partial`. A process that is killed leaves it.
+    and an error or an interrupt removes `PATH.partial`. A killed process leaves `PATH.partial`.
 
     Args:
         lists: a data set, or the consecutive chunks of one. The first list of a chunk continues the
@@ -354,7 +354,7 @@ def write_lists(
     Raises:
         ValueError: there are no lists or a list is empty, the columns of the chunks differ or do
             not fit the schema, `path` is a file or a folder that is not empty, another process
-            writes there, or an argument has the wrong type.
+            writes to `path`, or an argument has the wrong type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -454,7 +454,7 @@ class _Writer:
         self._offsets = _Rows(folder / "offsets.npy", "<i8", (), files)
         self._qids = _Texts(folder / "qids.arrow", files)
         self._doc_id: _Texts | None = None
-        self._parts: dict[str, list[_Rows]] = {}  # a later file has wider rows
+        self._parts: dict[str, list[_Rows]] = {}  # each array's files; later files have wider rows
         self.documents = 0
 
     def add(self, data: ListDataset) -> None:
@@ -516,7 +516,7 @@ class _Writer:
             "schema": None if schema is None else schema.to_dict(),
         }
         (self.folder / HEAD).write_text(json.dumps(head, indent=1), encoding="utf-8")
-        ListFiles(self.folder)  # a folder that does not open is not renamed
+        ListFiles(self.folder)  # if the folder does not open, do not rename it
 
     def _join(self, parts: list["_Rows"], path: Path) -> None:
         """Join files into one file, with rows as wide as those of the last file."""

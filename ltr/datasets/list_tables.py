@@ -1,4 +1,4 @@
-"""LETOR text and lists on disk, used like a table. Both already consist of lists.
+"""Use LETOR text and lists on disk like tables. Both already consist of lists.
 
 The columns of LETOR text are `qid`, `label`, `doc_id`, and the features, named by their indices.
 """
@@ -24,7 +24,7 @@ from ltr.names import shown_names
 
 
 def holds_lists(source: Any) -> bool:
-    """Return whether a source is a folder of lists, or its files have names of LETOR text.
+    """Return whether a source is a folder of lists, or files that are named like LETOR text.
 
     Raises:
         ValueError: `source` is a path or pattern without a file.
@@ -33,7 +33,7 @@ def holds_lists(source: Any) -> bool:
 
 
 def is_letor(source: Any) -> bool:
-    """Return whether a source is a path or pattern of files with names of LETOR text.
+    """Return whether a source is a path or pattern of files that are named like LETOR text.
 
     Raises:
         ValueError: `source` is a path or pattern without a file.
@@ -79,7 +79,8 @@ def load_lists(
 
     Raises:
         ValueError: the errors of `read_letor`; a folder holds several splits; a qid returns in
-            another file; or `missing` is "error" for lists on disk with missing values.
+            another file and `sort_by_qid` is False; or `missing` is "error" for lists on disk with
+            missing values.
     """
     path = Path(source).expanduser()
     if is_list_folder(path):
@@ -104,8 +105,8 @@ def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
             categories are always those of the lists.
 
     Raises:
-        ValueError: a named feature does not exist; `roles` names another column for a use than the
-            lists have; categories are named; or the lists have categories but no schema.
+        ValueError: a named feature does not exist; `roles` gives a column a use that it does not
+            have in the lists; categories are named; or the lists have categories but no schema.
     """
     if roles.get("categories"):
         raise ValueError(
@@ -141,7 +142,7 @@ def with_schema(
 ) -> ListDataset:
     """Return lists with the features and categories of a schema, matched by name.
 
-    A feature that no line of LETOR text has is 0.
+    If no line of LETOR text has a feature of the schema, the feature is 0.
 
     Args:
         data: the result of `load_lists`.
@@ -166,7 +167,7 @@ def of_columns(
 
     Args:
         data: the lists.
-        found: the schema of these lists.
+        found: the schema of `data`.
         schema: the other schema; see `with_schema`.
         tell: see `with_schema`.
 
@@ -223,7 +224,7 @@ def letor_schema(data: ListDataset) -> Schema:
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
-    """Return a table of the qids and, if they exist, document ids, in the order of `data.rows`."""
+    """Return a table of the documents' qids and any document ids, in the order of `data.rows`."""
     lists = np.repeat(np.arange(len(data)), data.lengths)
     columns = {qid: pa.array([*data.qids], pa.string()).take(pa.array(lists))}
     if data.doc_id is not None:

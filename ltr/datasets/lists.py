@@ -22,7 +22,7 @@ FIT_VALUES = 1 << 28
 the lists."""
 
 BLOCK_VALUES = 1 << 23
-"""The feature values (32 MiB) that are read at a time if all lists on disk are read."""
+"""The number of feature values (32 MiB) that are read at a time if all lists on disk are read."""
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,27 @@ class ListSummary:
 
 
 class ListDataset(Dataset[dict[str, Any]]):
-    """Lists of documents; `dataset[i]` is one list as a dict of tensors.
+    """Lists of documents; `dataset[i]` is one list as a dict of tensors and names.
 
-    The dict of a list has `features` float32 (n, d), `mask` bool (n,), all True, and `qid`, a
-    string. If the data have them, it also has `labels` float32 (n,), `doc_id` (n strings),
+    The dict of a list of n documents has `features` float32 (n, d), `mask` bool (n,), all True, and
+    `qid`, a string. If the data have them, it also has `labels` float32 (n,), `doc_id` (n strings),
     `categories` int64 (n, c), `weight` float32 (n,), `position` int64 (n,), `protected` float32
     (n,) and `rows` int64 (n,). `dataset[-1]` is a filler: a list of one masked document with the
     qid "", for `ListSampler`.
 
-    A `DataLoader` requests a whole batch at once (`__getitems__`). The batch is ragged: arrays are
-    (N, ...) instead of (n, ...), and `lengths` int64 (B,) replaces the mask. A filler has length 0.
-    Use `collate_ragged` as the loader's `collate_fn` to keep this form, or `collate_lists` to pad.
+    A `DataLoader` requests a whole batch at once (`__getitems__`). A batch of B lists with N
+    documents in all is ragged: arrays are (N, ...) instead of (n, ...), and `lengths` int64 (B,)
+    replaces the mask. A filler has length 0. Use `collate_ragged` as the loader's `collate_fn` to
+    keep this form, or `collate_lists` to pad.
 
     Most users get a data set from `read_letor`, `read_table`, `open_lists` or
     `ListDataset.from_arrays`, which check the data. This constructor checks only shapes, and keeps
     the arrays without a copy.
 
     The arrays of `open_lists` are maps of files, so the lists need not fit into memory. A batch is
-    copied from the files, and its values are checked. For such lists, `select`, `widen` and
-    `take_features` read nothing: they only note which lists and features to read later. After one
-    of them, each access to `features` or another array may read all chosen documents again.
+    copied from the files, and its values are checked. For lists on disk, `select`, `widen` and
+    `take_features` read nothing: they only note which lists and features to read later. After such
+    a call, each access to `features` or another array may read all chosen documents again.
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
@@ -154,12 +155,14 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
-        # The next four attributes say how lists on disk are read; None for lists in memory.
-        self._starts: np.ndarray | None = None  # each list's first row in the files, after `select`
-        self._columns: np.ndarray | None = None  # the features to read; -1 is a feature of zeros
-        # for each category: its position in the files, and a new code for each of its codes
+        # How to read lists on disk: each of these attributes is None for lists in memory, and for
+        # lists on disk until the method that its comment names sets it.
+        self._starts: np.ndarray | None = None  # `select`: each list's first row in the files
+        # `take_features`: the features to read; -1 is a feature of zeros
+        self._columns: np.ndarray | None = None
+        # `with_codes`: each category's position in the files, and the new code of each stored code
         self._codes: list[tuple[int, np.ndarray]] | None = None
-        self._first_row: int | None = None
+        self._first_row: int | None = None  # `numbered`: the number of the first row in the files
 
     @classmethod
     def from_arrays(
@@ -172,13 +175,13 @@ class ListDataset(Dataset[dict[str, Any]]):
         sort_by_qid: bool = False,
         padding: float | None = None,
     ) -> "ListDataset":
-        """Make lists from your own arrays: numpy, torch, pandas (also read from Parquet) or lists.
+        """Make lists from arrays: numpy, torch, pandas (also read from Parquet) or Python lists.
 
         Args:
             features: (documents, d), finite.
             labels: (documents,), graded relevance >= 0.
             qid: (documents,), the name of each document's list; any type, kept as a string.
-            doc_id: (documents,), the names of the documents, kept as strings; None for no names.
+            doc_id: (documents,), the documents' names, kept as strings; None if they have none.
             sort_by_qid: see `read_letor`, with rows instead of lines.
             padding: the label of padding rows, such as -1 in allRank and TF-Ranking; these rows are
                 left out, whatever their other values are. None: there are no padding rows.
@@ -302,10 +305,10 @@ class ListDataset(Dataset[dict[str, Any]]):
         return batch
 
     def read(self, chosen: np.ndarray, only: set[str] | None = None) -> "ListDataset":
-        """Return the lists with these numbers, int64 (lists,), as a copy in memory.
+        """Return the chosen lists, as a copy in memory.
 
         Args:
-            chosen: the numbers of the lists.
+            chosen: int64 (lists,), the numbers of the lists.
             only: the names of the arrays to read, such as {"labels"}. Default: all.
 
         Raises:
@@ -365,7 +368,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._with(_arrays=arrays, offsets=offsets, qids=qids, source=None, **changes)
 
     def _with(self, **changes: Any) -> Self:
-        """Return a copy of this object with other values of the given attributes."""
+        """Return a copy of this object with new values of the given attributes."""
         found = object.__new__(type(self))
         found.__dict__.update({**self.__dict__, **changes})
         return found
@@ -426,7 +429,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @property
     def protected(self) -> np.ndarray | None:
-        """Above 0 for documents of the protected group, float32 (documents,), or None."""
+        """Values above 0 for documents in the protected group, float32 (documents,), or None."""
         return self._whole("protected")
 
     @property
@@ -440,7 +443,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._whole("doc_id")
 
     def columns(self) -> dict[str, np.ndarray]:
-        """All arrays except the features, by their names in a batch."""
+        """Return all arrays except features and document ids, by their names in a batch."""
         names = ("labels", "categories", "weight", "position", "protected", "rows")
         named = {name: self._whole(name) for name in names}
         return {name: array for name, array in named.items() if array is not None}
@@ -489,7 +492,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._of_labels(np.maximum) > 0
 
     def varied(self) -> np.ndarray:
-        """Return which lists have at least two different labels, bool (lists,).
+        """Return which lists have at least two distinct labels, bool (lists,).
 
         Raises:
             ValueError: there are no labels.
@@ -536,8 +539,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         """Return the lists with other categories.
 
         Args:
-            codes: for each new category, its position among the categories of the lists, and a new
-                code for each of its codes.
+            codes: for each new category, the position of the old category from which it is made,
+                and an array with the new code of each old code.
         """
         if self.source is not None:
             if (before := self._codes) is not None:
@@ -626,8 +629,8 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     """Return the lists of several data sets, one after the other, in memory.
 
     If a data set has fewer features than another one, the missing features are 0. If only some data
-    sets have document ids, the other ids are "". Any other column is kept only if all data sets
-    have it.
+    sets have document ids, the ids of the others are "". Any other column is kept only if all data
+    sets have it.
 
     Args:
         parts: one or more data sets.
@@ -714,9 +717,10 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        A batch with `features` float32 (N, d), `lengths` int64 (B,) and `qid` (B strings). If the
-        items have them, also `labels` float32 (N,), `doc_id` (N strings), and every other tensor
-        (n, ...) of the items as (N, ...). A filler is a list of length 0.
+        A batch of B lists with N documents in all: `features` float32 (N, d), `lengths` int64 (B,)
+        and `qid` (B strings). If the items have them, the batch also has `labels` float32 (N,) and
+        `doc_id` (N strings). Every other tensor (n, ...) of the items becomes (N, ...). A filler is
+        a list of length 0.
 
     Raises:
         ValueError: there are no items, or tensors of one key differ in more than their length.
@@ -760,9 +764,10 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        A batch with `features` float32 (B, n, d), `mask` bool (B, n) and `qid` (B strings). If the
-        items have them, also `labels` float32 (B, n) and `doc_id` (B lists of strings, without
-        padding). Every other tensor (n, ...) of the items, such as `weight`, is also padded with 0.
+        A batch of B lists, padded to n documents: `features` float32 (B, n, d), `mask` bool (B, n)
+        and `qid` (B strings). If the items have them, the batch also has `labels` float32 (B, n)
+        and `doc_id` (B lists of strings, without padding). Every other tensor of the items, such as
+        `weight`, is also padded with 0, to (B, n, ...).
 
     Raises:
         ValueError: there are no items, or tensors of one key differ in more than their length.
@@ -784,7 +789,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ragged batch in padded form; a batch without `lengths` is returned unchanged.
 
     Args:
-        batch: a ragged batch, as the data modules give it; see `collate_ragged`.
+        batch: a ragged batch, as the data modules make it; see `collate_ragged`.
 
     Returns:
         The padded batch; see `collate_lists`. n is at least 1, even if all lists are empty.
@@ -812,7 +817,7 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def real_places(lengths: Tensor) -> Tensor:
-    """Return the mask (B, n) for lists of these lengths (B,); n is the largest, at least 1.
+    """Return the mask (B, n) for lists of `lengths` (B,); n is the largest length, at least 1.
 
     >>> real_places(torch.tensor([1, 2]))
     tensor([[ True, False],

@@ -1,4 +1,4 @@
-"""The base classes of data modules, which make the loaders and, for lists, fit the transform."""
+"""Base classes of data modules: they make the loaders and, for lists, fit the transform."""
 
 from collections.abc import Iterator, Sized
 from typing import Any, cast
@@ -26,17 +26,17 @@ class TrainLoader(DataLoader[Any]):
 
 
 class SplitDataModule(LightningDataModule):
-    """Base class of data modules with a data set for each split; it makes their loaders.
+    """Base class of data modules: makes a loader from the data set of each split.
 
-    A subclass defines `dataset`. The order of training lists (or images) depends only on (seed,
-    epoch). So a run can resume at the end of an epoch; if it resumed within an epoch, lists would
-    repeat. A checkpoint keeps the seed.
+    A subclass defines `dataset`. The order of training lists (or images) depends only on the seed
+    and the epoch. So a run can resume at the end of an epoch. If a run resumed within an epoch, it
+    would see some lists again. A checkpoint keeps the seed.
 
     Args:
         batch_size: lists in a batch, in each process.
         num_workers: processes that make batches; with 0, the main process makes them.
-        seed: seed of the shuffling, >= 0. Default: 0; the program `ltr` sets it to
-            `seed_everything`, and after training to the seed in the checkpoint.
+        seed: seed of the shuffling, >= 0. Default: 0. The program `ltr` instead takes the seed in
+            the checkpoint, or `seed_everything` if there is no checkpoint.
 
     Raises:
         ValueError: an argument is out of range.
@@ -54,7 +54,7 @@ class SplitDataModule(LightningDataModule):
         raise NotImplementedError(f"{type(self).__name__} must define dataset")
 
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
-        """Return the order of a split's lists for this process."""
+        """Return the sampler that orders a split's lists for this process."""
         return ListSampler(
             cast(Sized, dataset), shuffle=split == "train", seed=self.seed, **self.replicas()
         )
@@ -68,19 +68,19 @@ class SplitDataModule(LightningDataModule):
         return batch
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches of the training split, shuffled."""
+        """Return the loader of the training split, whose lists are shuffled."""
         return TrainLoader(**self._loader_options("train"))
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Batches of the validation split."""
+        """Return the loader of the validation split."""
         return DataLoader(**self._loader_options("val"))
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Batches of the test split."""
+        """Return the loader of the test split."""
         return DataLoader(**self._loader_options("test"))
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """Batches to score: the test split, unless the module defines another one."""
+        """Return the loader of the lists to score: by default, the lists of the test split."""
         return DataLoader(**self._loader_options("predict"))
 
     def _loader_options(self, split: str) -> dict[str, Any]:
@@ -92,8 +92,9 @@ class SplitDataModule(LightningDataModule):
             "collate_fn": self.collate,
             "num_workers": self.num_workers,
             "persistent_workers": self.num_workers > 0,
-            # A loader draws a seed at the start of each pass. If it used the global generator,
-            # a resumed run would get other dropout masks or noise than an uninterrupted run.
+            # A loader draws a seed at the start of each pass. If it drew from the global generator,
+            # the dropout masks and the noise of a resumed run would differ from those of an
+            # uninterrupted run.
             "generator": torch.Generator().manual_seed(self.seed),
         }
 
@@ -105,9 +106,9 @@ VALIDATION = 0.2
 class ListDataModule(SplitDataModule):
     """Base class of the data modules for lists; a subclass defines `load_splits`.
 
-    The loaders give ragged batches of raw features: see `collate_ragged`, and `pad_batch` to pad a
-    batch. `setup` fits the transform on the training lists. The model then uses and saves the
-    transform. The order of training lists depends only on (seed, epoch).
+    The loaders give ragged batches of raw features: see `collate_ragged`, and `pad_batch`, which
+    pads a batch. `setup` fits the transform on the training lists. The model then uses and saves
+    the transform. The order of training lists depends only on the seed and the epoch.
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -153,8 +154,9 @@ class ListDataModule(SplitDataModule):
         """Load the splits and fit the transform, once.
 
         Raises:
-            ValueError: the data are invalid; or `stage` is "fit" and there are no training lists,
-                or all their labels are equal. Any other missing split is an error in its loader.
+            ValueError: the data are invalid; or `stage` is "fit", and there are no training lists
+                or all their labels are equal. Any other missing split raises an error only when its
+                loader is requested.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -173,8 +175,8 @@ class ListDataModule(SplitDataModule):
         """Fit the transform on the training lists.
 
         Raises:
-            ValueError: the lists have missing features or categories, and the transform does not
-                accept these.
+            ValueError: the lists have categories, or some features are missing, and the transform
+                does not accept that.
         """
         train = train.to_fit()
         numbers = train.features, train.categories
@@ -189,7 +191,7 @@ class ListDataModule(SplitDataModule):
         """
         if not train.has_labels:
             return
-        for labels in (train.to_fit().labels, train.labels):  # a sample usually suffices
+        for labels in (train.to_fit().labels, train.labels):  # a sample's labels usually suffice
             if not len(labels) or labels.min() < labels.max():
                 return
         raise ValueError(
@@ -208,7 +210,7 @@ class ListDataModule(SplitDataModule):
         return self.splits[split]
 
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
-        """Return the order of a split's lists for this process."""
+        """Return the sampler that orders a split's lists for this process."""
         return order_lists(
             dataset,
             self.batch_size,
@@ -227,6 +229,6 @@ class ListDataModule(SplitDataModule):
     def transfer_batch_to_device(
         self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
     ) -> dict[str, Any]:
-        """Move the tensors of a batch; Lightning's own hook would also visit each document's id."""
+        """Move a batch's tensors to a device; Lightning's hook would also visit document ids."""
         tensors = {key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}
         return {**batch, **super().transfer_batch_to_device(tensors, device, dataloader_idx)}

@@ -1,4 +1,4 @@
-"""Read tables into lists: with the schema of a model, or with a new one for training."""
+"""Read tables into lists: with a model's schema, or with a new schema for training."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ _RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "position": ("a position", "a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
     "protected": ("protected", "a finite number", np.isfinite),
 }
-"""For each use of a column: what errors call a value, its rule in words, and its check.
+"""For each use of a column: what errors call a value, the rule in words, and the check.
 
 All values must also be finite.
 """
@@ -55,18 +55,18 @@ def read_table(
     sort_by_qid: bool = False,
     tell: Callable[[str], Any] | None = None,
 ) -> ListDataset:
-    """Read a table into lists; its schema says how each column is used.
+    """Read a table into lists, with a schema that says how each column is used.
 
     The rows of a query need not be together. Lists and documents are in the order of their first
-    appearance; `rows` of the result has the row of each document in the table. A missing feature is
-    NaN. Dates are days since 1970-01-01, and the hour of the day if the schema has it; see
+    appearance; `rows` of the result gives each document's row in the table. A missing feature is
+    NaN. Dates become the days since 1970-01-01, and the hour of the day if the schema says so; see
     `Schema.infer`. A missing category has code 0, and so has any value that is not a level of the
     schema. Errors count rows from 0, without the header. For a folder or pattern, they name the
     file, and count the rows within this file.
 
     Args:
-        source: see `load_table`; or LETOR text or lists on disk, which already have a schema (see
-            `schema_of`). Lists on disk are not loaded into memory.
+        source: a table (see `load_table`), LETOR text or lists on disk. The last two already have
+            a schema (see `schema_of`). Lists on disk are not loaded into memory.
         schema: how the columns are used; see `Schema.infer`.
         missing: "keep" keeps missing features as NaN; "error" refuses them.
         needs_label: whether the column of the labels must exist. If False and the column is
@@ -78,11 +78,12 @@ def read_table(
         tell: called with a message that names the columns that are not in the schema, if any.
 
     Raises:
-        ValueError: a column is missing or has another type; a qid or document id is missing; a
-            label is missing, negative, infinite or not a number; a weight is missing, negative or
-            infinite; a position is not a whole number >= 1; protected is not a finite number; a
-            date is invalid, or differs from the training dates in having a time zone; or a feature
-            is infinite in float32. The message names the row and the column.
+        ValueError: a column is missing or does not have the type in the schema; a qid or document
+            id is missing; a label is missing, negative, infinite or not a number; a weight is
+            missing, negative or infinite; a position is not a whole number >= 1; protected is not a
+            finite number; a date is invalid; dates have a time zone but the training dates have
+            none, or the reverse; or a feature is infinite in float32, or missing although `missing`
+            is "error". The message names the column, and the row if a value is wrong.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
     >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
@@ -108,7 +109,7 @@ def read_table(
 
 @dataclass(frozen=True)
 class RowOrder:
-    """The rows of a table in the order of lists.
+    """The order of a table's rows that puts the rows of each list together.
 
     Attributes:
         rows: int64 (documents,), the row of each document.
@@ -130,10 +131,10 @@ class RowOrder:
     def of(
         cls, lists: np.ndarray, qids: Sequence[str], held: np.ndarray | None = None
     ) -> "RowOrder":
-        """Return the order that keeps rows and lists as they appear.
+        """Return the order in which lists, and the rows of each list, keep their given order.
 
         Args:
-            lists: int64 (rows,), the list of each row.
+            lists: int64 (rows,), the number of each row's list.
             qids: the qid of each list.
             held: bool (lists,), whether each list is held out. Held-out lists come last. Default:
                 no list is held out.
@@ -151,7 +152,7 @@ class RowOrder:
 
 
 def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
-    """Raise a `ValueError` if a column is missing or has another type; see `read_table`."""
+    """Raise a `ValueError` if a column is missing or does not have the type in the schema."""
     known = {*frame.column_names}
     for name, step in schema.steps.items():
         if isinstance(step, Number) and name in known:
@@ -238,7 +239,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
         name: the name of the column, for errors.
 
     Raises:
-        ValueError: a qid is missing or empty.
+        ValueError: a qid is missing, empty, or neither a name nor a number.
 
     >>> groups, qids = group_rows(pa.chunked_array([["b", "a"], ["b"]]), "q")
     >>> groups.tolist(), qids
@@ -277,7 +278,7 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
 
 
 def _refuse_text(frame: Frame, name: str, what: str) -> None:
-    """Raise an error if a column of numbers is text; name the first row without a number."""
+    """Raise an error if a column that must have numbers is text; name the first wrong row."""
     if kind_of(frame.schema.field(name).type) == "string":
         row = max(0, first_text(frame.column(name).cast(pa.string())))
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
@@ -297,7 +298,7 @@ class Prepared:
     """A table that is ready for training.
 
     Attributes:
-        schema: how each column is used, with the levels of the training lists.
+        schema: how each column is used, with the levels of categories in the training lists.
         train: the training lists.
         val: the validation lists, or None if none are held out.
         notice: a message about the table's columns, to be shown before training, or "".
@@ -326,9 +327,9 @@ def prepare(
     """Return the schema of a table, its training lists and its validation lists.
 
     All features are written once, into one array in the order of the lists, with the training lists
-    first. Training and validation lists are slices of this array. So the function takes memory for
-    this array, for a few of the table's columns, and for 30 bytes per row. Lists on disk are not
-    loaded into memory.
+    first. The features of training and validation lists are slices of this array. So the function
+    takes the memory of this array, of a few of the table's columns, and 30 bytes per row. Lists on
+    disk are not loaded into memory.
 
     Args:
         source: a table (see `load_table`) or a `Frame`; LETOR text, or lists on disk or in memory,
@@ -337,12 +338,13 @@ def prepare(
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
             "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
-            of the qid and `seed` decides, so a query always stays on its side.
+            of the qid and `seed` decides, so a query is either always held out or never.
         seed: the seed of the hash.
         few: what to do if no query would be held out, or none would remain for training: "error"
-            raises an error; "none" holds no lists out (`val` is None). "none" also does this if no
-            list on one side has two different labels.
-        max_levels: see `Schema.fit_levels`; or a function of the number of training documents.
+            raises an error; "none" holds no lists out (`val` is None). "none" also holds no lists
+            out if no training list, or no validation list, would have two distinct labels.
+        max_levels: see `Schema.fit_levels`; or a function that returns this limit for a number of
+            training documents.
         missing: see `read_table`.
         schema: the schema of an earlier training run, with its levels. Default: a new schema for
             the table.
@@ -354,7 +356,7 @@ def prepare(
 
     Raises:
         ValueError: the errors of `load_table`, `Schema.infer` and `read_table`, or of `load_lists`,
-            `schema_of` and `with_schema`; or `validation` leaves no query on one side.
+            `schema_of` and `with_schema`; or no query is left for training or for validation.
 
     >>> table = pa.table({"q": ["a", "a", "b", "c"], "y": [0, 1, 1, 0], "x": [1.0, 2.0, 3.0, 4.0]})
     >>> found = prepare(table, {"qid": "q", "label": "y"}, validation=0.5)
@@ -419,7 +421,7 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
 
     `prepare` finds the same schema if `validation` is 0. A CSV file is first read once to find the
     types of its columns; see `infer_columns` for the other passes. A warning names the columns that
-    look like a mistake.
+    look like mistakes.
 
     Args:
         path: the file, folder or pattern.

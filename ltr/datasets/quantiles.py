@@ -13,8 +13,8 @@ from ltr.shapes import check_at_least, check_choice, check_whole
 
 _VALUES = 1 << 24  # values that are copied at a time, since they may be in a mapped file
 _LARGEST = float(np.finfo(np.float32).max)
-_SAMPLE = 50_000  # the most documents in which thresholds are sought
-_NARROW = 400  # a threshold's bin has 1/400 of the documents on each of its sides
+_SAMPLE = 50_000  # thresholds are sought in at most this many documents
+_NARROW = 400  # a narrow bin has 1/400 of the documents on each side of its threshold
 _FEWEST, _SHARE = 50, 200  # between two thresholds: >= 50 documents and >= 1/200 of all
 _GAIN = 15.0  # a threshold must reduce the squared error by this many variances of the labels
 
@@ -24,14 +24,14 @@ class PiecewiseLinearBins(FeatureTransform):
 
     Each output is the fraction of a bin that lies below the feature's value. The edges
     b_0 <= ... <= b_bins of a feature's bins are its quantiles at equal steps, from the smallest
-    value in training to the largest. The bin from b_(t-1) to b_t gives one output,
+    value in training to the largest. For a value x, the bin from b_(t-1) to b_t gives one output,
     (x - b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above
     x, and a fraction for the bin that contains x. A linear layer on these outputs is a
-    piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
-    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends the first and
-    the last bin beyond the training data. Here these bins are clipped: a value beyond the training
-    data gives the outputs of the nearest training value, as in boosted trees. So an extreme or
-    infinite value does no harm.
+    piecewise-linear function of the feature. Its slope can change at each edge, so most often where
+    there are many documents. "On Embeddings for Numerical Features in Tabular Deep Learning"
+    (Gorishniy et al., 2022) extends the first and the last bin beyond the training data. Here these
+    bins are clipped: a value beyond the training data gives the outputs of the nearest training
+    value, as in boosted trees. So an extreme or infinite value does no harm.
 
     If many documents have the same value, some quantiles are equal; the bins between equal
     quantiles are left out. A feature that is constant or always missing in training gives one
@@ -39,20 +39,21 @@ class PiecewiseLinearBins(FeatureTransform):
     `TableTransform(PiecewiseLinearBins())` replaces a missing value by the median and adds an
     indicator. For a linear layer, the median is as good as any other value, because the indicator
     has its own weight. A feature that was never missing in training has no indicator: if it is
-    missing later, it looks average.
+    missing later, it only gets the median.
 
     If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
-    which the labels jump. Each of these values gets a narrow bin with 0.5 % of the documents. There
-    a linear layer can make a step, as boosted trees do; with wide bins it would make a ramp. The
-    labels are the training labels minus the mean of their list. A threshold must reduce the sum of
-    squared errors by more than 15 times the variance of the labels, so uninformative features get
-    no threshold.
+    which the labels jump. Each such value, a threshold, gets a narrow bin with 0.5 % of the
+    documents. In a narrow bin, a linear layer can make a step, as boosted trees do; in a wide bin
+    it would make a ramp. The labels are the training labels minus the mean label of their list. A
+    threshold must reduce the sum of squared errors by more than 15 times the variance of the
+    labels, so uninformative features get no threshold.
 
     Cost: one pass over the output. Fitting sorts each feature once, and grows the tree on at most
     50,000 documents, which takes some 40 ms per feature.
 
     Args:
-        bins: the largest number of bins per feature, >= 1; they have equal numbers of documents.
+        bins: the largest number of wide bins per feature, >= 1. Wide bins have equal numbers of
+            documents, apart from ties.
         num_features: d, the number of features, if it is already known.
         thresholds: the largest number of thresholds, and so of narrow bins, per feature, >= 0. If
             it is above 0, `fit` needs labels.
@@ -106,9 +107,9 @@ class PiecewiseLinearBins(FeatureTransform):
         if self.thresholds:
             narrow = self._narrow_bins(features, labels)
             kept = [np.r_[wide, more] for wide, more in zip(kept, narrow, strict=True)]
-        # Equal edges are found in the dtype in which they are kept.
+        # Edges are compared in the dtype in which they are stored.
         edges = [torch.from_numpy(one).to(self.low).unique() for one in kept]
-        low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant has one bin of width 0
+        low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant feature has one bin
         columns = torch.arange(len(edges)).repeat_interleave(torch.tensor([*map(len, low)]))
         self.columns = columns.to(self.columns)
         self.low = torch.cat(low)
@@ -136,7 +137,7 @@ class PiecewiseLinearBins(FeatureTransform):
         return found
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the fraction of each bin below its feature's value, (..., n, out_features)."""
+        """Return the fraction of each bin that is below the feature, (..., n, out_features)."""
         if not len(self.columns):
             raise self.not_fitted()
         # Neither a difference of edges nor an edge in half precision may overflow.
@@ -144,12 +145,12 @@ class PiecewiseLinearBins(FeatureTransform):
         low = self.low.to(features.dtype).clamp(-limit, limit)
         high = self.high.to(features.dtype).clamp(-limit, limit)
         width = torch.where(high > low, high - low, 1)
-        if torch.compiler.is_exporting():  # onnxruntime copies whole rows in a tenth of the time
+        if torch.compiler.is_exporting():  # onnxruntime copies rows 10 times as fast as columns
             rows = features.transpose(-1, -2).index_select(-2, self.columns)
             values = rows.transpose(-1, -2)
         else:
             values = features.index_select(-1, self.columns)
-        # Operations that write into `values` take half the time.
+        # In-place operations take half as long.
         return values.clamp_(low, high).sub_(low).div_(width)
 
     def monotone_columns(self) -> Tensor:
@@ -171,15 +172,15 @@ class PiecewiseLinearBins(FeatureTransform):
 class Quantile(FeatureTransform):
     """Replaces each feature by its rank in the training data, as a fraction or a normal score.
 
-    A value in the training data gets the fraction (mean rank - 1/2) / documents. Ranks count from
-    1, and tied documents have their mean rank. The normal score is the normal distribution's
-    quantile for this fraction (Bliss's rankit). Training documents then have nearly normal
-    features, whatever the distribution was. A value between two training values gets an
-    interpolated output; a value beyond the training data gets the output of the nearest training
-    value. A feature that is constant or always missing in training gives a normal score of 0, or a
-    fraction of 1/2. If there are more training documents than `quantiles`, only `quantiles`
-    quantiles at equal steps are kept. NaN gives NaN; `TableTransform(Quantile())` fills in missing
-    values.
+    A value in the training data gets the fraction (rank - 1/2) / n, if n training documents have
+    the feature. Ranks count from 1, and documents with equal values all get the mean of their
+    ranks. The normal score is the normal distribution's quantile for this fraction (Bliss's
+    rankit). Training documents then have nearly normal features, whatever the distribution was. A
+    value between two training values gets an interpolated output; a value beyond the training data
+    gets the output of the nearest training value. A feature that is constant or always missing in
+    training gives a normal score of 0, or a fraction of 1/2. If there are more training documents
+    than `quantiles`, only `quantiles` quantiles at equal steps are kept. NaN gives NaN;
+    `TableTransform(Quantile())` fills in missing values.
 
     Cost: a binary search and an interpolation for each value; fitting sorts each feature once.
 
@@ -214,7 +215,7 @@ class Quantile(FeatureTransform):
         """Learn the quantiles of each feature."""
         found = [self._fit_column(values) for values in _columns(features)]
         longest = max(len(values) for values, _ in found)
-        # A feature with fewer quantiles repeats its last one.
+        # A feature with fewer quantiles than another feature repeats its last quantile.
         padded = [
             [np.pad(one, (0, longest - len(one)), mode="edge") for one in pair] for pair in found
         ]
@@ -251,11 +252,11 @@ class Quantile(FeatureTransform):
         """Return the distinct quantiles of a feature and their normal scores or fractions."""
         count = min(self.quantiles, len(values))
         shares = (np.arange(count) + 0.5) / count
-        # Hazen's quantile at (k - 1/2) / n is the k-th of n values
+        # Hazen's quantile for the fraction (k - 1/2) / n is the k-th smallest of n values.
         kept = np.quantile(values, shares, method="hazen").astype(np.float32)
         kept, inverse, times = np.unique(kept, return_inverse=True, return_counts=True)
         shares = np.bincount(inverse, shares) / times
-        if self.output == "normal":  # torch's function, since this alone would load scipy
+        if self.output == "normal":  # torch's function, so that scipy is not loaded
             shares = torch.special.ndtri(torch.from_numpy(shares)).numpy()
         return kept, shares
 
@@ -271,7 +272,7 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
     fewest = max(_FEWEST, len(values) // _SHARE)
     tree = DecisionTreeRegressor(max_leaf_nodes=most + 1, min_samples_leaf=fewest, random_state=0)
-    # The tree compares in float32.
+    # The tree compares values in float32.
     nodes = tree.fit(values[:, None].astype(np.float32), labels).tree_
     left, right, split = nodes.children_left, nodes.children_right, nodes.children_left >= 0
     errors = nodes.weighted_n_node_samples * nodes.impurity
@@ -286,7 +287,10 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
 
 def _columns(features: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield each feature's values in float64, without NaN, clipped to float32; 0 if none exist."""
+    """Yield each feature's values that are not NaN, in float64; a single 0 if there are none.
+
+    Values are clipped to the range of float32.
+    """
     block = max(1, _VALUES // len(features))
     for start in range(0, features.shape[1], block):
         part = np.asarray(features[:, start : start + block])

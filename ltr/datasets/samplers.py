@@ -17,22 +17,23 @@ _BLOCK = 1 << 12  # neighboring lists in a block, and indices that are converted
 _WINDOW = 1 << 8  # blocks whose lists are shuffled together
 
 MOST_PADDING = 0.1
-"""The largest fraction of padded cells in the batches of a `BucketSampler`."""
+"""The largest fraction of padding among the documents in the batches of a `BucketSampler`."""
 
 
 class ListSampler(DistributedSampler[int]):
     """Samples the lists in random order, divided among the processes.
 
-    The order depends only on (seed, epoch).
+    The order depends only on the seed and the epoch.
 
-    If the lists do not divide evenly, some processes get the index -1, the filler of `ListDataset`,
-    instead of a list of another process. So no metric counts a list twice. Since the class is a
-    `DistributedSampler`, Lightning does not replace it and calls `set_epoch`.
+    If the number of lists is not a multiple of the number of processes, some processes get the
+    index -1, the filler of `ListDataset`, instead of a list that another process has too. So no
+    metric counts a list twice. Since the class is a `DistributedSampler`, Lightning keeps the
+    sampler and calls its `set_epoch`.
 
     Up to `EXACT` lists (10 million), every order is equally likely, and an order takes 16 bytes per
-    list. For more lists, blocks of 4,096 neighboring lists are shuffled. Then the lists of every
-    256 blocks, in their new order, are shuffled together. This takes some 25 MB, and 2 MB more for
-    each billion lists.
+    list. For more lists, blocks of 4,096 neighboring lists are shuffled. Then, in the new order of
+    the blocks, the lists of each 256 consecutive blocks are shuffled together. This takes some 25
+    MB, and 2 MB more for each billion lists.
 
     Args:
         dataset: anything with a length.
@@ -40,7 +41,8 @@ class ListSampler(DistributedSampler[int]):
         seed: seed of the order, >= 0, the same in every process.
         num_replicas: the number of processes that share the lists. Default: the number in
             `torch.distributed`, or 1 without it.
-        rank: the number of this process, from 0.
+        rank: the number of this process, from 0. Default: its rank in `torch.distributed`, or 0
+            without it.
 
     Raises:
         ValueError: the data set has no length, the seed is negative, or the rank is not below the
@@ -87,10 +89,12 @@ class ListSampler(DistributedSampler[int]):
                 yield from mine[start : start + _BLOCK].tolist()
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield the lists in order, part by part; the processes take turns, and -1 is a filler.
+        """Yield the indices of all processes' lists in order, in chunks; -1 is a filler.
+
+        The processes take the indices in turn: process 0 the first, process 1 the second, ...
 
         Args:
-            draws: the random generator of the order; None for the order of the data.
+            draws: the random generator of the order; None for the fixed order.
         """
         lists = len(cast(Sized, self.dataset))
         if lists <= EXACT:
@@ -112,16 +116,17 @@ class ListSampler(DistributedSampler[int]):
 class BucketSampler(ListSampler):
     """Samples the lists in batches of similar length, so that little padding is needed.
 
-    If every batch is padded to its longest list, at most `MOST_PADDING` of all cells are padding.
-    The lists are divided into buckets of similar lengths, and a batch comes from one bucket. Both
-    the lists within a bucket and the batches are shuffled by (seed, epoch). A batch may have fewer
-    than `batch_size` lists; the index -1, the filler of `ListDataset`, takes the other positions.
-    So each epoch and each process has the same number of batches.
+    If every batch is padded to its longest list, at most the fraction `MOST_PADDING` of the
+    documents is padding. The lists are divided into buckets of similar lengths, and a batch comes
+    from one bucket. The lists within a bucket are shuffled, and so are the batches; this order
+    depends only on the seed and the epoch. A batch may have fewer than `batch_size` lists; the
+    index -1, the filler of `ListDataset`, stands for each list that it lacks. So each epoch and
+    each process has the same number of batches.
 
     Args:
         lengths: (lists,), how many documents each list has.
         batch_size: lists in a batch, in each process.
-        shuffle: whether to draw a new order in each epoch. Otherwise lists are ordered by length.
+        shuffle: whether to draw a new order in each epoch. If not, lists are in order of length.
         seed: see `ListSampler`.
         num_replicas: see `ListSampler`.
         rank: see `ListSampler`.
@@ -159,7 +164,7 @@ class BucketSampler(ListSampler):
         self.num_samples = self.total_size // self.num_replicas
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield one part with the batches of all processes; -1 completes the short batches."""
+        """Yield one chunk, the batches of all processes; -1 stands for each missing list."""
         lists = self._by_length.copy()
         if draws is not None:
             for start, end in self._buckets:
@@ -171,7 +176,7 @@ class BucketSampler(ListSampler):
 
 
 def order_lists(lists: Any, batch_size: int, *, bucket: bool, **options: Any) -> ListSampler:
-    """Return a `BucketSampler` for `bucket` and up to `EXACT` lists, otherwise a `ListSampler`.
+    """Return a `BucketSampler` if `bucket`, for up to `EXACT` lists; otherwise a `ListSampler`.
 
     Args:
         lists: a `ListDataset`.
@@ -185,9 +190,9 @@ def order_lists(lists: Any, batch_size: int, *, bucket: bool, **options: Any) ->
 
 
 def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Return the (start, end) of each bucket among ascending lengths (lists,); `end` is exclusive.
+    """Return the (start, end) of each bucket in ascending lengths (lists,); `end` is exclusive.
 
-    A bucket is extended as long as at most `MOST_PADDING` of its cells are padding.
+    A bucket grows as long as at most the fraction `MOST_PADDING` of its padded lists is padding.
     """
     found: list[tuple[int, int]] = []
     sizes, starts = np.unique(lengths, return_index=True)

@@ -32,7 +32,7 @@ class Schema:
         protected: the column whose value is above 0 for documents in the protected group, or None;
             see `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
-        steps: what each column of features or categories becomes, by the column's name: a `Number`,
+        steps: how each column of features or categories is read, by the column's name: a `Number`,
             `Vector`, `Date` or `Category` of `ltr.datasets.column_steps`.
 
     >>> table = pa.table({"q": [1, 1], "y": [0, 2], "price": [9.5, None], "shop": ["a", "b"]})
@@ -80,18 +80,20 @@ class Schema:
             position: see `Schema`.
             protected: see `Schema`.
             doc_id: see `Schema`.
-            features: the columns of numbers, embeddings or dates. Default: all other columns of
-                numbers, of dates, of missing values only, and of fixed-size lists of numbers.
-            categories: the columns of categories. Default: all other columns that are categorical
-                (Arrow's dictionaries), text or boolean, except text with nearly one value per row.
-                By default the index of a pandas frame is neither a feature nor a category; in files
-                it is found by pandas' metadata or by its name, such as "Unnamed: 0".
+            features: the columns of numbers, embeddings or dates. Default: all columns without
+                another use that hold numbers, dates, only missing values, or fixed-size lists of
+                numbers.
+            categories: the columns of categories. Default: all columns without another use that are
+                categorical (Arrow's dictionaries), text or boolean, except text with nearly as many
+                distinct values as rows. By default the index of a pandas frame is neither a feature
+                nor a category; in files it is found by pandas' metadata or by its name, such as
+                "Unnamed: 0".
 
         Raises:
             ValueError: a column is missing, is named twice, or has the wrong type for its use; some
                 dates of a column have a time zone and others have none; a date is not from
-                0001-01-01 to 9999-12-31; a feature has whole numbers that are lost in float32 (see
-                `WholeNumbers`); or there is neither a feature nor a category.
+                0001-01-01 to 9999-12-31; float32 cannot distinguish most of a feature's whole
+                numbers (see `WholeNumbers`); or there is neither a feature nor a category.
         """
         keys: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
         keys |= {"position": position, "protected": protected, "doc_id": doc_id}
@@ -103,8 +105,8 @@ class Schema:
 
         Args:
             table: the rows of the training lists.
-            max_levels: how many levels of a category get a code of their own, the most frequent
-                first. The others share the code of missing values.
+            max_levels: at most this many levels of a category, the most frequent ones, get a code
+                of their own. The others share the code of missing values.
 
         >>> table = pa.table({"q": [1, 1, 1], "shop": ["b", "a", "b"]})
         >>> schema = Schema.infer(table, qid="q").fit_levels(table, max_levels=1)
@@ -190,7 +192,7 @@ class Schema:
             optional: columns that may be missing.
 
         Raises:
-            ValueError: a column is missing, or has another type.
+            ValueError: a column is missing, or does not have the type in this schema.
         """
         self.check_names(table.column_names, optional)
         for name, step in self.steps.items():
@@ -206,7 +208,7 @@ class Schema:
         there = {*names, *optional}
         for name in self.columns:
             if name not in there:
-                # In an estimator's training, the qid was an array without a column name.
+                # An estimator's qids were an array without a name, so the column is explained.
                 of_qid = "the query of each row (qid, or --data.qid, names it)"
                 what = of_qid if name == self.qid else "as in training"
                 known = shown_names(names)
@@ -242,7 +244,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
-        """Return the schema that `to_dict` turned into these plain data.
+        """Return the schema from which `to_dict` made these plain data.
 
         Raises:
             ValueError: the data do not describe a schema.

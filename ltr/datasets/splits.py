@@ -1,4 +1,4 @@
-"""Splits of lists: by a hash of the query, or by the names that publishers give to the files."""
+"""Splits of lists: by a hash of the qid, or by the names that publishers give to the files."""
 
 import hashlib
 import re
@@ -26,7 +26,7 @@ _FOLD = re.compile(r"fold[ _-]?([0-9]+)", re.IGNORECASE)
 
 
 def find_splits(root: Path, fold: int) -> dict[str, Path]:
-    """Return the files of the splits "train", "val" and "test" that a folder has.
+    """Return the files in a folder for the splits "train", "val" and "test".
 
     Args:
         root: a folder with the files, or with the folders Fold1, Fold2, ..., or with files of
@@ -90,7 +90,7 @@ def _matching(folder: Path, pattern: str) -> dict[str, Path]:
 
 
 def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
-    """Return for each qid its hash with the seed, as a fraction in [0, 1), float64 (len(qids),).
+    """Return a hash of each qid and the seed, as a fraction in [0, 1), float64 (len(qids),).
 
     The hash depends only on the text of the qid and the seed, so it is the same in every process
     and every data set.
@@ -109,17 +109,18 @@ def hold_out(
 ) -> Any:
     """Return which queries are held out for validation, bool (queries,).
 
-    A hash of the qid and the seed decides, so a query always stays on its side.
+    A hash of the qid and the seed decides, so a query is either always held out or never.
 
     Args:
         qids: the qids of the queries.
         validation: the fraction of the queries to hold out.
         seed: the seed of the hash.
-        varied: bool (queries,), whether each query has two different labels. If it is given, the
-            result is None unless both sides have such a query. Default: labels do not matter.
+        varied: bool (queries,), whether each query has two distinct labels. If this is given, the
+            result is None unless there is such a query among those held out, and another one among
+            the rest. Default: labels do not matter.
 
     Raises:
-        ValueError: no query would be held out, or none would remain, and `varied` is not given.
+        ValueError: `varied` is not given, and no query would be held out, or none would remain.
     """
     held = query_shares(qids, seed) < validation
     if varied is not None:
@@ -133,7 +134,7 @@ def hold_out(
 
 
 def labels_vary(lists: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return which lists have two different labels, bool (lists,).
+    """Return which lists have at least two distinct labels, bool (lists,).
 
     Args:
         lists: (rows,), the number of each row's list, from 0.
@@ -153,7 +154,7 @@ class QueryFolds:
     """Folds of whole queries, for scikit-learn's `cv=`; `query_folds` makes them.
 
     Attributes:
-        folds: (rows,), the fold in which each row is tested, from 0.
+        folds: (rows,), the number of the fold in which each row is tested, from 0.
         n_splits: the number of folds.
     """
 
@@ -165,7 +166,7 @@ class QueryFolds:
         """Yield the rows to train on and the rows to test on, (train, test), fold by fold.
 
         Args:
-            X: the rows; their number must match the qids. Default: no check.
+            X: the data, one row per qid. Default: the number of rows is not checked.
             y: not used; scikit-learn passes it.
             groups: not used; scikit-learn passes it.
 

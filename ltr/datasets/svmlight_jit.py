@@ -21,9 +21,9 @@ DONE, FULL, ODD = 0, 1, 2
 
 _POWERS = np.array([float(f"1e{i}") for i in range(291)])
 _EXACT = 22  # 10^22 is the largest power of ten that a float64 holds exactly
-_MIDDLE = 1 << 28  # the middle of the 29 bits that float32 lacks
-_NEAR = 64  # units in the last place, more than the error of the product
-_LEAST, _LARGEST = 2.0**-125, 3.4e38  # outside, a float32 may be subnormal or infinite
+_MIDDLE = 1 << 28  # half of 2^29; float32 lacks the last 29 bits of a float64
+_NEAR = 64  # units in the last place; the error of a product or quotient is smaller
+_LEAST, _LARGEST = 2.0**-125, 3.4e38  # outside this range, a float32 may be subnormal or infinite
 _LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
@@ -49,7 +49,7 @@ def _starts(text: Any, i: Any, word: Any) -> Any:
 
 @_jit
 def _number(text: Any, i: Any) -> Any:
-    """Return the number at text[i:], the position after it, and whether the number is certain."""
+    """Return the number at text[i:], the position after it, and whether it is surely right."""
     negative = text[i] == _MINUS
     if negative or text[i] == _PLUS:
         i += 1
@@ -242,12 +242,13 @@ def _parse(
 
 
 parse = entry(_parse)
-"""Parse documents of `text` (uint8, ending in a line feed) from `state` on; return why it stopped.
+"""Parse `text` (uint8, ending in a line feed) from `state` on; return why the parser stopped.
 
-`state` holds the position in the text, the number of lines before it, how many documents and how
-many runs of one qid are in the other arrays, and the largest index. For each document, `rows` gets
-the features (0 if the line leaves one out), `labels` the label, and `comments` the start and the
-end of its comment. For each run, `runs` gets its first document and the start and the end of its
-qid. If the indices of a line do not ascend, the line is read twice, and `seen` (as wide as `rows`)
-notes which indices it has.
+`state` holds the position in the text, the number of lines before that position, the numbers of
+documents and of runs in the other arrays, and the largest index of a feature. A run is a sequence
+of documents with the same qid. For each document, `rows` gets the features (0 for a feature that
+the line leaves out), `labels` the label, and `comments` the start and the end of the comment. For
+each run, `runs` gets the number of its first document, and the start and the end of its qid. If the
+indices of a line do not ascend, the line is read twice, and `seen` (as wide as `rows`) notes which
+indices the line has.
 """

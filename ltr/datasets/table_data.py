@@ -26,12 +26,13 @@ class TableDataModule(ListDataModule):
 
     `fit` makes the schema of the training table, and the model saves the schema. So `test` and
     `predict` match the columns of their tables by name, and you need not name the columns again. A
-    column that is missing or has another type is an error. One notice names the unused columns.
+    column that is missing or has another type than in training is an error. One notice names the
+    unused columns.
 
     LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table with
-    the columns `qid`, `label` and the features, whose names are their numbers. You need not name
-    these columns. A feature that no line has is 0. Comments are document ids. A query whose rows
-    are not together is an error unless `sort_by_qid` is True.
+    the columns `qid`, `label` and the features, which are named by their indices. You need not name
+    these columns. A feature that no line has is 0, not an error. Comments are document ids. A query
+    whose rows are not together is an error unless `sort_by_qid` is True.
 
     `path` may also be a folder of LETOR text with a train, a validation and a test file, under any
     usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with folders
@@ -47,7 +48,7 @@ class TableDataModule(ListDataModule):
             `test` requires a `test_path`). Without a `predict_path`, `predict` takes this table.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
-        weight: the column of the rows' weights, for the loss. Only training needs the columns
+        weight: the column of the rows' weights, for the loss. Only `fit` needs the columns
             `weight`, `position` and `protected`: tables to test on or to score may lack them.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
         protected: the column whose value is above 0 for documents in the protected group, which
@@ -56,8 +57,8 @@ class TableDataModule(ListDataModule):
         features: the columns of numbers, embeddings or dates. Default: see `Schema.infer`.
         categories: the columns of categories. Default: see `Schema.infer`.
         validation: the fraction of the queries of `path` that is held out for validation, in (0,
-            1). A hash of the qid and `seed` decides, so a query always stays on its side. Default:
-            a fifth, unless `val_path` is given.
+            1). A hash of the qid and `seed` decides, so a query is either always held out or never.
+            Default: a fifth, unless there is a table to validate on.
         val_path: the table to validate on, instead of `validation`.
         test_path: the table to test on.
         predict_path: the table to score.
@@ -73,7 +74,8 @@ class TableDataModule(ListDataModule):
         fold: the number of the fold or set, if `path` has several; see `find_splits`.
 
     Attributes:
-        schema: the schema of the table that `fit` read, or of the model; None until either exists.
+        schema: the schema of the table that `fit` has read, or the schema of the model; None until
+            `fit` or `use_schema`.
 
     Raises:
         ValueError: an argument is out of range; or, later, `read_table` refuses a table.
@@ -137,7 +139,7 @@ class TableDataModule(ListDataModule):
         self.schema: Schema | None = None
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the tables to train and validate on; others are read when a loader needs them.
+        """Read the tables to train and validate on; a loader reads other tables when it needs them.
 
         Raises:
             ValueError: a table or a column is missing, the data are invalid, or all training
@@ -175,7 +177,8 @@ class TableDataModule(ListDataModule):
         """Use the schema of a model.
 
         Raises:
-            ValueError: the lists were made with another schema, or an argument names other columns.
+            ValueError: the lists were made with another schema, or an argument names another
+                column for a use than the schema does.
         """
         if self.schema is not None and (found := schema.difference(self.schema)):
             raise ValueError(
@@ -197,7 +200,7 @@ class TableDataModule(ListDataModule):
         if "test" in found:
             found["predict"] = found["test"]
         elif not found:
-            # A test on the training lists would say nothing.
+            # After training, a test on the training lists would not show how good the model is.
             uses = ("train", "predict") if "train" in self.splits else ("train", "test", "predict")
             found = dict.fromkeys(uses, path)
         return {**found, **{x: one for x, one in self.given.items() if x != "train"}}

@@ -41,7 +41,7 @@ The larger size is for files with a row that does not fit into two of the smalle
 
 
 VALUES = 1 << 22
-"""The most feature values that are read at a time; a row with more values is read alone."""
+"""The largest number of feature values read at a time; a row with more values is read alone."""
 
 
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
@@ -49,7 +49,7 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
 
     The values of a CSV file have no types. A column has numbers if all of its values are numbers,
     booleans if all are true or false, and text otherwise. Dates stay text here (see
-    `Schema.infer`). A text column with numbers in more than half of its values is an error, unless
+    `Schema.infer`). A text column is an error if more than half of its values are numbers, unless
     `text` names the column. An empty value, NULL, NaN, NA, N/A, #N/A, None and <NA> are missing
     values.
 
@@ -61,7 +61,7 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
         text: the columns of a CSV file that are text, whatever their values are.
 
     Raises:
-        ValueError: a file is missing, damaged or of another kind, several files have different
+        ValueError: a file is missing, damaged or of an unknown kind, the files have different
             columns, a column name is repeated, a column has values of mixed types, or the table has
             no rows.
 
@@ -72,7 +72,7 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
 
 
 def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
-    """Load a table like `load_table`, without copying the numbers of pandas and numpy."""
+    """Load a table as `load_table` does, without copying numeric columns of pandas and numpy."""
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
     files = TableFiles(source)
@@ -126,8 +126,8 @@ class TableFiles:
 
     Args:
         path: a file, a folder or a pattern.
-        types: the types of the columns of CSV files. A column without a type is text, and so is a
-            column with a value that does not fit its type. Parquet files have their own types.
+        types: the types of the columns of CSV files. A column without a type here is text, and so
+            is a column with a value that does not fit the type. Parquet files have their own types.
 
     Attributes:
         files: the files, in the order of their names.
@@ -136,8 +136,8 @@ class TableFiles:
         size: the size of all files together, in bytes.
 
     Raises:
-        ValueError: a file is missing, damaged or of another kind, the files have different columns,
-            or a column name is repeated.
+        ValueError: a file is missing, damaged or of an unknown kind, the files have different
+            columns, or a column name is repeated.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class TableFiles:
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
-                    # Files are read one by one. If Arrow read them together, it would fill a column
-                    # that one of them lacks with nulls.
+                    # Files are read one by one. If Arrow read them together and one of them lacked
+                    # a column, it would fill the column with nulls.
                     tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
@@ -183,7 +183,7 @@ class TableFiles:
 
         Args:
             columns: the names of the columns.
-            rows: the most rows of a chunk.
+            rows: the largest number of rows in a chunk.
             watch: called before each chunk, with the number of bytes read so far from the disk.
         """
         watch = watch or (lambda _: None)
@@ -203,7 +203,7 @@ class TableFiles:
             before += file.stat().st_size
 
     def locate(self, row: int) -> tuple[Path, int]:
-        """Return the file of a row of the table, and the number of the row in that file."""
+        """Return the file that holds a row of the table, and the row's number in that file."""
         for file in self.files[:-1]:
             if self.delimiter is None:
                 rows = pq.read_metadata(file).num_rows
@@ -231,7 +231,7 @@ class TableFiles:
         return pa.schema([(name, pa.string()) for name in names])
 
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the number of bytes read so far, and columns as text, with missing values null."""
+        """Yield the number of bytes read so far, and the next rows as text; null means missing."""
         assert self.delimiter is not None
         convert = csv.ConvertOptions(
             column_types=dict.fromkeys(columns, pa.string()),
@@ -275,8 +275,8 @@ def _open_csv(
 def _parquet_chunks(
     file: Path, columns: Sequence[str], rows: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    # A buffer is used, since a row group may be as large as the file. The memory of `pre_buffer`,
-    # which reads ahead, would not be released.
+    # Arrow reads through a buffer, since a row group may be as large as the file. `pre_buffer`,
+    # which reads ahead, would not release its memory.
     whole = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     size, done = file.stat().st_size, 0
     for group in range(whole.num_row_groups):
@@ -296,7 +296,7 @@ def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
 
 
 def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
-    """Raise an error if the columns of another file differ from those of the first, `file`."""
+    """Raise an error if the columns of a file differ from those of the first file, `file`."""
     for name in sorted({*first.names} ^ {*other.names}):
         has, lacks = (file, "it") if name in first.names else ("it", file)
         raise ValueError(
@@ -382,7 +382,7 @@ def kind_of_table(file: Path) -> str:
 
 @contextmanager
 def naming_damage() -> Iterator[None]:
-    """Replace Arrow's errors by one that says that the file is not a table."""
+    """Replace reading errors by a "not a table" error, except the errors of the file system."""
     try:
         yield
     except (pa.ArrowException, CsvError, OSError) as error:
@@ -399,7 +399,8 @@ class NamedError(ValueError):
 def naming(source: Any) -> Iterator[None]:
     """Put the file's name before the message of an error, if the table comes from a file.
 
-    For a folder or a pattern, name the file that has the row, and count the row within that file.
+    For an error in a row of a folder or a pattern, name the file with this row, and give the row's
+    number in that file.
     """
     try:
         yield
@@ -437,10 +438,10 @@ _HEAD = 64
 class TextColumn(Finder):
     """Finds the type of a column of text from its chunks.
 
-    A column whose values are all numbers, or all booleans, has this type; any other column is text.
-    Numbers are int64 if all of them are whole and fit, else float64. A column without values has
-    the type null. Blanks around a value are ignored. If a column is text, but more than half of its
-    values are numbers, `found` raises an error.
+    If all values are numbers, or all are booleans, the column has that type; otherwise it is text.
+    Numbers are int64 if all of them are whole and fit int64, else float64. A column without values
+    has the type null. Blanks around a value are ignored. If a column is text, but more than half of
+    its values are numbers, `found` raises an error.
 
     Args:
         name: the name of the column.
@@ -456,7 +457,7 @@ class TextColumn(Finder):
         super().__init__(name)
         self._possible = [*_TYPES]
         self._values = self._numbers = 0
-        self._first: tuple[int, str] | None = None  # row and text of the first non-number
+        self._first: tuple[int, str] | None = None  # row and text of the first text value
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
@@ -478,7 +479,7 @@ class TextColumn(Finder):
         """Return the type of the column.
 
         Raises:
-            RowError: a column of text has numbers in more than half of its values.
+            RowError: the column is text, but more than half of its values are numbers.
         """
         if not self._values:
             return pa.null()
@@ -501,7 +502,7 @@ def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
     numbers = parsed(column, fraction)
     if numbers is None:  # Arrow reads 0x10 as a whole number, not as a float; here it is text
         return [] if parsed(column, flag) is None else [flag]
-    # A cast that fails takes five times as long as the comparison.
+    # The comparison comes first: a cast that fails takes five times as long.
     if pc.any(pc.not_equal(pc.floor(numbers), numbers)).as_py() or parsed(column, whole) is None:
         return [fraction]
     return [whole, fraction] if parsed(column, flag) is None else _TYPES
@@ -545,7 +546,7 @@ def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Return text values as another type, or None if one of them does not fit."""
+    """Return a column of text as another type, or None if one of the values does not fit."""
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), dtype)])
     found = None
@@ -562,7 +563,7 @@ def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | Non
 
 
 def first_text(column: pa.ChunkedArray) -> int:
-    """Return the first row of a column of text that is neither missing nor a number, or -1.
+    """Return the row of a text column's first value that is neither missing nor a number, or -1.
 
     >>> first_text(pa.chunked_array([["1", None, " 2e3"], ["x"]]))
     3

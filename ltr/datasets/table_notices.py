@@ -1,4 +1,4 @@
-"""Warn about the columns of a table before training: one warning names them all."""
+"""Warn about suspect columns of a table before training: one warning names them all."""
 
 import inspect
 import warnings
@@ -30,10 +30,10 @@ def notice(
     """Return a notice about columns that are unused, or perhaps used wrongly; "" if there are none.
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
-    index of a pandas frame; text that is read as dates; text with nearly one value per row, which
-    is left out; whole numbers of which float32 distinguishes at most half; a feature or category
-    that equals the qid or the label; a feature with a different whole number in each row; and
-    categories with more than `max_levels` levels.
+    index of a pandas frame; text that is read as dates; text that is left out because it has nearly
+    as many distinct values as rows; whole numbers of which float32 keeps at most half distinct; a
+    feature or category that equals the qid or the label; a feature of distinct whole numbers, a new
+    one in each row; and categories with more than `max_levels` levels.
 
     Args:
         table: the table.
@@ -100,7 +100,8 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
 
     Returns:
         A dict of the columns that equal the qid or the label in all rows, with "qid" or "label" as
-        values; the features with a different whole number in each row; and how many rows were read.
+        values; the features of distinct whole numbers, a new one in each row; and the number of
+        rows that were read.
 
     >>> from ltr.datasets.frames import Frame
     >>> table = pa.table({"q": ["07", "8"], "y": [2, 1], "x": [7.0, 8.0], "z": [2.0, 1.0]})
@@ -126,7 +127,7 @@ class Copies(Finder):
         same: the names of the columns to compare with the key column.
 
     Attributes:
-        varies: whether the key column has two different values.
+        varies: whether the key column has at least two distinct values.
     """
 
     def __init__(self, key: str, same: Sequence[str]) -> None:
@@ -155,7 +156,7 @@ def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
 
 
 class Unique(Finder):
-    """Finds whether a column has a different whole number in each row; then `open` stays True."""
+    """Finds out whether a column has a new whole number in each row: if so, `open` stays True."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -169,7 +170,7 @@ class Unique(Finder):
 
 
 def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return numbers, booleans or the text of numbers as float64; None for other values."""
+    """Return a column of numbers, booleans or numbers as text in float64; None for any other."""
     column = without_codes(column)
     kind = kind_of(column.type)
     if kind == "string":
@@ -185,7 +186,7 @@ def _described(field: pa.Field, indexes: set[str]) -> str:
 
 
 def warn_caller(message: str) -> None:
-    """Warn, and show the line of the user's code that called this package, even via a library.
+    """Warn, and show the line of the user's code that called this package, maybe via a library.
 
     Args:
         message: the text of the warning; for "" there is no warning.

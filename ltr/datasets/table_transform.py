@@ -23,15 +23,15 @@ class TableTransform(FeatureTransform):
       missing and 0 otherwise;
     - for each category, 1 at the position of its level and 0 elsewhere (one-hot). Followed by a
       linear layer, this is a learned embedding. Code 0, of missing and unseen values, has a
-      position too, with an output that is always 0 if no training document had this code. `coded`
+      position too; the output there is always 0 if no training document had this code. `coded`
       returns positions instead of zeros and ones.
 
     A feature that was never missing in training may be missing later: it is replaced by the median.
 
     Args:
         features: the transform of the features. If it has `fits_missing`, it is fitted on the
-            values that are not missing; if not, on all values, with missing ones replaced. Use
-            `Join` for several transforms. Default: `Standardize()`.
+            values that are not missing; if not, on all values, after missing values have been
+            replaced. Use `Join` for several transforms. Default: `Standardize()`.
         num_features: d, the number of features, if it is already known; 0 if there are only
             categories.
 
@@ -149,7 +149,7 @@ class TableTransform(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return the output, (..., n, d'), without missing values; 0 under the mask.
+        """Return the output, (..., n, d'), without missing values; 0 for masked documents.
 
         See `coded` for the arguments and the errors.
         """
@@ -163,14 +163,14 @@ class TableTransform(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Coded:
-        """Return the output as numbers and positions of levels, without the zeros of the codes.
+        """Return the output as numbers and the positions of levels, instead of one-hot codes.
 
         Args:
             features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked documents are
                 ignored.
             mask: (..., n) bool, True for a real document. Default: all are real.
-            categories: (..., n, c) codes; a code above the largest in training counts as 0. None if
-                the transform was fitted without categories.
+            categories: (..., n, c) codes; a code that is negative or above the largest in training
+                counts as 0. None if the transform was fitted without categories.
             lengths: (B,), how many documents each list has; see `FeatureTransform.forward`.
 
         Raises:
@@ -206,7 +206,7 @@ class TableTransform(FeatureTransform):
         return coded if mask is None else coded.where(mask.unsqueeze(-1))
 
     def monotone_columns(self) -> Tensor:
-        """Return the columns of the transformed features, and -1 for indicators and codes."""
+        """Return the `monotone_columns` of `features`, and -1 for each other output."""
         others = torch.full((len(self.indicators) + self._codes,), -1)
         return torch.cat([self.features.monotone_columns(), others]) if len(self.median) else others
 
@@ -223,14 +223,14 @@ class TableTransform(FeatureTransform):
         self._codes = int(counts.sum())
 
     def _end_loading(self) -> None:
-        if len(self.median) or len(self.levels):  # otherwise it was saved before it was fitted
+        if len(self.median) or len(self.levels):  # otherwise the saved transform was not fitted
             self.num_features = len(self.median)
             self._fitted = True
         self._lay_out()
 
 
 def _median(values: np.ndarray) -> float:
-    """Return the median of values (n,), whose order changes in place.
+    """Return the median of values (n,), which are reordered in place.
 
     This takes a single partition. `np.median` makes three and takes ten times as long.
     """

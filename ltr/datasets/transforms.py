@@ -19,15 +19,15 @@ _VALUES = 1 << 19  # values of a chunk, whose copy in float64 fits into a CPU ca
 class FeatureTransform(nn.Module):
     """Base class of transforms of the features, which are fitted on the training lists.
 
-    A transform maps features (..., n, d) with a mask (..., n) to (..., n, out_features), which is 0
-    under the mask.
+    A transform maps features (..., n, d) with a mask (..., n) to (..., n, out_features), with 0 for
+    masked documents.
 
     A subclass defines `transform`. If it learns from the data, it also defines `learn`, and keeps
-    the result in buffers. A buffer may be empty until the transform is fitted; it gets the shape of
-    its value in a loaded state. A checkpoint has the state and the constructor's arguments, so each
-    argument must be an attribute of the same name. `TableTransform` handles missing values and
-    categories, and passes the features to another transform. A transform that looks at the other
-    documents of a list is a `ListTransform`.
+    the result in buffers. A buffer may be empty until the transform is fitted; when a state is
+    loaded, the buffer gets the shape of the loaded value. A checkpoint has the state and the
+    constructor's arguments, so each argument must be an attribute of the same name.
+    `TableTransform` handles missing values and categories, and passes the features to another
+    transform. A transform that looks at the other documents of a list is a `ListTransform`.
 
     Args:
         num_features: d, the number of features, if it is already known; fitting or loading a state
@@ -75,9 +75,9 @@ class FeatureTransform(nn.Module):
         """Learn from the documents of the training lists.
 
         Args:
-            features: (documents, d), all of them real; NaN where missing if `fits_missing`.
+            features: (documents, d), without padding; NaN where missing, if `fits_missing`.
             categories: (documents, c), codes; must be None unless the transform takes categories.
-            labels: (documents,), the grades minus the mean of their list, if `fits_labels`.
+            labels: (documents,), the grades minus the mean grade of their list, if `fits_labels`.
 
         Returns:
             Itself.
@@ -99,7 +99,7 @@ class FeatureTransform(nn.Module):
         """Learn from the checked arguments of `fit`. By default there is nothing to learn."""
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the transform of features (..., n, d), which are 0 under the mask (..., n)."""
+        """Return the output for features (..., n, d), which are 0 for masked documents."""
         raise NotImplementedError
 
     def monotone_columns(self) -> Tensor:
@@ -218,8 +218,8 @@ def fit_documents(
         offsets: (lists + 1,), where each list starts, and where the last one ends.
 
     Raises:
-        ValueError: there are missing features or categories, and the transform does not accept
-            these.
+        ValueError: there are categories, or some features are missing, and the transform does not
+            accept that.
     """
     within = None
     if transform.fits_labels:
@@ -252,7 +252,7 @@ def fit_numbers(
     transform.fit(features, **given)
 
 
-# These hooks are functions of the module, so that a transform with them can be copied and pickled.
+# The hooks are module-level functions, so that a transform can be copied and pickled.
 def _before_loading(
     transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any
 ) -> None:
@@ -267,7 +267,7 @@ def _after_loading(transform: FeatureTransform, _: Any) -> None:
 
 
 class NoTransform(FeatureTransform):
-    """Leaves the features unchanged (0 under the mask).
+    """Leaves the features unchanged, but 0 for masked documents.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -325,7 +325,7 @@ class Standardize(FeatureTransform):
         total, squares = np.zeros(width), np.zeros(width)
         count = np.zeros(width, dtype=np.int64)
         for chunk in self._chunks(features):
-            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only if both are
+            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only if both values are
             high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
             count += _without_missing(chunk)
             total += chunk.sum(axis=0)
@@ -397,7 +397,7 @@ def _without_missing(chunk: np.ndarray) -> np.ndarray:
 class SignedLog1pStandardize(Standardize):
     """Takes logarithms of features, such as counts with a long tail, then standardizes them.
 
-    Each feature x becomes sign(x) log(1 + |x|), which is standardized as by `Standardize`.
+    Each feature x becomes sign(x) log(1 + |x|), which is then standardized as in `Standardize`.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -477,7 +477,7 @@ class Join(FeatureTransform):
         return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
 
     def monotone_columns(self) -> Tensor:
-        """Return the columns of all outputs."""
+        """Return the `monotone_columns` of all transforms, concatenated."""
         return torch.cat([one.monotone_columns() for one in self._parts()])
 
     def training_range(self) -> tuple[Tensor, Tensor]:
@@ -515,7 +515,7 @@ class ListTransform(FeatureTransform):
 
         Args:
             features: (N, d), the features of all documents.
-            lists: (N,), the list of each document, from 0.
+            lists: (N,), the number of each document's list, from 0.
             num_lists: how many lists there are; some may be empty.
         """
         raise NotImplementedError
@@ -605,9 +605,10 @@ class StandardizePerList(ListTransform):
 class RankPerList(ListTransform):
     """Replaces each feature by its rank within the list, scaled from -1 (smallest) to 1 (largest).
 
-    The result is (2 r - n - 1) / (n - 1) for the rank r from 1 to n; ties have their mean rank. A
-    list of one document gives 0, and so does a constant feature. A NaN gives NaN, and ranks above
-    all other values. There is nothing to fit, and no gradient.
+    The result is (2 r - n - 1) / (n - 1) for the rank r, from 1 to n, in a list of n documents.
+    Tied documents have the mean of their ranks. A list of one document gives 0, and so does a
+    constant feature. NaN gives NaN, and counts as larger than all other values. There is nothing to
+    fit, and no gradient.
 
     Cost: two sorts of each feature over the batch.
 

@@ -42,47 +42,50 @@ _LEAVES = (15, 31)
 class Blend(RankingEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
-    Different kinds of rankers make different mistakes, so their average often ranks better than
-    each of them. The scores of each ranker are multiplied by a constant that makes their mean
-    standard deviation within a training list 1. Then the scores are averaged with weights.
+    Different kinds of rankers make different mistakes, so the average of their scores often ranks
+    better than each of them. The scores of each ranker are multiplied by a constant, so that their
+    standard deviation within a training list is 1 on average. Then the scores are averaged with
+    weights.
 
-    The weights have the best NDCG@10 on the validation lists. For two rankers, all multiples of
-    1/20 are tried. For more rankers, they are tried for the weight of one ranker at a time, in
-    rounds, until nothing improves or five rounds are over. The weights stay equal if the gain is at
-    most two standard errors of the paired differences. With a few hundred lists, the best weights
-    are mostly chance, and equal weights are better on new lists.
+    The weights are chosen for the best NDCG@10 on the validation lists. For two rankers, all
+    weights that are multiples of 1/20 are tried. For more rankers, these multiples are tried for
+    the weight of one ranker at a time, in rounds, until a round improves nothing or five rounds are
+    over. The weights stay equal if the mean gain over equal weights, paired by list, is at most two
+    of its standard errors. With a few hundred lists, the best weights are mostly due to chance, and
+    equal weights are better on new lists.
 
-    A ranker is any estimator with `fit(X, y)` and `predict(X)`. The rows are sorted by query. Of
-    the following arguments, a ranker gets those that its `fit` names: `qid` (numbers from 0), or
-    else `group` (the sizes of the lists), or else `group_id`; `sample_weight`; and the validation
-    lists as `eval_set` (or `eval_X` and `eval_y`) with `eval_qid` or `eval_group`. So
-    `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`, `catboost.CatBoostRanker` and
-    scikit-learn's regressors work. Rankers of LightGBM, XGBoost and CatBoost without a metric or
-    cutoff of their own evaluate NDCG@10 on the validation lists. So early stopping uses the metric
-    of the blend.
+    A ranker is any estimator with `fit(X, y)` and `predict(X)`. Its `fit` gets the rows sorted by
+    query, and those of the following arguments that it takes: `qid` (the index of each row's list),
+    or else `group` (the sizes of the lists), or else `group_id` (the same as `qid`);
+    `sample_weight`; and the validation lists as `eval_set` (or `eval_X` and `eval_y`) with
+    `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`,
+    `catboost.CatBoostRanker` and scikit-learn's regressors work. Rankers of LightGBM, XGBoost and
+    CatBoost without a metric or cutoff of their own evaluate NDCG@10 on the validation lists. So
+    their early stopping uses the metric of the blend.
 
     Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
-    the columns. scikit-learn's other regressors get a column of 0 and 1 for each level. A value
+    these columns. scikit-learn's other regressors get a column of 0 and 1 for each level. A value
     that does not occur in the training lists counts as missing. Dates become numbers: the days
     since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`. Other
-    rankers, such as pipelines, get X unchanged. Each ranker must handle missing numbers itself.
+    rankers, such as pipelines, get X unchanged. Each ranker must handle missing values in numeric
+    columns itself.
 
     Args:
-        rankers: the estimators, one or more. They are cloned, and not changed. Default:
+        rankers: the estimators, one or more. They are cloned, so that they do not change. Default:
             `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
-            trees have at most 15 or 31 leaves, whichever number has the better NDCG@10 on the
-            validation lists. Early stopping uses this metric too. Without validation lists,
-            `LGBMRanker` has its own defaults. A `NeuralRanker` that is not in a list replaces the
-            default one, and its `monotone` holds for the trees too.
+            trees have at most 15 or at most 31 leaves, whichever gives the better NDCG@10 on the
+            validation lists. Its early stopping uses this metric too. Without validation lists,
+            `LGBMRanker` has its own defaults. A `NeuralRanker` that is passed without a list
+            replaces the default one, and its `monotone` applies to the trees too.
         validation: the fraction of the queries that is held out to choose the weights if `fit` gets
-            no `eval_set`, in [0, 1). A hash of the qid decides which. With 0, or too few queries,
-            none are held out and the weights stay equal.
-        verbose: 0 prints nothing, 1 one line on stderr with the weights.
+            no `eval_set`, in [0, 1). A hash of the qid decides which queries are held out. With 0,
+            or with too few queries, none are held out and the weights stay equal.
+        verbose: 0 prints nothing, 1 prints one line on stderr with the weights.
 
     Attributes:
         rankers_: the fitted rankers.
-        levels_: the levels of each column of text or categories, in the training lists.
+        levels_: for each column of text or categories, its levels in the training lists.
         schema_: the schema of the columns, for `ltr predict` and exports. None if X was an array,
             or had a column whose name is not text or whose levels are not all text, all numbers or
             all booleans.
@@ -93,9 +96,9 @@ class Blend(RankingEstimator):
         n_features_in_: the number of columns of X.
         feature_names_in_: the names of the columns, if all of them are strings.
 
-    To set a parameter of a ranker, put the name of the ranker's class in lower case before it:
-    `set_params(lgbmranker__num_leaves=7)`. Two rankers of the same class are called `ridge-1` and
-    `ridge-2`.
+    To set a parameter of a ranker, put the lower-case name of the ranker's class and two
+    underscores before the parameter's name: `set_params(lgbmranker__num_leaves=7)`. Two rankers of
+    the same class are called, for example, `ridge-1` and `ridge-2`.
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.tree import DecisionTreeRegressor
@@ -143,20 +146,20 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights; see `NeuralRanker.fit` for the arguments.
 
-        If `fit` fails, the blend stays as it was. X may be lists here too. They are read into
-        memory, and turned back into the table that they were made of.
+        If `fit` fails, the blend stays as it was. X may be lists here too. The lists are read into
+        memory, and turned back into the table that they were made from.
 
-        If `sample_weight` has one weight per list, a ranker that takes `qid` gets it like this. Any
-        other ranker gets one weight per row. Only rankers whose `fit` takes `position` or
-        `protected` get these arguments.
+        If `sample_weight` has one weight per list, a ranker whose `fit` takes `qid` gets one weight
+        per list. Any other ranker gets one weight per row. Only rankers whose `fit` takes
+        `position` or `protected` get these arguments.
 
         Returns:
             The blend itself.
 
         Raises:
-            ValueError: a parameter or an argument is out of range, or the arguments do not fit
-                together; `rankers` is None and LightGBM is not installed; also the errors of the
-                rankers.
+            ValueError: a parameter or an argument is out of range, the arguments do not fit
+                together, `rankers` is None and LightGBM is not installed, or a ranker raises this
+                error.
         """
         evaluation, schema = None, None
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
@@ -183,8 +186,8 @@ class Blend(RankingEstimator):
         Args:
             X: the columns of the training data. If they have names, their order does not matter,
                 and X may have further columns, which the rankers do not get.
-            qid: (rows,), see `fit`; passed to the rankers whose `predict` takes `qid`. It is needed
-                only if a ranker needs it.
+            qid: (rows,), see `fit`; passed to the rankers whose `predict` takes `qid`. It may be
+                left out if none of these rankers needs it.
             group: the sizes of the lists, instead of `qid`; see `fit`.
         """
         check_is_fitted(self)
@@ -195,7 +198,7 @@ class Blend(RankingEstimator):
 
     @property
     def model_(self) -> BlendModel:
-        """A model that scores lists, tables and files of tables, by the names of their columns."""
+        """A model that scores lists, tables and files, and finds the columns by their names."""
         check_is_fitted(self)
         return BlendModel(self)
 
@@ -264,8 +267,8 @@ class Blend(RankingEstimator):
         """Return the blend that `save` wrote; its scores are the same bit for bit.
 
         Loading runs no code from the files. Each library parses its own files of trees. A ranker
-        of LightGBM becomes a `lightgbm.Booster`. `fit` trains again, with the parameters of the
-        original rankers.
+        of LightGBM becomes a `lightgbm.Booster`. `fit` of the loaded blend trains new rankers, with
+        the parameters of the original ones.
 
         Args:
             path: the folder.
@@ -274,7 +277,7 @@ class Blend(RankingEstimator):
 
         Raises:
             ValueError: the folder holds no blend, a file is damaged or names a class that is not
-                trusted, or a library of one of the rankers is not installed.
+                trusted, or the library of a ranker is not installed.
         """
         from ltr.estimators.blend_files import load
 
@@ -302,13 +305,13 @@ class Blend(RankingEstimator):
         return self
 
     def _rankers(self) -> Sequence[Any]:
-        """Return the listed rankers; () if `rankers` is not a list, which `fit` checks."""
+        """Return `rankers` if it is a list, otherwise (); `fit` checks its type."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
 
     def _names_of_fitted(self) -> list[str]:
-        """Return the names of `rankers_`: those of the given rankers, if there is a list of them.
+        """Return the names of `rankers_`, made from the classes in `rankers` if it is a list.
 
-        After `load`, a fitted ranker of LightGBM has another class than the given ranker.
+        After `load`, a fitted ranker of LightGBM is a `Booster`, whose class gives another name.
         """
         return _names(self._rankers() or self.rankers_)
 
@@ -373,7 +376,7 @@ class Blend(RankingEstimator):
             self._tell(note)
 
     def _directions(self, X: Any) -> list[int]:
-        """Return the direction of each column of the trees; [] if `monotone` is not given."""
+        """Return the direction of each column that the trees get; [] without `monotone`."""
         given = getattr(self.rankers, "monotone", None)
         if not given:
             return []
@@ -382,7 +385,7 @@ class Blend(RankingEstimator):
         return [given.get(x, 0) for x in in_form(X, self.levels_, "categories", self.schema_)]
 
     def _columns(self, X: Any) -> Any:
-        """Return X, after checks; if it has names, only the training columns, in order."""
+        """Check X and return it; if its columns have names, only the training columns, in order."""
         X = tables.by_name(self, tables.with_rows(X))
         validate_data(self, X, reset=False, skip_check_array=True)
         return X
@@ -397,7 +400,7 @@ class Blend(RankingEstimator):
     ) -> Any:
         """Fit the candidates, and return the one with the best NDCG@10 on the validation lists.
 
-        If several are equal, or if there are no validation lists, it is the first one.
+        Among equally good candidates, and without validation lists, the first one is returned.
         """
         fitted = [self._fitted(clone(one), train, val, weights, side) for one in candidates]
         if val is None or len(fitted) == 1:
@@ -451,7 +454,7 @@ class Blend(RankingEstimator):
         return np.stack([self._scores_of(one, X, qid) for one in self.rankers_])
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:
-        """Return the scales (rankers,) of the scores, like those of an `Ensemble`."""
+        """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""
         sizes = train.sizes[:_SCALE_LISTS]
         some = np.arange(sizes.sum())
         scores = torch.from_numpy(self._scores(_take(train.X, some), train.codes[some]))
@@ -472,7 +475,7 @@ class Blend(RankingEstimator):
 
 
 def _names(rankers: Sequence[Any]) -> list[str]:
-    """Return the class names of rankers in lower case, with a number if a class occurs again."""
+    """Return the class names of rankers in lower case, numbered if a class occurs again."""
     names = [type(one).__name__.lower() for one in rankers]
     total, seen, found = Counter(names), Counter(), []
     for name in names:
@@ -485,8 +488,9 @@ def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
     """Return the candidates for the trees of `Blend()`, not fitted.
 
     Args:
-        validated: whether there are validation lists, for early stopping and the choice of leaves.
-        directions: the direction of each column: 1, 0 or -1; [] if the score is not monotone.
+        validated: whether there are validation lists, for early stopping and to choose the number
+            of leaves.
+        directions: the direction of each column: 1, 0 or -1; [] without `monotone`.
 
     Raises:
         ValueError: LightGBM is not installed.
@@ -504,7 +508,7 @@ def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
 
 
 def _of_lists(lists: ListDataset, schema: Schema) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the table that lists were made of, and the other arguments of `fit`."""
+    """Return the table that lists were made from, and the other arguments of `fit`."""
     for name, width in schema.features.items():
         if width > 1 and name not in schema.dates:
             raise ValueError(f"column {name!r}: the rankers of a blend take no lists of numbers")
@@ -528,7 +532,7 @@ class _Lists:
     Attributes:
         X: (rows, columns), a table or an array.
         labels: (rows,).
-        rows: (rows,), the original position of each row.
+        rows: (rows,), the index of each row in the original X.
         sizes: (lists,), the number of rows of each list.
     """
 
@@ -539,7 +543,7 @@ class _Lists:
 
     @classmethod
     def of(cls, X: Any, labels: np.ndarray, order: RowOrder, start: int, stop: int) -> "_Lists":
-        """Return the lists from index `start` up to `stop`, exclusive, of an order."""
+        """Return the lists with an index from `start` to `stop` - 1 in the given order."""
         offsets = order.offsets[start : stop + 1]
         rows = order.rows[offsets[0] : offsets[-1]]
         return cls(_take(X, rows), labels[rows], rows, np.diff(offsets))

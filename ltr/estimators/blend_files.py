@@ -32,9 +32,9 @@ class _Format(NamedTuple):
     Attributes:
         suffix: the suffix of a file, without the dot.
         classes: the names of the classes whose rankers can be written.
-        write: a function that returns the content of a file, for a fitted ranker.
-        read: a function that returns the fitted ranker, for the content of a file and an unfitted
-            ranker.
+        write: a function that takes a fitted ranker and returns the content of its file.
+        read: a function that takes the content of a file and an unfitted ranker, and returns the
+            fitted ranker.
     """
 
     suffix: str
@@ -84,12 +84,12 @@ _FORMATS = {
 
 
 def contents(blend: Any, names: Sequence[str]) -> Saved:
-    """Return the configuration and the files of a blend; `names` name its rankers in errors."""
+    """Return the configuration and the files of a blend; errors call its rankers by `names`."""
     parts: dict[str, nn.Module | None] = {}
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    given = isinstance(blend.rankers, list | tuple)  # otherwise they are the default rankers
+    given = isinstance(blend.rankers, list | tuple)  # otherwise the rankers are the default ones
     originals = blend.rankers if given else blend.rankers_
     each = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(each):
@@ -153,7 +153,7 @@ def _ranker(
     files: Mapping[str, bytes],
     trusted: Sequence[str],
 ) -> tuple[Any, Any]:
-    """Return the ranker at a position twice: unfitted, and fitted."""
+    """Return the ranker at a position twice, unfitted and fitted."""
     package = entry["format"]
     if package == "ltr":
         weights = files[WEIGHTS]
@@ -168,7 +168,7 @@ def _ranker(
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
-    with warnings.catch_warnings(action="ignore"):  # an unsaved parameter is an error below
+    with warnings.catch_warnings(action="ignore"):  # below, an unsaved parameter raises an error
         found = content(ranker)
     for part, reason in found["unsaved"].items():
         raise ValueError(f"rankers must all have a safe format, got {name}: {part}: {reason}")
@@ -212,7 +212,7 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a ranker, without those that are None or that JSON cannot hold.
 
-    A warning names each parameter that JSON cannot hold. Only another `fit` needs it.
+    A warning names each parameter that JSON cannot hold. Only another `fit` needs such a parameter.
     """
     found = {}
     for name, value in params.items():
@@ -232,7 +232,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
-    """Return a ranker from the content of its file twice: unfitted, and fitted."""
+    """Return a ranker twice, unfitted and fitted, from the content of its file."""
     if package == "skops":
         fitted = _skops().loads(data, trusted=_HARMLESS)
         if not isinstance(fitted, BaseEstimator) or not hasattr(fitted, "predict"):

@@ -22,22 +22,22 @@ Method = Literal["isotonic", "sigmoid"]
 
 
 class Calibrated(RankingEstimator):
-    """Turns the scores of a fitted ranker into probabilities that a row is relevant.
+    """Turns the scores of a fitted ranker into the probabilities that rows are relevant.
 
-    `fit` learns an increasing function from scores to probabilities, on lists that the ranker was
-    not trained on. So the order within a list never changes: `predict`, `rank` and `score` are
+    `fit` learns a non-decreasing function from scores to probabilities, on lists that the ranker
+    was not trained on. So the order within a list never changes: `predict`, `rank` and `score` are
     those of the ranker, and only `probability` is new. Rows with different scores may have the same
     isotonic probability. `rank` still orders them by their scores.
 
     Probabilities can be compared across lists only if the scores can. Losses on differences of
     scores, such as the default of `NeuralRanker`, do not determine the level of the scores in a
-    list. Then the probability of a row in a list without relevant rows may be far off.
+    list. With such a loss, the probability of a row in a list without relevant rows may be far off.
     `CalibratedSoftmax` and pointwise losses determine the level.
 
     Args:
-        ranker: a fitted `NeuralRanker`, `Blend`, or any estimator with `predict(X)`. It is not
-            changed.
-        method: "isotonic", which finds any increasing function and needs about 1,000 rows, or
+        ranker: a fitted `NeuralRanker`, a fitted `Blend`, or any other fitted estimator with
+            `predict(X)`. It is not changed.
+        method: "isotonic", which fits any non-decreasing function and needs about 1,000 rows, or
             "sigmoid", which fits the slope and the intercept of Platt's method.
         relevant_from: the lowest label that counts as relevant.
 
@@ -80,7 +80,8 @@ class Calibrated(RankingEstimator):
         Args:
             X: see `NeuralRanker.fit`.
             y: (rows,), the labels.
-            qid: (rows,), needed only if the ranker looks at the whole list.
+            qid: (rows,), the query of each row. It is needed only if the ranker looks at the whole
+                list.
             group: the sizes of the lists, instead of `qid`.
 
         Raises:
@@ -180,7 +181,8 @@ _VALUES = {"isotonic": ("scores_", "probabilities_"), "sigmoid": ("slope_", "int
 def _sigmoid(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
     """Return the slope and the intercept of a logistic regression on Platt's targets."""
     number = relevant.sum()
-    # Platt's targets are not 0 and 1: so the slope is finite even if the rows are separable.
+    # Platt's targets lie between 0 and 1. So the slope is finite even if a threshold on the score
+    # separates the relevant rows from the others.
     target = np.where(relevant, (number + 1) / (number + 2), 1 / (len(relevant) - number + 2))
     middle, spread = scores.mean(), scores.std() or 1.0
     x = np.tile((scores - middle) / spread, 2)[:, None]

@@ -18,16 +18,16 @@ from ltr.estimators import tables as tables
 Form = Literal["as it is", "categories", "text", "numbers"]
 
 _WRAPPERS = {"estimator", "estimators", "regressor"}
-"""An estimator of scikit-learn with one of these parameters wraps others that may encode text."""
+"""A scikit-learn estimator with one of these parameters wraps others, which may encode text."""
 
 
 def form_of(ranker: Any) -> Form:
     """Return the form in which a ranker accepts text, categories and dates.
 
     LightGBM, XGBoost and scikit-learn's `HistGradientBoostingRegressor` accept "categories" of
-    pandas. CatBoost accepts "text" and the names of the columns. scikit-learn's other regressors
+    pandas. CatBoost accepts "text" and the names of these columns. scikit-learn's other regressors
     accept "numbers": a column of 0 and 1 for each level. All other rankers, such as a pipeline, get
-    the table unchanged.
+    the table "as it is".
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
@@ -49,11 +49,11 @@ def columns_of(
     """Return the levels of each column of text or categories in a table, and the table's schema.
 
     Text that holds dates has no levels. A column of booleans is a category, as in `Schema.infer`,
-    but its levels are not returned, as they are always false and true. All other columns without
-    levels are numbers or dates.
+    but its levels are not returned, because they are always false and true. All other columns
+    without levels are numbers or dates.
 
-    An array has neither levels nor schema. A table has no schema if a column's name is not text, or
-    if the levels of a column are not all text, all numbers or all booleans.
+    An array has neither levels nor a schema. A table has no schema if a column's name is not text,
+    or if the levels of a column are not all text, all numbers or all booleans.
 
     Args:
         X: the table.
@@ -93,7 +93,9 @@ def columns_of(
 
 
 def category_of(levels: Any) -> Category | None:
-    """Return the category with these levels; None unless all are text, numbers or booleans.
+    """Return the category with these levels; None if they are not all of one kind.
+
+    The kinds are text, numbers and booleans.
 
     >>> category_of([1, 2]).kind, category_of(["a", 1])
     ('number', None)
@@ -148,16 +150,16 @@ def from_codes(
 def in_form(
     X: Any, levels: Mapping[Any, pd.Index], form: Form, schema: Schema | None = None
 ) -> Any:
-    """Return a table with text, categories and dates in a form; X itself if it has none of them.
+    """Return X with text, categories and dates in the given form; X itself if it has none of them.
 
-    A column of dates becomes a number, the days since 1970-01-01. If the schema has the hour of the
+    A column of dates becomes the number of days since 1970-01-01. If the schema has the hour of the
     day, a column "NAME (hour)" follows.
 
     Args:
         X: a table.
         levels: the levels in the training lists. Any other value counts as missing.
         form: see `form_of`. "as it is" returns X itself.
-        schema: the schema, which tells the columns of dates; None if there are none.
+        schema: the schema, which says which columns hold dates; None if no column does.
 
     Raises:
         ValueError: a column of hours would have the name of another column.
@@ -177,7 +179,7 @@ def in_form(
     columns: dict[Any, Any] = {}
     for name, known in levels.items():
         values = pd.Index(frame[name].astype(object))
-        codes = known.get_indexer(values)  # -1 for a value that is no level
+        codes = known.get_indexer(values)  # -1 for a value that is not a level
         columns[name] = pd.Categorical.from_codes(codes, known)
     if form == "text":
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}

@@ -17,10 +17,10 @@ _JOINT = 1.0
 """Shuffling all dropped columns together may cost at most this many standard errors."""
 
 _RUNS = 20
-"""How many sets of columns are shuffled together: all weak columns, then 19/20 of them, ..."""
+"""How many sets of columns are shuffled: all weak columns, 19/20 of them, 18/20, and so on."""
 
 _SHUFFLES = 3
-"""A set is shuffled this many times: after only one shuffle, useless columns may look useful."""
+"""How many times each set is shuffled: after only one shuffle, useless columns may look useful."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Column:
         kept: whether the networks get the column.
         cost: the decrease of the metric on the validation lists if only this column is shuffled;
             None if it was not measured.
-        error: the standard error of `cost`, over the lists; None like `cost`.
+        error: the standard error of `cost`, over the lists; None if `cost` is None.
         reason: why the column is kept or dropped, in words.
     """
 
@@ -63,9 +63,9 @@ def choose_columns(
 
     Each column is shuffled among all documents of the validation lists. The decrease of the metric
     is the cost of the column. A column that costs more than two standard errors is kept. The other
-    columns may still matter together. So they are ordered by cost / standard error, and shuffled
-    together: all of them, then the first 95 %, 90 %, ... of them, and those that change nothing.
-    The largest of these sets that costs at most one standard error is dropped.
+    columns may still matter together. So they are sorted by cost / standard error, and sets of them
+    are shuffled: all of them, the first 95 %, the first 90 % and so on, and those that change
+    nothing alone. The largest of these sets that costs at most one standard error is dropped.
 
     If no column would be left, all are kept, with a warning: the model has learned too little.
 
@@ -119,12 +119,12 @@ def _chosen(positions: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
 def _longest(
     shuffled: "_Shuffled", weak: Sequence[str], unused: int
 ) -> tuple[Sequence[str], tuple[float, float]]:
-    """Return as many of the first weak columns as cost little together, and what they cost.
+    """Return the largest tried set of the first weak columns that costs little, and its cost.
 
     Args:
         shuffled: the lists.
         weak: the weak columns, in ascending order of cost / standard error.
-        unused: how many of them, the first ones, change nothing if they are shuffled.
+        unused: the number of weak columns, the first ones, that change nothing if shuffled.
 
     Returns:
         The columns, and their joint cost with its standard error.
@@ -138,7 +138,7 @@ def _longest(
 
 
 def _ratio(cost: float, error: float) -> float:
-    """Return cost / standard error; -inf for a column that changes nothing, to come first."""
+    """Return cost / standard error; -inf for a column that changes nothing, to sort it first."""
     return cost / error if error > 0 else -np.inf
 
 
@@ -165,7 +165,8 @@ class _Shuffled:
     def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
         """Return the mean decrease of the metric if columns are shuffled, and the standard error.
 
-        All columns are shuffled by the same permutation, so this measures their joint information.
+        All columns are shuffled by the same permutation, so the decrease measures their joint
+        information.
         """
         lost = self.whole - np.mean([self._shuffled_values(names) for _ in range(shuffles)], axis=0)
         if len(lost) < 2:

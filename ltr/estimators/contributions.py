@@ -38,7 +38,7 @@ class Contributions:
             `base`.
         scores: (rows,), the predictions of the ranker.
         data: the columns of X, as a pandas data frame.
-        method: "trees" for exact contributions, "shap" for those by random orders of the columns.
+        method: "trees" for exact contributions, "shap" for those from random orders of the columns.
     """
 
     columns: list[Any]
@@ -91,8 +91,8 @@ class Contributions:
 
         Args:
             row: the position of the row in X, from 0.
-            other: the position of another row. Then the bars are the differences of `between(row,
-                other)`. Default: no other row; the bars are the contributions of `of(row)`.
+            other: the position of another row. If it is given, the bars are the differences of
+                `between(row, other)`. Default: None; the bars are the contributions of `of(row)`.
             axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
             most: the largest number of bars; one more bar is the sum of all smaller contributions.
 
@@ -159,26 +159,28 @@ def contributions(
 ) -> Contributions:
     """Return what each column adds to the score of each document.
 
-    A contribution is a Shapley value: the mean change of the score when the column's value replaces
-    that of the background, over all orders of the columns. The contributions of a row sum to its
-    score minus the mean score of the background. A column of text or categories has one
-    contribution, even if the model turns it into many features.
+    A contribution is a Shapley value. The values of a background row are replaced by those of the
+    document, one column after the other. The contribution of a column is the change of the score
+    when its value is replaced, on average over all orders of the columns and over the background.
+    The contributions of a row sum to its score minus the mean score of the background. A column of
+    text or categories has one contribution, even if the model turns it into many features.
 
     - For LightGBM's models without a `background`, the contributions are exact. LightGBM computes
-      them (`pred_contrib`); the background is then the training rows, as counted in the trees.
-    - For all other rankers, `shap` (the extra `explain`) draws orders of the columns. One order and
-      its reverse are enough for columns that matter only alone or in pairs. So the contributions
-      are exact for an additive model, such as a linear regression.
+      them (`pred_contrib`). The background is then the training rows, as counted in the trees.
+    - In all other cases, `shap` (the extra `explain`) draws orders of the columns. One order and
+      its reverse are enough if columns matter only alone or in pairs. So the contributions are
+      exact for an additive model, such as a linear regression.
 
     Args:
         ranker: a fitted ranker whose `predict` returns a score for each row. A score must depend on
             its row alone.
         X: (rows, columns), the documents: a pandas or polars data frame, an Arrow table, or an
             array, in a form that the ranker takes. A few hundred rows are practical.
-        background: rows with the same columns, which represent usual documents. With the other
-            documents of a list, the contributions tell what sets a document apart in this list.
-            With a single row b, they tell why a row's score differs from that of b. Default: X.
-        samples: how many rows of the background are used, evenly spaced.
+        background: rows with the same columns, which represent usual documents. If they are the
+            other documents of a list, the contributions tell what sets a document apart in this
+            list. If they are a single row b, the contributions tell why a row's score differs from
+            the score of b. Default: X, except for LightGBM's models (see above).
+        samples: the largest number of rows of the background to use, evenly spaced.
         permutations: how many orders `shap` draws for each row; it uses the reverse of each too.
         seed: the seed of the random orders.
 
@@ -244,7 +246,7 @@ def _by_shap(
     """Return the contributions (rows, columns) and the base value, from random orders.
 
     Args:
-        ranker: the ranker, which scores rows mixed from different rows of the table.
+        ranker: the ranker. It scores rows whose values come from several rows of the table.
         table: the rows of X, followed by those of the background if there is one.
         explained: the number of rows of X.
         usual: the indices of the rows that represent the background.
@@ -284,7 +286,7 @@ def _select(X: Any, positions: list[int]) -> Any:
 
 
 def _concatenate(X: Any, background: Any) -> Any:
-    """Return the rows of X and those of the background, which has the same columns.
+    """Return the rows of X, followed by those of the background, which must have the same columns.
 
     Raises:
         ValueError: X and the background differ in their kind (array or table), or in the name or
@@ -317,7 +319,7 @@ def _concatenate(X: Any, background: Any) -> Any:
 
 
 def _first_rows(X: Any) -> np.ndarray:
-    """Return the first row with the same value in the same column, for each value of a table.
+    """Return, for each value of a table, the first row that has this value in the same column.
 
     The result has the shape (rows, columns).
 
@@ -330,7 +332,7 @@ def _first_rows(X: Any) -> np.ndarray:
     for j in range(X.shape[1]):
         try:
             codes, _ = pd.factorize(_select(X, [j]).squeeze(axis=1), use_na_sentinel=False)
-        except TypeError:  # lists cannot be compared: each counts as a new value
+        except TypeError:  # values such as lists cannot be hashed: each counts as new
             codes = np.arange(len(X))
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
         found[:, j] = first[which]

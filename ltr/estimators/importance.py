@@ -27,8 +27,8 @@ class Importance:
         metric: the metric's name.
         score: the mean metric of the unchanged lists.
         columns: the names of the columns that were shuffled, in the order of X.
-        among: (repeats, columns), the decrease of the mean metric if the column is shuffled among
-            all documents; negative if the metric rises.
+        among: (repeats, columns), the decrease of the mean metric if a column is shuffled among all
+            documents; negative if the metric rises.
         within: (repeats, columns), the same for a column that is shuffled within each list.
         confidence: the confidence level of the intervals, in (0, 1).
     """
@@ -114,12 +114,12 @@ def importance(
 ) -> Importance:
     """Return, for each column, how much a metric decreases if the column's values are shuffled.
 
-    A column is shuffled in two ways. Shuffling among all documents removes all information of the
-    column, about the document and about the query. Shuffling within each list keeps the values of
-    the list, and changes only which document has which value. So the decrease is exactly 0 for a
-    column that is constant within each list, such as the length of the query. The ranker is not
-    fitted again. Use lists that the ranker was not trained on. On its training lists, columns that
-    it has memorized look important.
+    A column is shuffled in two ways. Shuffling among all documents removes all information that the
+    column has about the document and the query. Shuffling within each list keeps the values of the
+    list, and changes only which document has which value. So the decrease within lists is exactly 0
+    for a column that is constant within each list, such as the length of the query. The ranker is
+    not fitted again. Use lists that the ranker was not trained on: on its training lists, columns
+    whose values it has memorized look important.
 
     If two columns have the same information, each may look unimportant, because the ranker still
     has the other column.
@@ -134,8 +134,8 @@ def importance(
         qid: (rows,), the query of each row, in any order.
         group: instead of `qid`, the sizes of the lists, in the order of the rows.
         metric: the name of a metric, such as "mrr@10"; see `ltr.reports.evaluate`.
-        columns: the names of the columns to shuffle; those of an array are x0, x1 and so on.
-            Default: the columns that the ranker was trained on, if it knows their names
+        columns: the names of the columns to shuffle. Columns of an array are called x0, x1 and so
+            on. Default: the columns that the ranker was trained on, if it knows their names
             (`feature_names_in_`); otherwise all columns.
         repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
             by the same permutations, so the result of a column does not depend on which other
@@ -214,14 +214,15 @@ def as_columns(X: Any, name: str = "X") -> np.ndarray | pd.DataFrame:
 
 
 def column_names(X: np.ndarray | pd.DataFrame) -> list[Any]:
-    """Return the names of the columns; those of an array are x0, x1 and so on."""
+    """Return the names of the columns; columns of an array are called x0, x1 and so on."""
     return [f"x{i}" for i in range(X.shape[1])] if isinstance(X, np.ndarray) else [*X.columns]
 
 
 def trained_positions(ranker: Any, X: np.ndarray | pd.DataFrame) -> list[int]:
     """Return the indices of the columns that a ranker was trained on; all if they are unknown."""
     names = column_names(X)
-    steps = getattr(getattr(ranker, "schema", None), "steps", names)  # of a `RankingModel`
+    # A `RankingModel` has no `feature_names_in_`, but a schema.
+    steps = getattr(getattr(ranker, "schema", None), "steps", names)
     trained = [*getattr(ranker, "feature_names_in_", steps)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
 
@@ -248,12 +249,12 @@ def take_by_column(
 
 
 def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the predictions of a ranker, (rows,) finite float64.
+    """Return the predictions of a ranker, float64 (rows,), all of them finite.
 
     Args:
         ranker: see `importance`.
         X: the columns.
-        groups: (rows,), the index of each row's list, if it is known.
+        groups: (rows,), the index of each row's list; None if the lists are unknown.
 
     Raises:
         ValueError: the ranker does not predict one finite number for each row.

@@ -1,4 +1,4 @@
-"""Read lists to train on; unlike a table, they contain the labels, the qids and the weights."""
+"""Read lists to train on. Unlike a table X, lists contain the labels, qids and weights."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,7 +35,8 @@ def read_lists(
         beside: the other arguments of `fit`. All must be None, except `eval_set`, which may be a
             list of one data set to validate on, in any of the forms of `X`.
         loss: the loss, whose side inputs the lists must have; None for the default loss.
-        known: the schema of the previous training run, which the columns must match; None for none.
+        known: the schema of the previous training run, which the columns must match; None for the
+            first run.
         validation: the fraction of the queries to hold out if there are no validation lists.
 
     Raises:
@@ -65,7 +66,8 @@ def read_lists(
 def set_columns(estimator: Any, schema: Schema) -> None:
     """Set an estimator's columns to those of lists, so that it accepts tables with these columns.
 
-    If the columns are called 1, 2, 3 and so on, as in LETOR text, they count as those of an array.
+    If the columns are called 1, 2, 3 and so on, as in LETOR text, they count as columns without
+    names, like those of an array.
     """
     names = [*schema.steps]
     named = names != [str(i + 1) for i in range(len(names))]

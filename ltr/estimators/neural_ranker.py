@@ -49,10 +49,10 @@ Callback = Callable[[list[list[float]]], Any]
 
 
 class NeuralRanker(RankingEstimator):
-    """Ranks the rows of a table by the average of neural networks, trained on a ranking loss.
+    """Ranks the rows of a table by the average score of networks, trained on a ranking loss.
 
     The data has the same form as for `lightgbm.LGBMRanker` and `xgboost.XGBRanker`, and the class
-    follows scikit-learn's conventions. Numbers may be missing. Text, booleans, categorical columns
+    follows scikit-learn's conventions. Values may be missing. Text, booleans, categorical columns
     and dates are encoded; see `Schema.infer`.
 
     Args:
@@ -60,40 +60,43 @@ class NeuralRanker(RankingEstimator):
             number of training rows; see `settings_`. "fast" trains one network, and from 30,000
             rows on two networks for a few epochs. "best" trains twice as many members as the
             default, each a `CrossScorer`.
-        columns: "all", or "useful": one member is trained first, and each column is shuffled on the
-            validation lists. Columns are dropped if shuffling them, alone and together, hardly
-            lowers the metric; see `selected_`. Default: "useful" from 30,000 training rows on, if
-            there are validation lists.
+        columns: "all" or "useful". With "useful", one member is trained first, and each column is
+            shuffled on the validation lists. Columns are dropped if shuffling them, alone and
+            together, hardly lowers the metric; see `selected_`. Default: "useful" from 30,000
+            training rows on, if there are validation lists.
         scorer: the network, made without the number of features; each member is a copy of it.
             Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
         loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`.
         transform: the transform of the columns into the scorer's input. Default:
             `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
-        monotone: the numeric columns with which the score may only rise (1) or only fall (-1), such
-            as `{"price": -1, "rating": 1}`; the networks are then `MonotoneScorer`s. Missing values
-            are exempt. Columns of an array are called x0, x1 and so on. Default: none.
+        monotone: for numeric columns, whether the score may only rise (1) or only fall (-1) as the
+            value rises, such as `{"price": -1, "rating": 1}`. The networks are then
+            `MonotoneScorer`s. Missing values are exempt. Columns of an array are called x0, x1 and
+            so on. Default: none.
         members: the number of networks that are trained and averaged, >= 1. They differ only by
             random draws. Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows on).
         learning_rate: the learning rate of AdamW. Default: 3e-3.
-        schedule: "constant", or "cycle": the learning rate rises in the first tenth of the steps of
-            `max_epochs`, and then decreases to 0 along a half cosine. Default: "constant", and
-            "cycle" from 30,000 rows on.
+        schedule: "constant" or "cycle". With "cycle", the learning rate rises in the first tenth of
+            the steps of `max_epochs`, and then decreases to 0 along half a cosine wave. Default:
+            "constant", and "cycle" from 30,000 rows on.
         weight_decay: the weight decay of AdamW.
         batch_size: the number of lists per training step.
         max_epochs: the largest number of passes over the training lists. Default: 100. With a
             cycle, the number that gives 2,000 steps, but at least 5 and at most 15 ("fast" from
-            30,000 rows on: 5); if this gives less than 300 steps, the number that gives 300, at
-            most 100.
+            30,000 rows on: 5); if this gives fewer than 300 steps, the number that gives 300, but
+            at most 100.
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.reports.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or the number that
             gives 40 steps if 3 epochs give fewer; with a cycle, at least a third of `max_epochs`.
         validation: the fraction of the queries that is held out for early stopping if `fit` gets no
-            `eval_set`, in [0, 1). A hash of the qid decides, so a query is always on the same side.
-            With 0, or too few queries, none are held out, and training runs for all `max_epochs`.
-        max_levels: how many levels of a category get a code of their own, the most frequent first.
-            The others have the code of missing values. Default: 256, and 1,024 from 30,000 rows on.
+            `eval_set`, in [0, 1). A hash of the qid decides, so a query is always or never held
+            out. With 0, or with too few queries, none are held out, and training runs for all
+            `max_epochs`.
+        max_levels: the largest number of levels of a category that get a code of their own. They
+            are the most frequent ones. All other levels get the code of missing values. Default:
+            256, and 1,024 from 30,000 rows on.
         warm_start: whether another `fit` continues from the existing weights, with the same columns
             and transform.
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
@@ -119,13 +122,13 @@ class NeuralRanker(RankingEstimator):
         scorer_: the scorer of `model_`, an `Ensemble`.
         n_iter_: the number of epochs of the last training run.
         best_iterations_: the best epoch of each member, from 1. If the transform has weights to
-            train, this is one epoch for all members.
-        history_: after each epoch, `metric` of each member on the validation lists; NaN once the
-            member has stopped. Without validation lists, it is empty.
+            train, the list has only one epoch, the same for all members.
+        history_: for each epoch, `metric` of each member on the validation lists; NaN for a member
+            that has stopped. Without validation lists, `history_` is empty.
         validation_queries_: the number of validation queries.
 
-    A list without a relevant row, or with only one row, does not change the weights. Rows with
-    equal scores keep their order.
+    With the default loss, a list without a relevant row, or with only one row, has no effect on
+    training. `rank` keeps the order of rows with equal scores.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
@@ -221,8 +224,8 @@ class NeuralRanker(RankingEstimator):
                 together.
             group: instead of `qid`, the sizes of the lists. The rows of each list must be together,
                 in the order of the sizes.
-            sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
-                weights of the lists, in the order of their first rows. Default: 1.
+            sample_weight: (rows,), weights of the rows, which the loss uses as item weights; or
+                (queries,), weights of the lists, in the order of their first rows. Default: 1.
             position: (rows,), the position at which each row was shown in its list, from 1. Only a
                 loss on clicks (`Unbiased`) needs positions; other losses ignore them.
             protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
@@ -231,14 +234,15 @@ class NeuralRanker(RankingEstimator):
                 With a loss on clicks (`Unbiased`), the metric of validation lists with positions
                 is weighted by clicks: each click is a list of its own, with the weight that the
                 loss gives it. Lists that `fit` holds out keep their positions; `(X_val, y_val)` has
-                none, so its labels count as they are.
+                no positions, so its metric is not weighted by clicks.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, instead of `eval_qid`.
-            callbacks: functions. After each epoch, each is called with the history so far: for each
-                epoch, a list with `metric` of each member on the validation lists. This value is
-                NaN for a member that has stopped, or if there are no validation lists. If a
-                callback returns True, training stops, and each member keeps the weights of its best
-                epoch. If a callback raises an exception, `fit` ends without a new model.
+            callbacks: a list of functions. After each epoch, each function is called with the
+                history so far: for each epoch, a list with `metric` of each member on the
+                validation lists. This value is NaN for a member that has stopped, or if there are
+                no validation lists. If a callback returns True, training stops, and each member
+                keeps the weights of its best epoch. If a callback raises an exception, `fit` ends
+                without a new model.
 
         In one process, a `fit` waits until any other `fit` has ended, because all threads share the
         generators of random numbers. So `random_state` works in threads too, but several threads
@@ -252,7 +256,7 @@ class NeuralRanker(RankingEstimator):
             ValueError: a parameter or an argument is out of range; the arguments do not fit
                 together; the loss needs a missing side input; a column has another type than in the
                 previous training run (`warm_start`); a value is infinite in float32; or no list has
-                two different labels, so that there is nothing to learn.
+                two distinct labels, so that there is nothing to learn.
         """
         again = self.warm_start and hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
@@ -325,7 +329,8 @@ class NeuralRanker(RankingEstimator):
 
         Args:
             path: a file that ends in .onnx or .pt2, or a folder.
-            to: "onnx" or "torch". Default: by the ending of `path`, or "onnx".
+            to: "onnx" or "torch". Default: the format that the ending of `path` names, otherwise
+                "onnx".
             opset: the version of the ONNX operator set.
             per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             test: (X, y, qid) of test lists, for the metrics of the model card.
@@ -335,7 +340,8 @@ class NeuralRanker(RankingEstimator):
         from ltr.export.write import is_file
 
         check_is_fitted(self)
-        config = None if is_file(path) else content(self)  # a folder that `load` can read
+        # Only a folder gets a configuration, so that `load` can read it.
+        config = None if is_file(path) else content(self)
         options = {"to": to, "opset": opset, "per_document": per_document, "config": config}
         return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
 
@@ -465,7 +471,7 @@ class NeuralRanker(RankingEstimator):
     def _read_rows(
         self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
     ) -> tuple[Prepared, bool, bool]:
-        """Return lists of a table, whether to hold some out, and whether weights are per list."""
+        """Return the lists, whether some may be held out, and whether weights are per list."""
         validation = tables.one_evaluation(given)
         frame = tables.as_table(self, X, given["y"], reset=not again)
         names = tables.query_names(frame.num_rows, given["qid"], given["group"])
@@ -501,7 +507,7 @@ class NeuralRanker(RankingEstimator):
     def _read_lists(
         self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
     ) -> tuple[Prepared, bool, bool]:
-        """Return what `_read_rows` returns, for an X that is lists; weights are per row."""
+        """Return what `_read_rows` returns, but for lists as X; their weights are per row."""
         known = self.schema_ if again else None
         validation = self.validation if hold_out else 0
         data = read_lists(X, given, self.loss, known, validation)
@@ -525,7 +531,10 @@ class NeuralRanker(RankingEstimator):
         schema: Schema,
         of_lists: bool,
     ) -> dict[str, Column]:
-        """Return which columns to keep, and why; to choose columns, train one member."""
+        """Return which columns to keep, and why.
+
+        One member is trained to choose the columns, unless all are kept without a choice.
+        """
         from ltr.estimators.training import train
 
         if settings.columns == "all":
@@ -536,7 +545,8 @@ class NeuralRanker(RankingEstimator):
             return all_kept(schema, "kept: one validation list is too few to choose by")
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
-        # Early stopping would choose an epoch that happens to be good on these lists as they are.
+        # No validation here: early stopping would favor an epoch that is good on the validation
+        # lists by chance. Shuffling any column would undo this, so each column would look useful.
         lists = _evenly(lists, _CHOICE_LISTS)
         trained = train(
             for_choice(settings, len(lists)),

@@ -32,10 +32,10 @@ HIDDEN = (128, 64)
 """The widths of the hidden layers."""
 
 _EPOCHS, _STEPS = 3, 40
-"""By default, patience lasts at least this many epochs and this many steps."""
+"""The default patience is at least this many epochs and at least this many steps."""
 
 _OF_CYCLE = 1 / 3
-"""By default, patience also lasts at least this fraction of a cycle.
+"""With a cycle, the default patience is also at least this fraction of `max_epochs`.
 
 While the learning rate of a cycle is high, the metric moves up and down.
 """
@@ -61,8 +61,9 @@ class Settings:
     """The settings of a training run: a `NeuralRanker`'s parameters, with values instead of None.
 
     `scorer` is not built yet, and `transform` is not fitted yet. `directions` has the direction of
-    each feature; it is empty if `monotone` is None. `choice` is for the choice of columns. The
-    other settings are as in `NeuralRanker`.
+    each feature (1, 0 or -1); it is empty if `monotone` is None. `choice` sets how many validation
+    lists and how much training are used to choose the columns. The other settings are as in
+    `NeuralRanker`.
     """
 
     scorer: Scorer
@@ -121,7 +122,7 @@ def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
 
 
 def for_choice(settings: Settings, lists: int) -> Settings:
-    """Return the settings for training the one member that the columns are chosen with."""
+    """Return the settings for training the one member that is used to choose the columns."""
     choice = settings.choice
     epochs = math.ceil(choice.steps / math.ceil(lists / settings.batch_size))
     return replace(
@@ -135,7 +136,7 @@ def for_choice(settings: Settings, lists: int) -> Settings:
 
 
 def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) -> dict[str, Any]:
-    """Return the defaults of an effort, given the numbers of training rows and steps per epoch."""
+    """Return the defaults for an effort and the numbers of training rows and steps per epoch."""
     large = rows >= LARGE
     schedule = schedule or ("cycle" if large else "constant")
     bins = PiecewiseLinearBins(4, thresholds=8)
@@ -162,8 +163,8 @@ def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) ->
 def _cycle(steps: int, longest: int = 15) -> int:
     """Return the number of epochs of a cycle for a number of steps per epoch.
 
-    A cycle has about 2,000 steps, but at least 5 and at most `longest` epochs. If that is less than
-    300 steps, it has 300 steps, but at most 100 epochs.
+    A cycle has about 2,000 steps, but at least 5 and at most `longest` epochs. If these give fewer
+    than 300 steps, the cycle has about 300 steps instead, but at most 100 epochs.
     """
     long = min(max(round(2000 / steps), 5), longest)
     return min(max(long, math.ceil(300 / steps)), 100)
@@ -250,7 +251,7 @@ def device(estimator: Any) -> str:
 
 
 def new_loss(settings: Settings, of_lists: bool) -> RankingLoss:
-    """Return a copy of the loss, with one value per list if the weights are those of lists."""
+    """Return a copy of the loss; if `of_lists`, the copy returns one value for each list."""
     loss = copy.deepcopy(settings.loss)
     if of_lists:
         loss.reduction = "none"

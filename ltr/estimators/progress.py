@@ -38,7 +38,7 @@ class Progress:
         self._open.close()
 
     def steps(self, batches: Iterable[Batch], count: int) -> Iterator[Batch]:
-        """Yield the `count` batches of an epoch, and advance the bar after each."""
+        """Yield the `count` batches of an epoch, and advance the bar after each batch."""
         for batch in batches:
             yield batch
             if self._bar is not None:

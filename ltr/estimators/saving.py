@@ -19,7 +19,7 @@ _PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries
 
 
 def content(estimator: Any) -> dict[str, Any]:
-    """Return the content of `config.json`: the model's content, and what the estimator adds."""
+    """Return the content of `config.json`: the model's configuration and the estimator's own."""
     model = estimator.model_.to_dict()
     unsaved = model["unsaved"]
     given = estimator.get_params(deep=False)
@@ -64,7 +64,7 @@ def make(
         weights: the content of `model.safetensors`.
         trusted: see `NeuralRanker.load`.
         given: parameters that replace the saved ones.
-        prefix: what the names of the estimator's weights begin with.
+        prefix: the beginning of the names of the estimator's weights.
 
     Raises:
         ValueError: the configuration or the weights are not those of a `cls`, or a parameter that

@@ -49,8 +49,8 @@ class RankingEstimator(BaseEstimator):
                 in the order of the sizes.
 
         Raises:
-            ValueError: neither or both of `qid` and `group` are given; also the errors of
-                `predict`.
+            ValueError: neither or both of `qid` and `group` are given, or `predict` raises this
+                error.
 
         >>> from ltr.estimators import NeuralRanker
         >>> X, y, qid = np.array([[1.0], [2.0], [3.0], [2.0]]), [0, 1, 2, 1], [7, 8, 7, 7]
@@ -79,13 +79,14 @@ class RankingEstimator(BaseEstimator):
             y: (rows,), the labels.
             qid: (rows,), the query of each row.
             group: the sizes of the lists, instead of `qid`.
-            sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
-                `ltr.metrics.NDCG`.
+            sample_weight: (rows,) or (queries,). Weights of rows multiply the gains, as in
+                `ltr.metrics.NDCG`. Weights of queries are the weights of the mean.
             metric: the name of a metric. Default: the metric of early stopping; "ndcg@10" for a
                 `Blend` or a `Calibrated`.
 
         Raises:
-            ValueError: the metric is unknown, or does not take weights of rows.
+            ValueError: the metric is unknown, or weights of rows are given and the metric does not
+                take them.
         """
         check_is_fitted(self)
         labels = tables.as_labels(y, tables.row_count(X))
@@ -119,7 +120,7 @@ class RankingEstimator(BaseEstimator):
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:
-        """Yield a copy to fit, and adopt its attributes at the end; an error changes nothing."""
+        """Yield a copy to fit; at the end, adopt its attributes. An error changes nothing."""
         fitted = copy.copy(self)
         yield fitted
         self.__dict__ = vars(fitted)
@@ -136,13 +137,13 @@ class RankingEstimator(BaseEstimator):
 class BlendModel:
     """Scores tables and lists with a fitted `Blend`, as a `RankingModel` does with its scorer.
 
-    Numbers are rounded to float32, unlike in `Blend.predict`.
+    Numeric features are rounded to float32, unlike in `Blend.predict`.
 
     Args:
         blend: the fitted `Blend`.
 
     Attributes:
-        blend: the argument.
+        blend: the fitted `Blend`.
         schema: how the columns of a table are used; None if the blend was trained on an array, or
             on a table without a schema.
         num_features: the number of features of a document.

@@ -1,4 +1,4 @@
-"""Turn arguments in the form of LGBMRanker and XGBRanker into tables and lists."""
+"""Turn arguments in the form of `LGBMRanker` and `XGBRanker` into tables and lists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     Args:
         estimator: if `reset`, its `n_features_in_`, `feature_names_in_` and `columns_` are set to
             those of X. Otherwise X must match them.
-        X: a pandas or polars data frame, an Arrow table, or (rows, columns) numbers.
+        X: a pandas or polars data frame, an Arrow table, or an array of numbers (rows, columns).
         y: the labels, which must not be None; "no_validation" turns this check off.
         reset: whether a new training run begins.
 
@@ -61,13 +61,13 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
 
 
 def check_whole_numbers(X: Any) -> None:
-    """Raise an error if a column's whole numbers are lost in float32; see `WholeNumbers`.
+    """Raise an error if float32 loses the whole numbers of a column; see `WholeNumbers`.
 
     Args:
         X: a table or an array.
 
     Raises:
-        ValueError: a column has such numbers; the message names it.
+        ValueError: float32 loses a column; the message names the column.
     """
     table: Any = X
     if isinstance(X, np.ndarray):
@@ -79,7 +79,7 @@ def check_whole_numbers(X: Any) -> None:
 
 
 def _is_narrow(dtype: Any) -> bool:
-    """Return whether a numpy type is one of Arrow's number types."""
+    """Return whether a numpy type is one of Arrow's numeric types."""
     return dtype.kind in "iuf" and dtype.itemsize <= 8
 
 
@@ -114,7 +114,7 @@ def with_rows(X: Any) -> Any:
 
 
 def by_name(estimator: Any, X: Any) -> Any:
-    """Return the training columns of X in order, or X itself if it or the estimator has no names.
+    """Return the training columns of X in order; X itself if X or the estimator has no names.
 
     Raises:
         ValueError: columns are missing; the message names them.
@@ -161,11 +161,11 @@ def query_names(rows: int, qid: Any, group: Any, prefix: str = "") -> pa.Array:
         qid: (rows,), the query of each row, in any order; or None.
         group: (queries,), the sizes of the lists, in the order of the rows, as whole numbers of any
             type; or None.
-        prefix: what precedes the names of the arguments in errors, such as "eval_" for `eval_qid`.
+        prefix: text before the names of the arguments in errors, such as "eval_" for `eval_qid`.
 
     Raises:
-        ValueError: neither or both of `qid` and `group` are given; they do not fit the rows; or the
-            qid of a row is missing.
+        ValueError: neither or both of `qid` and `group` are given; the given argument does not fit
+            the rows; or the qid of a row is missing.
     """
     name = f"{prefix}{'qid' if group is None else 'group'}"
     if (qid is None) == (group is None):
@@ -199,12 +199,12 @@ def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
 def row_weights(
     sample_weight: Any, groups: np.ndarray, queries: Sequence[str]
 ) -> tuple[np.ndarray, bool]:
-    """Return a weight for each row, and whether `sample_weight` has one for each list.
+    """Return a weight for each row, and whether `sample_weight` has one weight for each list.
 
     The weights are divided by the mean of `sample_weight`.
 
     Args:
-        sample_weight: see `NeuralRanker.fit`; or one number for all rows.
+        sample_weight: see `NeuralRanker.fit`; or one weight for all rows.
         groups: (rows,), the index of each row's list.
         queries: the names of the lists.
 
@@ -273,12 +273,12 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
 
 
 def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return names for the columns of qid, label and so on, different from those of the features.
+    """Return names for the columns of qid, label and so on that differ from all feature names.
 
     Args:
         columns: the names of the features.
-        given: the arguments of `fit` by their uses. A pandas or polars series with a name gives it
-            to its column.
+        given: the arguments of `fit` by their uses. The name of a pandas or polars series becomes
+            the name of its column; "_" is appended if the name is already taken.
 
     >>> given = {"qid": pd.Series([1, 1], name="query")}
     >>> names_of_uses(["y", "price"], given) | {}  # doctest: +ELLIPSIS
@@ -297,7 +297,7 @@ def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[st
 
 
 def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None:
-    """Return X, y, qid and group of the validation lists in the arguments of `fit`, or None.
+    """Return X, y, qid and group of the validation lists that `fit` got; None if there are none.
 
     Raises:
         ValueError: a validation argument is not a list of one value; or `eval_qid` or `eval_group`

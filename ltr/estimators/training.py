@@ -33,7 +33,7 @@ Batch = dict[str, Any]
 History = list[list[float]]
 
 _WARM_UP = 0.1
-"""The learning rate rises in this first fraction of the steps of a cycle."""
+"""The learning rate rises during this fraction of a cycle's steps, at its beginning."""
 
 _SCALE_LISTS = 1000
 """The scales of the members are fitted on at most this many training lists."""
@@ -61,9 +61,10 @@ def train(
     Args:
         settings: the settings of this training run.
         lists: the lists to train on.
-        validation: the lists to choose each member's best epoch by; None for the last epoch.
-        known: the ensemble and the transform to continue with, which are not changed; None for new
-            ones.
+        validation: the lists on which each member's best epoch is chosen; None to keep the last
+            epoch.
+        known: the ensemble and the transform to continue with, which are not changed; None to start
+            with new ones.
         of_lists: whether the weights are those of lists, not of rows.
         note: text for the end of the line of progress.
         callbacks: see `NeuralRanker.fit`.
@@ -136,16 +137,16 @@ class Training:
     """Trains each member of an ensemble on the loss of its own scores, in ragged batches.
 
     A member stops when its metric on the validation lists has not risen for `patience` epochs, and
-    keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform,
-    which the members share, is trained too, all members stop together.
+    keeps the weights of its best epoch. So each member ends as if it had been trained alone. But if
+    the transform, which the members share, is trained too, all members stop together.
 
     Attributes:
         transform: the transform, fitted on the training lists.
         scorer: the members and their scales. After `finish`, the members have the weights of their
             best epochs.
         epochs: the number of epochs that were trained.
-        history: after each epoch, the metric of each member on the validation lists; empty without
-            them.
+        history: for each epoch, the metric of each member on the validation lists; empty without
+            validation lists.
     """
 
     def __init__(
@@ -220,7 +221,7 @@ class Training:
     def best_epochs(self) -> list[int]:
         """The best epoch of each member, from 1; without validation, the last epoch.
 
-        If the transform is trained too, it is one epoch for all members.
+        If the transform is trained too, the list has only one epoch, the same for all members.
         """
         return [one.epoch or self.epochs for one in self.best]
 
@@ -309,9 +310,9 @@ class Training:
     def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:
         """Return the metric of each member on the lists, NaN for a member that has stopped.
 
-        With a loss on clicks (`Unbiased`) and the positions of the validation clicks, each click is
-        a list of its own, and the mean is weighted by the weights of the clicks. Without weights,
-        the metric would choose the epoch that best predicts where users looked.
+        With a loss on clicks (`Unbiased`), if the lists have positions, each click is a list of its
+        own, and the mean over these lists is weighted by the weights of the clicks. Without these
+        weights, the metric would favor the epoch that best predicts where users looked.
 
         Args:
             lists: the validation lists.
@@ -344,7 +345,10 @@ class Training:
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
 
     def _choose(self, values: list[float], epoch: int, patience: int) -> None:
-        """Keep the weights of members at a new best; stop those with none for `patience` epochs."""
+        """Keep members' weights at a new best epoch; stop members without a recent one.
+
+        A member stops if `patience` epochs have passed since its best epoch.
+        """
         going = []
         for one in self.best:
             if one.members[0] in self.active:
@@ -355,7 +359,7 @@ class Training:
 
     @contextmanager
     def _scoring(self) -> Iterator[None]:
-        """Put the scorer and the transform in evaluation mode, and at the end in training mode."""
+        """Put scorer and transform in evaluation mode, and back in training mode at the end."""
         both = nn.ModuleList([self.scorer, self.transform]).eval()
         try:
             with torch.inference_mode():

@@ -20,7 +20,7 @@ def best_weights(count: int, values: Callable[[np.ndarray], np.ndarray]) -> np.n
 
     Args:
         count: the number of rankers.
-        values: a function that returns the value of each list, (lists,), for weights of sum 1.
+        values: a function from weights, which sum to 1, to the value of each list, (lists,).
 
     >>> best_weights(2, lambda weights: weights[0] + np.zeros(9)).tolist()
     [1.0, 0.0]

@@ -24,13 +24,13 @@ _DOMAIN = "ai.onnx.ml"
 
 
 class ExportedBlend(ExportedModule):
-    """Networks and trees over the same raw columns; the output is a weighted sum of scores.
+    """Networks and trees over the same raw columns; the output is a weighted sum of their scores.
 
     Args:
         members: the rankers.
         factors: the factors of the rankers' scores in the sum.
-        schema: the columns. Trees take a category, or a column of booleans, as the position of its
-            level, counted from 0.
+        schema: the columns. Trees get each category, also a boolean, as the position of its level,
+            counted from 0.
         columns: the names of all columns, in the order of the training data. A column of dates may
             have two names; see `Schema.feature_names`.
         predict: a function that returns the scores of one list from features (documents, d) and
@@ -193,7 +193,7 @@ class ExportedBlend(ExportedModule):
                 self.predict(features[start : start + length], codes[start : start + length])
                 for start in range(0, rows, length)
             ]
-            if self.single:  # after scoring, so that the check sees the rounding
+            if self.single:  # after scoring, so that the check sees rounding errors
                 features = features.astype(np.float32)
             given = {"features": features, "categories": codes, "mask": np.ones(rows, dtype=bool)}
             shape = (rows,) if self.per_document else (lists, length)
@@ -243,7 +243,7 @@ class _Network(nn.Module):
         categories = member.schema.categories if member.schema else {}
         if missing := {*own} - {*known} | {*categories} - {*levels}:
             raise ValueError(f"column {min(missing)!r} must be a column of the blend, got {known}")
-        tables = [[0]]  # for each category, the code of the network for each code of the blend
+        tables = [[0]]  # for each category, the network's code for each code of the blend
         for name, one in categories.items():
             codes = {level: code for code, level in enumerate(one.levels, start=1)}
             tables.append([0, *(codes.get(level, 0) for level in levels[name].levels)])
@@ -313,7 +313,7 @@ class _Forest(nn.Module):
 
 
 def _make_dates(features: np.ndarray, schema: Schema) -> None:
-    """Turn random values into dates, in place, in the columns of dates."""
+    """Turn the random values in columns of dates into days and hours of dates, in place."""
     names = schema.feature_names
     for name in schema.dates:
         start, width = names.index(name), schema.features[name]

@@ -100,7 +100,7 @@ def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
 
 
 def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation:
-    """Return the metrics of scores.
+    """Return the metrics of the given scores.
 
     Args:
         scores: (documents,), list by list.
@@ -116,7 +116,7 @@ def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation
 
 @dataclass(frozen=True)
 class Difference:
-    """How the scores of an export differ from the model's.
+    """How much the scores of an export differ from the scores of the model.
 
     Attributes:
         largest: the largest difference, as a fraction of the largest absolute score.
@@ -177,7 +177,7 @@ def model_card(
 
 
 def _what(width: int, zone: str | None) -> str:
-    """Return what a column of features contains."""
+    """Return the card's description of a column of features."""
     if zone is None:
         return f"{width} numbers" if width > 1 else "number"
     hour = ", and the hour of the day" if width > 1 else ""

@@ -20,7 +20,7 @@ SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
 
 
 class ExportedModule(nn.Module):
-    """A model as the exporters and their check need it: with its inputs in a fixed order.
+    """A model in the form that the exporters need, with its inputs in a fixed order.
 
     Args:
         schema: the columns; None if the model was not trained on a table.
@@ -76,7 +76,7 @@ class ExportedModule(nn.Module):
         raise NotImplementedError
 
     def examples(self) -> Examples:
-        """Return inputs of several shapes, with the model's scores; subclasses define it."""
+        """Return inputs of several shapes, with scores; subclasses define this method."""
         raise NotImplementedError
 
     def complete(self, graph: Any) -> None:
@@ -122,9 +122,9 @@ class ExportedRanker(ExportedModule):
     def example(self, lists: int, length: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Return random inputs, based on what the transform learned from the training data.
 
-        The values of every third list lie far outside the range of the training data, all others
-        within it. In another third of the lists, some or all features of a document are missing, if
-        the transform allows missing values. In all lists, some categories are missing or unseen.
+        Features of every third list lie far outside the range of the training data, those of the
+        other lists within it. If the transform allows missing values, documents of another third
+        of the lists lack some or all features. In all lists, some categories are missing or unseen.
         """
         draws = torch.Generator().manual_seed(seed)
         shape = (lists, length, self.num_features)

@@ -1,4 +1,4 @@
-"""Boosted trees of LightGBM and XGBoost, for ONNX's operator for ensembles of trees."""
+"""Boosted trees of LightGBM and XGBoost, as attributes of ONNX's operator for tree ensembles."""
 
 import json
 import math
@@ -17,7 +17,7 @@ _XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
 
 _ZERO = float(np.float32(1e-35))  # LightGBM treats absolute values up to this one as 0
 _INFINITE = 1e300
-"""LightGBM's value of an infinite split, which separates missing values from all others."""
+"""LightGBM's splits from this value on are infinite: they separate missing from other values."""
 _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
 
 
@@ -25,18 +25,18 @@ _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "
 class Trees:
     """Trees as rows of tables, one row per node and one per leaf.
 
-    A node compares a column with a value; the true branch is the left child.
+    A node compares a column with a value. The true child follows if the comparison holds.
 
     Attributes:
         single: whether the library compares float32 values (XGBoost), not float64 (LightGBM).
         missing: a value that counts as missing, besides NaN.
         base: the value that is added to the sum of the leaves.
-        nodes: (tree, node, column, mode, value, true child, false child, whether a missing value
-            takes the true branch).
-        leaves: (tree, node, value).
-        whole: the columns of numbers that are categories; the library truncates their values to
+        nodes: one tuple per node: (tree, node, column, mode, value, true child, false child,
+            whether a missing value takes the true branch).
+        leaves: one tuple per leaf: (tree, node, value).
+        whole: the columns whose categories are numbers; the library truncates their values to
             whole numbers.
-        levels: the levels of the columns that were categories of pandas in training, by column.
+        levels: for each column that held categories of pandas in training, its levels.
         names: the names of the columns.
     """
 
@@ -180,10 +180,10 @@ def _add_any(
         categories: the categories that take the true branch.
         branches: the true child, the false child, and whether a missing value takes the true
             branch.
-        free: the first index that no node has.
+        free: the first index that no node uses yet.
 
     Returns:
-        The first index that no node has after this.
+        The first index that no node uses after the chain is added.
     """
     true, false, missing = branches
     chain = [number, *range(free, free + len(categories) - 1)]
@@ -230,7 +230,7 @@ def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
     }
     names = "split_indices", "split_conditions", "left_children", "right_children", "default_left"
     rows = list(zip(*(arrays[name] for name in names), strict=True))
-    waiting = [0]  # from the root: the arrays still contain pruned nodes
+    waiting = [0]  # walk from the root: the arrays still contain pruned nodes
     while waiting:
         node = waiting.pop()
         column, split, left, right, default = rows[node]

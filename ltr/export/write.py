@@ -71,7 +71,7 @@ def export_model(
     The file takes raw features, with NaN for a missing value, and codes of categories. It contains
     the transform. It takes any number of lists, of any lengths. The check scores lists of 1 to 130
     documents, with values within the range of the training data and far outside it, missing values
-    and unseen categories. For trees, values lie exactly on splits, and next to splits.
+    and unseen categories. For trees, some values lie exactly on splits, and some next to splits.
 
     Args:
         model: a `RankingModel`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
@@ -88,7 +88,7 @@ def export_model(
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32, for models of LightGBM and XGBoost. Default: float64,
             so that a value next to a split takes the same branch as in the model. With float32 it
-            may take the other one. Such rows are no error; `Exported.differing` counts them.
+            may take the other branch. Such rows are not errors; `Exported.differing` counts them.
 
     Raises:
         ValueError: an argument is wrong, a package is missing, the path cannot be written, the
@@ -173,7 +173,7 @@ def _checked(module: ExportedModule, to: Target, opset: int) -> tuple[bytes, Dif
                 "export needs onnx, onnxscript and onnxruntime: pip install 'ltr-torch[export]'"
             ) from error
     expected = _finite(module.examples())
-    example = expected[1][0]  # the axes of this one have different lengths
+    example = expected[1][0]  # the axes of this example have distinct lengths
     if to == "torch":
         content = _program(module, example)
         run = _program_runner(content)

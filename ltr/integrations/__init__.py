@@ -2,9 +2,9 @@
 
 `CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`. `CollapseAlarm` warns
 if the scores within lists become equal in training. `evaluate_reranker` and `compare_training`
-measure how well a reranker ranks, with intervals. These names need the extra `text`. Its libraries
-take seconds to load, and are loaded on first use. `ltr.integrations.optuna` ends unpromising trials
-of Optuna's studies (extra `tune`).
+measure how well a reranker ranks, with confidence intervals. These four names need the extra
+`text`, whose libraries take seconds to load, and are loaded on first use.
+`ltr.integrations.optuna` ends unpromising trials of Optuna's studies (extra `tune`).
 """
 
 from importlib import import_module

@@ -21,9 +21,10 @@ ADVICE = (
 class CollapseAlarm(TrainerCallback):
     """Warns once if the scores within lists become equal, so that the model no longer ranks.
 
-    Pass the alarm to a trainer, with the training loss: a `RankingLoss`, which may be inside a
-    `CrossEncoderLoss` or a `compute_loss_func`. From `on_train_begin` to `on_train_end` the alarm
-    reads the scores and labels that the loss gets. Without a trainer, call `update` in every step.
+    Make the alarm with the training loss, and pass it to a trainer as a callback. The loss is a
+    `RankingLoss`, which may be inside a `CrossEncoderLoss` or a `compute_loss_func`. From
+    `on_train_begin` to `on_train_end` the alarm reads the scores and labels that the loss gets.
+    Without a trainer, call `update` in every step.
 
     The spread is the standard deviation of the scores within a list, averaged over the lists with
     at least two documents and over `window` steps. The alarm warns if the spread is below
@@ -86,11 +87,11 @@ class CollapseAlarm(TrainerCallback):
             scores: (..., n), or (N,) with `lengths` or `qid`.
             labels: the labels, in the shape of the scores.
             mask: (..., n) bool, True for a real document. Default: all are real.
-            lengths: (R,) whole numbers, the lengths of lists that stand one after the other.
+            lengths: (R,) whole numbers, the lengths of the lists, which follow one after the other.
             qid: (N,) integers, the query of each document; the documents may be in any order.
 
         Raises:
-            ValueError: shapes differ.
+            ValueError: the shapes do not match.
         """
         if self.warned:
             return
@@ -122,7 +123,7 @@ class CollapseAlarm(TrainerCallback):
                 f"lists have documents with different labels. {ADVICE}",
                 stacklevel=3,
             )
-        elif spread > self.largest:  # a NaN spread is neither
+        elif spread > self.largest:  # false for a NaN spread
             self.largest = spread
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -151,9 +152,10 @@ class CollapseAlarm(TrainerCallback):
 
 
 def spreads(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return three sums over the lists (..., n) that have at least two items.
+    """Return three values for the lists (..., n) that have at least two items.
 
-    The summands are the standard deviation of the scores, 1, and whether the labels differ.
+    The values are the sum of the scores' standard deviations over these lists, the number of the
+    lists, and the number of lists whose labels differ.
 
     >>> spreads(torch.tensor([[1.0, 3.0], [2.0, 2.0]]), torch.tensor([[1, 1], [0, 1]]), None)
     tensor([1., 2., 1.])

@@ -1,4 +1,4 @@
-"""Losses for sentence-transformers' CrossEncoder."""
+"""A loss for sentence-transformers' `CrossEncoder`."""
 
 import inspect
 from collections.abc import Sequence
@@ -130,7 +130,7 @@ class CrossEncoderLoss(nn.Module):
         tokens = batch_to_device(tokens, torch.device(self.model.device))
 
         def forward(tokens: dict[str, Any]) -> Tensor:
-            # A copy, since the model adds its outputs and the backward pass reads `tokens` again.
+            # A copy: the model adds outputs to its input, and backward passes read `tokens` again.
             return self.model(dict(tokens))["scores"].view(-1)
 
         if self.cached and torch.is_grad_enabled():
@@ -196,7 +196,7 @@ def check_columns(
 
 
 def text_length(pair: tuple[Any, Any]) -> int:
-    """Return the number of characters of a query and a document; values that are not text count 0.
+    """Return the number of characters of a query and a document; a value that is not text has 0.
 
     >>> text_length(("ab", "cde"))
     5
@@ -205,7 +205,7 @@ def text_length(pair: tuple[Any, Any]) -> int:
 
 
 def reference(kind: type) -> str:
-    """Return the reference from a class's docstring, or from that of its base class.
+    """Return the reference in the docstring of a class, or else of a base class; "" if none.
 
     >>> from ltr.losses import LambdaRank
     >>> reference(LambdaRank)[:23]

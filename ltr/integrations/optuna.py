@@ -1,4 +1,4 @@
-"""Optuna searches the parameters of a `NeuralRanker`, and stops unpromising trials.
+"""A callback with which Optuna stops unpromising trials in a search for `NeuralRanker` parameters.
 
 This module needs the extra `tune`.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Pruning:
     """A callback of `NeuralRanker.fit` that reports each epoch to a trial and may end the trial.
 
-    After each epoch the callback reports the best metric of each member so far on the validation
-    lists, averaged over the members, because each member keeps its best epoch. If the study's
-    pruner then rejects the trial, `fit` ends with `optuna.TrialPruned`, which the study counts as a
-    pruned trial. A higher metric is better, so the study must have `direction="maximize"`.
-    Otherwise the pruner would end the best trials.
+    Each member of the ranker keeps its best epoch. So after each epoch the callback takes, for each
+    member, the best metric on the validation lists so far, and reports the mean over members. If
+    the study's pruner then rejects the trial, `fit` ends with `optuna.TrialPruned`, which the study
+    counts as a pruned trial. A higher metric is better, so the study must have
+    `direction="maximize"`. Otherwise the pruner would end the best trials.
 
     Args:
         trial: the argument of the study's objective function. Call `fit` only once for each trial:
@@ -58,7 +58,7 @@ class Pruning:
     """
 
     def __init__(self, trial: "BaseTrial") -> None:
-        # A `FixedTrial` belongs to no study.
+        # A `FixedTrial` belongs to no study, so it has no directions to check.
         if isinstance(trial, Trial) and trial.study.directions != [StudyDirection.MAXIMIZE]:
             directions = ", ".join(each.name.lower() for each in trial.study.directions)
             raise ValueError(

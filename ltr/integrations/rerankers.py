@@ -42,11 +42,12 @@ def evaluate_reranker(
 ) -> Evaluation:
     """Evaluate a reranker: return metrics with bootstrap intervals over the lists.
 
-    For an evaluator of sentence-transformers, NDCG@k of each query equals the evaluator's. The
-    lists, documents and binary labels are the evaluator's, and tied scores count as the average
-    over all their orders. Scores are logits. The model's activation function is not applied,
-    because it could round different scores to 1. The mean for a `CrossEncoderNanoBEIREvaluator` is
-    over all queries; the evaluator's own mean is over the data sets.
+    For an evaluator of sentence-transformers, the lists, documents and binary labels are the
+    evaluator's. By default, tied scores count as the average over all their orders, so NDCG@k of
+    each query equals the evaluator's. Scores are logits: the model's activation function is not
+    applied, because it could round distinct scores to the same value. The mean for a
+    `CrossEncoderNanoBEIREvaluator` is over all queries; the evaluator's own mean is over the data
+    sets.
 
     Args:
         model: a `CrossEncoder`.
@@ -132,7 +133,7 @@ def compare_training(
 
 
 def read(data: Any) -> tuple[Lists, tuple[int, str | None]]:
-    """Return the lists of an evaluator or a data set, with its batch size and prompt name."""
+    """Return the lists of an evaluator or a data set, and its batch size and prompt name."""
     if isinstance(data, CrossEncoderRerankingEvaluator):
         return samples([data]), (data.batch_size, data.prompt_name)
     several = getattr(data, "evaluators", None)

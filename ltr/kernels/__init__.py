@@ -1,19 +1,20 @@
 """Kernel sums over sorted scores: the engine below operators, losses and metrics.
 
 Soft ranks, soft sorts and pairwise losses are defined by n x n matrices. Most of them can be
-computed without the matrix: once the scores are sorted, t_1 >= t_2 >= ... >= t_n, each of these
-functions is one of two kinds of sums.
+computed without a matrix, as sums over the sorted scores t_1 >= t_2 >= ... >= t_n. There are two
+kinds of sums.
 
-1. **Sums of exponentials**: y_i = sum_j k((t_i - t_j) / temperature) v_j. The kernel k is a short
-   sum of exponentials on each side of 0 (`kernel.py`). The items above i are summed in one sweep
-   from the top, L_i = exp(-lambda (t_(i-1) - t_i) / temperature) (L_(i-1) + v_(i-1)) for each
-   exponential, and the items below i in one sweep from the bottom. This takes O(n) time after the
-   sort. The kernel exp(-|x|) is exact. The logistic, normal and Gaussian kernels are fitted
-   (`table.json`, `named.py`). `SigmoidRank`, `GaussianRank`, `LaplaceRank` and `SoftSort` are such
-   sums.
-2. **Pairs**: RankNet and LambdaRank sum log(1 + exp(-x)) over the pairs of different grade, with
-   weights that may depend on the ranks. This is a sum of the first kind with one state for each
-   grade. One sweep from the top and one from the bottom give the loss and its gradient.
+1. **Sums of exponentials**: y_i = sum_j k((t_i - t_j) / temperature) v_j, for values v_j. The
+   kernel k is a short sum of exponentials exp(-lambda |x|) on each side of 0 (`kernel.py`). For
+   each exponential, one sweep from the top sums the items above i, by L_i =
+   exp(-lambda (t_(i-1) - t_i) / temperature) (L_(i-1) + v_(i-1)), and one sweep from the bottom
+   sums the items below i. This takes O(n) time after the sort. The kernel exp(-|x|) is exact. The
+   logistic, normal and Gaussian kernels are fitted (`table.json`, `named.py`). `SigmoidRank`,
+   `GaussianRank`, `LaplaceRank` and `SoftSort` are computed by these sums.
+2. **Pairs**: RankNet and LambdaRank sum log(1 + exp(-x)) over the pairs of items with different
+   grades. Here x is the scaled difference of their scores, and the weights may depend on the ranks.
+   This is a sum of the first kind with one state for each grade. One sweep from the top and one
+   from the bottom give the loss and its gradient.
 
 | sum | function | plain definition | compiled by numba |
 | :-- | :-- | :-- | :-- |
@@ -22,15 +23,15 @@ functions is one of two kinds of sums.
 | pairs | `pairs.graded_pair_sums` | `all_pairs` in `losses/pair_sums.py` | `cpu/pairs.py` |
 
 The plain definitions are PyTorch code. They run on every device, and tests compare the compiled
-code with them. `choice.py` is the only file that chooses: short lists use a matrix and longer lists
-a sum, and sums on the CPU use numba's code.
+code with them. `choice.py` is the only file that chooses a form: short lists use a matrix and
+longer lists a sum, and sums on the CPU use numba's code.
 
 **Derivatives.** Autograd does not trace these functions. The gradients of a kernel sum are other
 kernel sums: the gradient by v_j is the sum with k(-x), and the gradient by t_i consists of sums
-with k'. Both use the same exponentials. So a function states its gradients as calls of itself. Such
-a statement is a `Rule` (`autodiff.py`), and derivatives of every order follow from it, in reverse
-mode. The sums over pairs return the loss and its gradient at once. Second derivatives of the loss
-come from the plain definition.
+with k'. Both gradients use the same exponentials as the sum. So a function computes its gradients
+by calls of itself. A `Rule` (`autodiff.py`) pairs a function with its gradients, and derivatives of
+every order follow from the rule, in reverse mode. The sums over pairs return the loss and its
+gradient at once. Second derivatives of the loss come from the plain definition.
 
 **Reading order.** Begin with the engine: `autodiff.py` (a rule), `kernel.py` (a kernel), `lists.py`
 and `sorting.py` (lists in order), `sums.py` to the end of `kernel_sums`, and `reference/sums.py`.

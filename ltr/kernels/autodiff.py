@@ -23,7 +23,7 @@ FORWARD_MODE = (
 
 
 class Rule:
-    """A function of tensors with its derivatives. Attributes of subclasses hold other arguments.
+    """A function of tensors with its derivatives. Subclasses hold other arguments as attributes.
 
     A tensor may be None. `saved_outputs` has the indices of the outputs that the derivatives need,
     and `constant` the indices of the outputs without a derivative. All batch axes come first, so
@@ -73,8 +73,8 @@ def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
     """
     if not torch.compiler.is_compiling():
         return _Function.apply(rule, *tensors)
-    # If no gradient is needed, torch.compile checks the number of arguments of an
-    # `autograd.Function`. But `_Compiled` takes any number of arguments.
+    # If no gradient is needed, do not use `_Compiled`: for an `autograd.Function` that needs none,
+    # `torch.compile` checks the number of arguments, which varies here.
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     return _Compiled.apply(rule, *tensors) if wanted else rule.values(*tensors)
 
@@ -91,7 +91,7 @@ def batch_first(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
 
 
 class _Compiled(torch.autograd.Function):
-    """The `autograd.Function` of a rule under `torch.compile`, which allows no `jvp` in it."""
+    """The `autograd.Function` of a rule under `torch.compile`, which supports no `jvp` method."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
@@ -117,7 +117,7 @@ class _Compiled(torch.autograd.Function):
 
 
 class _Function(_Compiled):
-    """The `autograd.Function` of a rule elsewhere: it refuses forward mode and supports `vmap`."""
+    """The `autograd.Function` of a rule outside `torch.compile`: `vmap`, but no forward mode."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:

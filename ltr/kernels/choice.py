@@ -2,8 +2,8 @@
 
 Short lists use n x n matrices; long lists use sums, in the time of a sort. The two forms agree up
 to rounding. `prefers_dense` decides from the number and the length of the lists, with two
-thresholds for each kind of sum. `use` fixes the choice. Sums are computed by numba's code on the
-CPU and by plain PyTorch on any other device.
+thresholds for each kind of sum. `use` overrides this decision. Sums are computed by numba's code on
+the CPU and by plain PyTorch on any other device.
 """
 
 import math
@@ -34,8 +34,8 @@ LENGTHS = {
 
 "laplace", "logistic" and "normal" are soft ranks, named by the distribution of the noise;
 "softplus" is `softplus_ranks`. "softsort 1" and "softsort 2" are the rows of SoftSort, named by its
-power. SoftSort's ranks for power 1 are one compiled call, which is faster at every length.
-"neuralsort" is the sum A_j of NeuralSort.
+power. "softsort 1, ranks" are SoftSort's ranks for power 1: one compiled call, which is faster than
+a matrix at every length. "neuralsort" is NeuralSort's sum A_j = sum_k |s_j - s_k|.
 """
 
 ENTRIES = {
@@ -49,11 +49,12 @@ ENTRIES = {
 }
 """For each kind: longer lists use matrices if all matrices together have at most this many entries.
 
-A call of the sums costs about 0.4 ms before the first item, so the sums pay off only for many or
-long lists: `benchmarks/short_lists.py` measures both forms.
+A call of the sums has a fixed cost of about 0.4 ms, so the sums pay off only for many or long
+lists. `benchmarks/short_lists.py` measures both forms.
 """
 
-# All threads share these two lists, because a GPU's backward pass runs on a thread of torch.
+# All threads share these two lists, because torch runs the backward pass on a GPU in a thread of
+# its own.
 _pinned: list[Form] = []
 _forced: list[Implementation] = []
 
@@ -70,7 +71,7 @@ def use(form: Form) -> Iterator[None]:
         form: "dense" for matrices, O(n^2) time and memory; "sums" for kernel sums.
 
     Raises:
-        ValueError: `form` is neither of these.
+        ValueError: `form` is neither "dense" nor "sums".
 
     >>> import torch
     >>> from ltr.operators import SigmoidRank
@@ -89,7 +90,7 @@ def use(form: Form) -> Iterator[None]:
 
 
 def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
-    """Return whether scores of a shape (..., n) use matrices, not sums, for a kind of sum.
+    """Return whether scores of shape (..., n) use matrices instead of sums of the given kind.
 
     >>> prefers_dense("logistic", (128,)), prefers_dense("logistic", (64, 128))
     (True, False)
@@ -117,7 +118,7 @@ def implementation(device: str) -> Implementation:
 
 @contextmanager
 def computed_by(chosen: Implementation) -> Iterator[None]:
-    """Compute all sums within the block by `chosen`, on all threads, for tests and benchmarks.
+    """Use the implementation `chosen` within the block, on all threads, for tests and benchmarks.
 
     >>> with computed_by(REFERENCE):
     ...     implementation("cpu").name

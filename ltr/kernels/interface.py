@@ -1,4 +1,4 @@
-"""The function that both implementations provide: the kernel sums."""
+"""The interface of both implementations of the kernel sums: numba's code and plain PyTorch."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,17 +14,17 @@ class SumNumbers(NamedTuple):
     scale: float
     """1 / temperature."""
     nodes: Sequence[float]
-    """first.real, first.imag, step.real, step.imag and count of the nodes."""
+    """`first.real`, `first.imag`, `step.real`, `step.imag` and `count` of the nodes."""
     rows: Sequence[float]
-    """`Kernel.row` of each output, one after the other."""
+    """The `Kernel.row` of each output, one after the other."""
     sources: Sequence[int]
-    """The column of each output."""
+    """The index of each output's column."""
 
 
 class Implementation(NamedTuple):
-    """One implementation. Its results are those of `ltr.kernels.reference`, up to rounding."""
+    """An implementation of the kernel sums. All implementations agree up to rounding."""
 
     name: str
-    """The name of its folder: "cpu" or "reference"."""
+    """The name of the implementation's folder: "cpu" or "reference"."""
     kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
     """Returns one sum (..., N) per output, from scores (..., N), lists and columns (..., N)."""

@@ -16,8 +16,8 @@ class Profile:
 
     Args:
         weights: w_m, one for each node lambda_m of the kernel.
-        slopes: the fitted weights of f', f'', ... for the same nodes. Derivatives of a higher order
-            are derivatives of the last of these sums.
+        slopes: for each of f', f'', ..., its weights, fitted on the same nodes. Still higher
+            derivatives are those of the last of these sums.
         constant, linear: the coefficients of the part that does not decay.
         tie: added only at x = 0.
     """
@@ -42,12 +42,12 @@ class Profile:
         )
 
     def plus(self, constant: float = 0.0, linear: float = 0.0) -> "Profile":
-        """Return the profile + constant + linear x."""
+        """Return the profile plus `constant` + `linear` * x."""
         constant, linear = self.constant + constant, self.linear + linear
         return Profile(self.weights, self.slopes, constant, linear, self.tie)
 
     def derivative(self, nodes: Nodes) -> "Profile":
-        """Return f' for x > 0; the tie at x = 0 is dropped."""
+        """Return f' for x > 0, without `tie`."""
         if self.slopes:
             weights, *slopes = self.slopes
         else:
@@ -57,7 +57,7 @@ class Profile:
 
     @property
     def at_zero(self) -> float:
-        """The limit f(0+), without the tie."""
+        """The limit f(0+), without `tie`."""
         return self.constant + sum(w.real for w in map(complex, self.weights))
 
     def without_ties(self) -> "Profile":
@@ -65,7 +65,7 @@ class Profile:
         return Profile(self.weights, self.slopes, self.constant, self.linear, -self.at_zero)
 
     def row(self) -> tuple[float, ...]:
-        """Return constant, linear, tie, and the real and imaginary parts of the weights."""
+        """Return `constant`, `linear`, `tie`, the weights' real parts and their imaginary parts."""
         weights = [complex(w) for w in self.weights]
         reals, imaginaries = (w.real for w in weights), (w.imag for w in weights)
         return (self.constant, self.linear, self.tie, *reals, *imaginaries)
@@ -73,11 +73,11 @@ class Profile:
 
 @dataclass(frozen=True, eq=False)  # comparison and hash by identity are fast
 class Kernel:
-    """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
+    """A kernel k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 
-    Of two tied items, the first in the sorted order counts as above. This makes no difference if
-    above(0) = below(0), which holds for all kernels here that have a derivative at 0. Derivatives
-    are by x; `kernel_sums` divides them by temperature^order.
+    Of two tied items, the first in the sorted order counts as above. This makes no difference for
+    the kernels of `named.py` and their derivatives, since `above` and `below` agree at 0.
+    Derivatives are by x; `kernel_sums` divides them by temperature^order.
 
     >>> from ltr.kernels.named import laplace
     >>> k = laplace()
@@ -109,7 +109,7 @@ class Kernel:
         return Kernel(self.nodes, self.below, self.above, self.own, self.order)
 
     def ready(self) -> "Kernel":
-        """Compute what `torch.compile` needs for a first derivative, and return the kernel."""
+        """Cache the rows that a first derivative needs under `torch.compile`; return the kernel."""
         for kernel in (self, self.transpose):
             for each in (kernel, kernel.derivative):
                 _ = each.row, each.transpose.row
@@ -117,5 +117,5 @@ class Kernel:
 
     @cached_property
     def row(self) -> tuple[float, ...]:
-        """All constants except the nodes, in the order that the implementations take."""
+        """All constants except the nodes, in the order that the implementations expect."""
         return (self.own, *self.above.row(), *self.below.row())

@@ -10,7 +10,7 @@ from ltr.kernels.sorting import descending_order, group_order
 from ltr.shapes import check_lists, refuse_nested
 
 Lengths = Tensor | Sequence[int]
-"""The lengths (R,) of ragged lists: whole numbers in a tensor, a numpy array or a list."""
+"""The lengths (R,) of R ragged lists: whole numbers in a tensor, a numpy array or a list."""
 
 Chunk = tuple[Tensor, Tensor | None, list[Tensor]]
 """The indices of some lists (B,), their mask (B, longest) or None, and their padded columns."""
@@ -36,7 +36,7 @@ class SortedLists:
         order: (..., N) int64, the items (positions in the row), list by list, by descending score;
             None if the scores themselves are in that order.
         starts: (..., R) int64, the position in `order` where each list begins.
-        lengths: (..., R) int64, the number of items of each list. Items in no list get 0.
+        lengths: (..., R) int64, the number of items of each list. Sums are 0 for items in no list.
     """
 
     order: Tensor | None
@@ -87,8 +87,8 @@ def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
         lengths: (R,) whole numbers, the number of items of each list; they sum to N.
 
     Raises:
-        ValueError: a wrong shape or dtype, or, on the CPU, lengths that are negative or do not
-            sum to N.
+        ValueError: a shape or dtype is wrong, or, on the CPU, lengths are negative or do not sum
+            to N.
 
     >>> import torch
     >>> sort_ragged(torch.tensor([0.1, 0.9, 0.2, 0.3, 0.4]), torch.tensor([2, 3])).order
@@ -100,7 +100,7 @@ def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
 
 
 def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Tensor:
-    """Return lengths (R,) as int64, or raise a ValueError unless they fit the flat scores (N,).
+    """Return lengths (R,) as int64; raise a ValueError if they do not fit flat scores (N,).
 
     Signs and the sum of the lengths are checked only on the CPU, outside `torch.compile`. On other
     devices these checks would wait for the device.
@@ -147,8 +147,8 @@ def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
 def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     """Return the order of n rows by ascending qid, and the length of each list.
 
-    Rows with the same qid are one list, in which they keep their order. `values[order]` are ragged
-    lists.
+    Rows with the same qid are one list, in which they keep their order. For `values` (n,) of the
+    rows, `values[order]` are ragged lists.
 
     Args:
         qid: (n,), in any order, of any integer dtype and on any device; ids may be negative.
@@ -156,7 +156,7 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
 
     Returns:
         order (n,) int64, or None if the rows are in this order already; and lengths (R,) int64 of
-        the R lists by ascending qid. In `torch.compile` the order is never None, R is not known,
+        the R lists by ascending qid. Under `torch.compile` the order is never None, R is not known,
         and lengths are (n,): the lengths of the R lists, then zeros. Cost: one sort, or one pass if
         the ids are in order. Outside `torch.compile` the call waits for the device, to learn R.
 
@@ -206,11 +206,11 @@ def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
     the columns (B, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk. If
     there are no items, the only chunk has 0 lists.
 
-    In `torch.compile` the shapes of all chunks depend only on N and R, so one graph serves any
-    lengths. The first chunk has the lists of up to 8 items, the next those of up to 32, then of up
-    to 128, and so on. Given N and R, a chunk has as many rows as there could be such lists. A row
-    without a list is all masked, and its index is R, which is the index of no list. All chunks
-    together have O(N log(N)) positions.
+    Under `torch.compile` the shapes of all chunks depend only on N and R, so one graph serves any
+    lengths. The first chunk has the lists of 1 to 8 items, the next chunk those of 9 to 32 items,
+    then of 33 to 128 items, and so on. A chunk has as many rows as there can be lists of its
+    lengths, given N and R. A row without a list is all masked, and its index is R, which is the
+    index of no list. All chunks together have O(N log(N)) positions.
 
     Args:
         lengths: (R,) int64, the number of items of each list; see `check_lengths`.
@@ -271,8 +271,9 @@ def _chunks(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     """Return the bounds [first, stop) of each chunk, among lists sorted by ascending length.
 
-    If there are many items of each length, all lists of a chunk have the same length. Otherwise the
-    lengths in a chunk are at most 8, differ by at most a quarter, or need little padding.
+    If there are many items per distinct length, all lists of a chunk have the same length.
+    Otherwise the lists of a chunk have at most 8 items, have lengths that differ by at most a
+    quarter, or need little padding.
     """
     sizes, counts = by_length.unique_consecutive(return_counts=True)
     exact = int(by_length.sum()) >= SAME * len(sizes)

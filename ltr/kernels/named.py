@@ -1,4 +1,4 @@
-"""The kernels of operators and losses: constants, built once from the table."""
+"""The kernels that operators and losses use: constants, built once from the table."""
 
 from typing import Literal
 
@@ -41,7 +41,7 @@ def _softplus(level: Level) -> Kernel:
     return Kernel(nodes, profile.plus(linear=1.0), profile, own=profile.at_zero).ready()
 
 
-# These constants are in plain dicts: torch.compile can trace a dict, but not a cached function.
+# These are constants of the module, because `torch.compile` cannot trace a cached function.
 _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
 _SURVIVALS = {
@@ -70,7 +70,7 @@ def level_of(dtype: torch.dtype) -> Level:
 
 
 def laplace() -> Kernel:
-    """Return the kernel exp(-|x|), which is exact. Its derivative at 0 is 0.
+    """Return the kernel exp(-|x|), which is exact. Its derivative counts as 0 for tied items.
 
     >>> laplace().below.weights
     (1,)
@@ -90,10 +90,10 @@ def gaussian(level: Level = "float64") -> Kernel:
 def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
     """Return the survival function 1 - F(x) = F(-x) of a symmetric distribution as a kernel.
 
-    If noise of this distribution is added to the difference x of two scores, this is the
-    probability that the other item is above. For x > 0 it is psi(x) = 1 / (1 + exp(x)) (logistic),
-    exp(-x) / 2 (laplace) or Phi(-x) (normal), and for x < 0 it is 1 - psi(-x). It is 1/2 for tied
-    items and for an item with itself.
+    If noise of this distribution is added to x = s_i - s_j, the kernel is the probability that item
+    j ends up above item i. For x > 0 it is psi(x) = 1 / (1 + exp(x)) (logistic), exp(-x) / 2
+    (laplace) or Phi(-x) (normal), and for x < 0 it is 1 - psi(-x). It is 1/2 for tied items and for
+    an item with itself.
 
     >>> k = survival("logistic")
     >>> k.above.constant, k.below.constant, k.own
@@ -107,9 +107,9 @@ def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
 def softplus(level: Level = "float64") -> Kernel:
     """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be above.
 
-    For items above, it is the sum of |x| and a decaying part; for items below, it is only the
-    decaying part. The terms |x| are all positive, so nothing cancels in their sum. So the loss
-    of a list in the correct order keeps its digits.
+    For items above (x < 0), the kernel is the sum of |x| and a decaying part; for items below, it
+    is only the decaying part. No part is negative, so nothing cancels in a sum, and even the
+    small loss of a list in the correct order is accurate.
 
     >>> k = softplus()
     >>> k.above.linear, k.below.linear, round(k.own, 4)

@@ -1,4 +1,4 @@
-"""Sums of the logistic loss over the pairs of different grade, in the time of a sort."""
+"""Sums of the logistic loss over pairs of items with different grades, in the time of a sort."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,8 +20,8 @@ class GradedWeights(NamedTuple):
     """Pair weights |g_i - g_j| |D_i - D_j| of `graded_pair_sums`; by default all are 1.
 
     g is a function of the grade. D is a function of the rank (the position in the order of the
-    scores), and never increases with the rank. If g or D is None, its factor is 1 for pairs of
-    different grade.
+    scores), and never increases with the rank. Without `gains` the first factor is 1 for each pair
+    of items with different grades, and without `discounts` the second factor is 1.
     """
 
     gains: Tensor | None = None
@@ -29,8 +29,9 @@ class GradedWeights(NamedTuple):
     discounts: Any = None
     """The discounts D of ranks 1, 2, ..., (n,), an array or a tensor."""
     ideal: Any = None
-    """The discounts of the ideal DCG, (n,). The weights are divided by the largest sum of g times
-    these discounts over all orders of the items (by 1 if that sum is 0)."""
+    """The discounts of the ideal DCG, (n,), or None. If `gains` are given too, the weights are
+    divided by the ideal DCG: the largest sum, over all orders of the items, of g times these
+    discounts (by 1 if that sum is not positive)."""
     upper: int | None = None
     """Pairs count only if their higher-scored item has at most this rank. Default: all count."""
     last: int | None = None
@@ -48,11 +49,11 @@ def graded_pair_sums(
     """Return each list's sums over y_i > y_j of w_ij log(1 + exp((s_j - s_i) / tau)) and of w_ij.
 
     It also returns the gradient of the first sum by the scores. One compiled sweep in each
-    direction computes all three, and autograd records nothing. w_ij is the pair weight times the
-    item weight of i.
+    direction computes all three results, and autograd records nothing. w_ij is the pair weight
+    times the item weight of i.
 
     Args:
-        scores: (..., n), float32 or float64.
+        scores: (..., n), the s, float32 or float64.
         labels: (..., n), the y, in the scores' dtype.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n) item weights in the scores' dtype. Default: 1.
@@ -60,8 +61,8 @@ def graded_pair_sums(
         temperature: tau > 0, in units of the scores.
 
     Returns:
-        Sums (...), sums of weights (...) and gradients (..., n). None if the sweep does not apply:
-        the scores are not on the CPU, numba is missing, a list has more than `MOST` different
+        Sums (...), sums of weights (...) and gradients (..., n). None if the sweeps do not apply:
+        the scores are not on the CPU, numba is missing, a list has more than `MOST` distinct
         labels, or a score or label is not finite. Time O(n log n + n grades), memory O(n).
 
     >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
@@ -106,8 +107,8 @@ def graded_pair_sums(
 
 
 def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
-    # Return an array (lists, n) for numba, empty for None. The layout is always the same, so that
-    # numba compiles once.
+    # Return an array (lists, n) for numba, or an empty array for None. The layout is always the
+    # same, so that numba compiles once.
     if x is None:
         assert like is not None
         return np.empty((0, 0), np.float64 if like.dtype == torch.float64 else np.float32)

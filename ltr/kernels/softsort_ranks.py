@@ -1,9 +1,9 @@
 """SoftSort's ranks for power 1, by kernel sums that are fused into one compiled call on the CPU.
 
-In sorted order the ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the matrix of
-exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums of v with the
-derivative of the kernel. Then grad_c = dLoss/dc = -(K h) u / c, and dLoss/dt = h S u + u S h +
-grad_c S 1 + S grad_c. The backward pass is another compiled call.
+Let t be the sorted scores. Their ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the
+matrix of exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums of v
+with the derivative of the kernel. Then grad_c = dLoss/dc = -(K h) u / c, and dLoss/dt = h S u +
+u S h + grad_c S 1 + S grad_c. The backward pass is another compiled call.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ PLAIN = (Tensor, nn.Parameter)
 def compiled_ranks(
     scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> Tensor:
-    """Return the ranks (..., n) of `SoftSort(temperature)`; m + 1 if masked, with m real items.
+    """Return the ranks (..., n) of `SoftSort(temperature)`; m + 1 if masked, for m real items.
 
     Call it only if `fused` returns True.
 
@@ -50,8 +50,8 @@ def compiled_ranks(
 def fused(scores: Tensor) -> bool:
     """Return whether `compiled_ranks` takes these scores: plain tensors on the CPU, with numba.
 
-    It returns False under `torch.compile`, which uses the kernel sums on every device, and within
-    `use("dense")`.
+    The result is False for empty scores, within `use("dense")`, and under `torch.compile`. SoftSort
+    then computes its ranks by a matrix or by `kernel_sums`.
     """
     if torch.compiler.is_compiling() or type(scores) not in PLAIN:
         return False
@@ -62,7 +62,7 @@ def fused(scores: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Ranks(Rule):
-    # The compiled backward pass needs c, in sorted order, and the order.
+    # Outputs 1 and 2 are c, in sorted order, and the order. The compiled backward pass needs both.
     temperature: float
     saved_outputs = (1, 2)
     constant = (1, 2)
@@ -85,7 +85,7 @@ class _Ranks(Rule):
 def _parts(
     scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
-    # Return the lists, u and c in the order of the items, and ones.
+    # Return the lists; u and c, in the order of the items; and ones.
     lengths = count(order, mask)
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
     one = scores.new_ones(()).expand(scores.shape)

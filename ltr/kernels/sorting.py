@@ -1,4 +1,4 @@
-"""The descending stable sort that forward and backward share."""
+"""The descending stable sort that forward and backward passes share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,9 +26,9 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
-        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU,
-        float32 scores, unless there are few, use numpy's vectorized sort, which takes a fraction of
-        the time of `torch.sort` (benchmarks/operators.py).
+        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU, float32
+        scores use numpy's vectorized sort, which takes a fraction of the time of `torch.sort`
+        (benchmarks/operators.py). A few scores without a mask use `torch.argsort`; see `FEW`.
 
     Raises:
         ValueError: the mask is not bool or has another shape.
@@ -45,7 +45,7 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def falling_values(values: Tensor) -> Tensor:
-    """Return each list's values in descending order: (..., n) -> (..., n). NaN is at one end.
+    """Return each list's values in descending order: (..., n) -> (..., n). NaN comes first or last.
 
     Cost: one sort, faster than that of `descending_order`.
 
@@ -56,8 +56,8 @@ def falling_values(values: Tensor) -> Tensor:
 
 
 class _FallingValues(Rule):
-    # numpy sorts values in a fraction of the time, without their order. Only the gradient needs the
-    # order.
+    # numpy sorts values in a fraction of the time of a sort that returns the order. Only the
+    # gradient needs the order.
 
     def values(self, values: Tensor) -> tuple[Tensor, ...]:
         return (torch.ops.ltr.falling_values(values),)
@@ -71,7 +71,7 @@ class _FallingValues(Rule):
 
 
 def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return `descending_order` on the CPU, by torch for few scores without mask, else by numpy."""
+    """Return `descending_order` on the CPU: by torch for few unmasked scores, else by numpy."""
     few = mask is None and scores.numel() <= FEW
     return (by_torch if few else by_numpy)(scores, mask)
 
@@ -87,7 +87,7 @@ def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return `descending_order`; numpy sorts float32 as integers of a score's bits and position."""
+    """Return `descending_order`: numpy sorts integers made of a float32's bits and position."""
     import numpy as np
 
     if scores.dtype in HALF:
@@ -102,7 +102,8 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
         bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
     negative = bits >> 31  # all bits are 1 if the point is negative, else 0
     negative &= LARGEST
-    # No two of these integers of 64 bits are equal, so any sort is stable.
+    # Each pair, read as an integer of 64 bits, holds a key and a position. No two are equal, so any
+    # sort is stable.
     pairs = np.empty((*bits.shape, 2), np.int32)
     low = 0 if np.little_endian else 1
     pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
@@ -119,7 +120,7 @@ def group_order(order: Tensor, ids: Tensor) -> Tensor:
     """Return the order (N,) of all items, regrouped list by list but unchanged within each list.
 
     Args:
-        order: (N,) int64.
+        order: (N,) int64, the order of all items.
         ids: (N,) int64, the index of each item's list.
 
     >>> group_order(torch.tensor([2, 0, 1]), torch.tensor([1, 0, 0]))

@@ -1,9 +1,10 @@
 """The basic function: sums of a kernel over sorted scores, and their derivatives of any order.
 
-Let g_i be the gradient by y_i = sum_j k((s_i - s_j) / temperature) v_j. The gradient by v is the
-sum of g with the transposed kernel. The gradient by s_i is g_i (k' v)_i - v_i (k'^T g)_i, with k'
-the derivative by s. Both are kernel sums again, on the same exponentials. So the backward pass is
-one more call of the same function.
+Let y_i = sum_j k((s_i - s_j) / temperature) v_j, and let g_i be the gradient by y_i. The gradient
+by v is the sum of g with the transposed kernel. The gradient by s_i is g_i (k' v)_i - v_i
+(k'^T g)_i: k' v is the sum of v with the kernel's derivative by s, and k'^T g is the sum of g with
+the transpose of that kernel. All are kernel sums on the same exponentials. So the backward pass
+computes kernel sums again, in one call.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def kernel_sums(
         scores: (..., N), float32 or float64.
         columns: the v_c, (..., N) each.
         outputs: pairs of a column's index and a `Kernel`, all with the same nodes.
-        lists: the sorted lists of these scores, by `sort_lists`.
+        lists: the sorted lists of these scores, as `sort_lists` returns them.
         temperature: tau > 0, in units of the scores.
 
     Returns:
@@ -103,10 +104,10 @@ def inner_sums(
     lists: SortedLists,
     temperature: float,
 ) -> tuple[Tensor, ...]:
-    """Return `kernel_sums` for use inside a rule, without checks.
+    """Return the sums of `kernel_sums` without its checks, for use inside a `Rule`.
 
-    The sums have derivatives only if grad mode is enabled. Under torch.compile, which supports no
-    second derivatives, they have none.
+    The sums have derivatives only if grad mode is enabled, and never under `torch.compile`, which
+    supports no second derivatives.
     """
     rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns
@@ -117,7 +118,7 @@ def inner_sums(
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums(Rule):
-    """The rule of `kernel_sums`, for the tensors scores, order, starts, lengths and columns."""
+    """The rule of `kernel_sums`: a function of scores, order, starts, lengths and columns."""
 
     outputs: Outputs
     temperature: float
@@ -160,7 +161,7 @@ class _KernelSums(Rule):
 
 
 def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
-    """Return scale, nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
+    """Return the `SumNumbers` of the outputs, for `ltr::kernel_sums`."""
     nodes = outputs[0][1].nodes
     return SumNumbers(
         1 / temperature,

@@ -1,4 +1,4 @@
-"""The table of exponential sums: constants that tools/fit_table wrote to table.json."""
+"""The table of exponential sums: constants that `tools/fit_table` wrote to `table.json`."""
 
 import json
 from dataclasses import dataclass
@@ -38,13 +38,14 @@ class Sum:
     """A profile f on x >= 0 and its derivatives, as Re sum_m w_m exp(-lambda_m x).
 
     Each derivative order 0, 1, 2 has separate weights, fitted to that derivative. The derivative
-    of the fitted sum would be less accurate. The real parts of a row sum to the exact value at 0.
+    of the fitted sum would be less accurate. For each order, the real parts of the weights sum to
+    the exact value at 0.
 
     Args:
         nodes: the lambda_m of all orders.
         weights: the w_m, one row per order.
-        errors: for each order, the maximum error of the sum over x >= 0 in exact arithmetic. In
-            doubles, rounding adds up to 1e-16 times the sum of abs(w).
+        errors: for each order, the maximum error of the sum for all x >= 0, in exact arithmetic. In
+            float64, rounding adds an error of at most 1e-16 times the sum of abs(w).
     """
 
     nodes: Nodes
@@ -57,7 +58,7 @@ class Powers:
     """A function of r = 0..n-1 as the sum over m of c_m z_m^r.
 
     Args:
-        n: the length of the longest list.
+        n: the number of values of r, and so the maximum length of a list.
         error: the maximum absolute error.
         z: the bases z_m, in (0, 1], ascending.
         c: the factors c_m.
@@ -77,7 +78,8 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
             "softplus" log(1 + exp(-x)), on the nodes of "logistic", with f' equal to minus
             "logistic" to the last bit; "gaussian" exp(-x^2), with f'(0) = 0 (no kink at a tie);
             "normal" Phi(-x).
-        dtype_level: the largest error of f, f' and f'': 2e-8 for "float32", 1e-12 for "float64".
+        dtype_level: the accuracy. Errors of f, f' and f'' are at most 2e-8 for "float32" and 1e-12
+            for "float64".
 
     Raises:
         ValueError: the name or the level is unknown.
@@ -98,12 +100,12 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
 
 
 def discount_powers(name: DiscountName, level: Level) -> tuple[Powers, ...]:
-    """Return a discount of rank r + 1 as sums of powers, one sum for each length in the table.
+    """Return the discount of rank r + 1 as sums of powers, one sum for each length in the table.
 
     Args:
         name: "log2" 1 / log2(2 + r), or "inverse log2" log2(2 + r).
-        level: the largest error, as a fraction of the largest discount: 1e-6 for "float32", 1e-9
-            for "float64".
+        level: the accuracy. Errors, as a fraction of the largest discount, are at most 1e-6 for
+            "float32" and 1e-9 for "float64".
 
     Raises:
         ValueError: the level is unknown.

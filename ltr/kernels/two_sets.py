@@ -13,7 +13,7 @@ from ltr.kernels.sums import kernel_sums
 def merge(
     queries: Tensor, scores: Tensor, query_mask: Tensor | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, SortedLists]:
-    """Return scores and queries as one set of points (..., n + q), scores first, and their order.
+    """Return scores, then queries, as one set of points (..., n + q), and their sorted lists.
 
     >>> points, lists = merge(torch.tensor([1.5]), torch.tensor([1.0, 2.0]))
     >>> points, lists.order
@@ -39,12 +39,12 @@ def kernel_sums_at(
 ) -> tuple[Tensor, ...]:
     """Return, for each output (c, k), y_i = sum_j k((q_i - s_j) / tau) v_cj at queries q_i.
 
-    A query is a point with value 0 among the sources (the scores). So one sort and one sweep serve
-    both.
+    Queries here are points at which sums are wanted, not the queries of lists. They join the
+    sources (the scores) as points with value 0. So one call of `kernel_sums` computes all sums.
 
     Args:
         queries: (..., q), float32 or float64, in any order.
-        scores: (..., n), of the same batch shape and dtype.
+        scores: (..., n), with the batch shape and dtype of the queries.
         columns: the v_c, (..., n) each.
         outputs: pairs of a column's index and a `Kernel`, all with the same nodes.
         temperature: tau > 0, in units of the scores.
@@ -52,13 +52,13 @@ def kernel_sums_at(
         mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
-        One tensor (..., q) per output, in the queries' order; 0 where masked. All sums of a list
-        with a NaN or an infinite query or score are NaN. The sums are differentiable in queries,
-        scores and columns, to any order. A query tied with a source counts as below it. Cost:
-        O(q + n) per node, column and output, after the sort.
+        One tensor (..., q) per output, in the queries' order; 0 for masked queries. All sums of a
+        list with a NaN or an infinite query or score are NaN. The sums are differentiable in
+        queries, scores and columns, to any order. A query tied with a source counts as below the
+        source. Cost: O(q + n) per node, column and output, after the sort.
 
     Raises:
-        ValueError: queries have another batch shape or dtype than scores; or see `kernel_sums`.
+        ValueError: queries have another batch shape or dtype than scores; see also `kernel_sums`.
 
     >>> from ltr.kernels.named import laplace
     >>> q, s = torch.tensor([0.5, 3.0]), torch.tensor([0.0, 2.0, 1.0])

@@ -1,7 +1,7 @@
 """Losses for learning to rank: `loss(scores, labels, mask=None, weights=None)`.
 
 Each loss takes tensors only, so it fits any training loop. The last axis holds the items of a list;
-the axes before it have any shape. A loss on soft ranks takes an operator of `ltr.operators`.
+any number of axes may come before it. A loss on soft ranks takes an operator from `ltr.operators`.
 """
 
 from typing import TYPE_CHECKING, Any

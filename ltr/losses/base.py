@@ -1,4 +1,4 @@
-"""The base class of losses; no other code reduces the values of lists to one number."""
+"""The base class of losses, which also reduces the values of all lists to one number."""
 
 import math
 from numbers import Real
@@ -29,10 +29,10 @@ class RankingLoss(nn.Module):
     With reduction="none" the result has one value for each list. To write a new loss, subclass
     `RankingLoss` and define `per_list`. Every loss follows these rules:
 
-    - All arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if the
-      class sets `grades = False`. The mask is bool, True for a real item. The values of masked
+    - The four arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if
+      the class sets `grades = False`. The mask is bool, True for a real item. The values of masked
       items, NaN included, change neither the loss nor the gradient.
-    - The loss is >= 0, and its minimum is 0. The docstrings of losses give the exceptions: with
+    - The loss is >= 0, and its minimum is 0. The docstrings of losses name the exceptions: with
       some soft ranks a loss may be below 0, and a few losses have a minimum above 0. A list for
       which the loss is not defined (no relevant item, no pair, all masked) gives 0 with a zero
       gradient. A NaN score makes only the loss of its own list NaN.
@@ -48,10 +48,10 @@ class RankingLoss(nn.Module):
             likely marks padding, as in other libraries. False if any finite number is a valid
             target, as in regression.
         every_item: whether the loss is a mean over all items of a list, relevant or not, as in
-            regression. False (default) for a loss of the relevant items. If True, `Unbiased`
-            weights all items, otherwise only the clicks.
-        side_inputs: the names of the further arguments that training must pass, such as
-            `protected`. A `Ranker` takes these arguments from the batches. Default: none.
+            regression. False (default) if each term of the loss belongs to a relevant item. If
+            True, `Unbiased` weights all items, otherwise it weights only the clicked items.
+        side_inputs: the names of the further arguments that training must pass to `forward`, such
+            as `protected`. A `Ranker` takes these arguments from the batches. Default: none.
 
     Raises:
         ValueError: reduction is unknown.
@@ -78,9 +78,10 @@ class RankingLoss(nn.Module):
     ) -> Tensor:
         """Return one value for each list: (..., n) each -> (...).
 
-        The result may have further leading axes, for samples; `forward` takes the mean over them.
-        If a loss needs further tensors (..., n), such as `protected`, its `per_list` has parameters
-        of these names after `weights`, with the default None; `forward` passes the tensors on.
+        The result may have further leading axes, such as the samples of a `Stochastic` operator;
+        `forward` takes the mean over these axes. If a loss needs further tensors (..., n), such as
+        `protected`, its `per_list` has parameters of these names after `weights`, with the default
+        None; `forward` passes the tensors on.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
@@ -109,11 +110,11 @@ class RankingLoss(nn.Module):
                 lists are then ragged: scores, labels and weights are (N,), one list after the
                 other. With reduction="none" the result is (R,). Nested tensors (`torch.nested`,
                 jagged) carry their own lengths.
-            qid: (N,) integers, the list of each item, instead of a mask. Scores, labels and weights
-                are (N,) too, with the items in any order. The items with the same qid form a list.
-                With reduction="none" the result has one value for each list, by ascending qid; in
-                `torch.compile` the result is (N,), with 0 after the last list. Cost: one sort of
-                the qids.
+            qid: (N,) integers, the query of each item, instead of a mask. Scores, labels and
+                weights are (N,) too, with the items in any order. The items with the same qid form
+                a list. With reduction="none" the result has one value for each list, by ascending
+                qid; in `torch.compile` the result is (N,), with 0 after the last list. Cost: one
+                sort of the qids.
             padding: the label that marks padding, such as -1 in allRank and TF-Ranking. Items with
                 this label count as masked. Not allowed with lengths, qid or nested tensors.
                 Default: no label marks padding.
@@ -146,7 +147,7 @@ class RankingLoss(nn.Module):
             if scores.dim() != 1:
                 raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
             order, lengths = group_by_qid(qid, len(scores))
-            if order is not None:  # the backward of `index_select` is faster than of x[order]
+            if order is not None:  # the backward of `index_select` is faster than that of x[order]
                 scores = scores.index_select(0, order)
                 given = {name: x.index_select(0, order) for name, x in given.items()}
                 wrong = None if wrong is None else wrong.index_select(0, order)
@@ -189,8 +190,8 @@ class RankingLoss(nn.Module):
     ) -> tuple[dict[str, Tensor], Tensor | None]:
         """Check labels and weights; return `given` and the bad items, (..., n) bool or None.
 
-        If the values cannot be read, no error is raised: bad values are replaced by 0, and the bad
-        items are returned. Otherwise the second result is None.
+        If the values cannot be read (see `check_values`), no error is raised: bad values are
+        replaced by 0, and the bad items are returned. Otherwise the second result is None.
         """
         wrong = None
         for name in ("labels", "weights"):
@@ -267,9 +268,9 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
         least: 0, or -inf if any finite value is valid.
 
     Returns:
-        None if the values are good. If the values cannot be read (on another device than the CPU,
-        in `torch.compile` and in `vmap`): (..., n) bool, True for a bad value. Cost: one pass on
-        the CPU.
+        None if the values are good. If the values cannot be read (on a device other than the CPU,
+        in `torch.compile` or in `vmap`): (..., n) bool, True for a bad value. Cost: one pass over
+        the values on the CPU.
 
     >>> check_values("labels", torch.tensor([2, 0, -1]), torch.tensor([True, True, False]), 0.0)
     """
@@ -298,7 +299,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
 
 
 def first_value(x: Tensor, where: Tensor) -> float | None:
-    """Return the first value of x (...) at which `where` (...) is True, or None.
+    """Return the first value of x (...) for which `where` (...) is True; None if there is none.
 
     >>> first_value(torch.tensor([3, -1]), torch.tensor([False, True]))
     -1

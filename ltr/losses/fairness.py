@@ -19,17 +19,17 @@ class ExposureParity(RankingLoss):
     An item's exposure is the attention that users give to its rank. The loss is (mean exposure of
     the protected items - mean exposure of the others)^2.
 
-    Exposure is computed as discount(soft rank), such as 1 / log2(1 + rank). With `merit` exposure
-    should be in proportion to relevance: each of the two means is divided by the merit of its
-    items. The merit is the mean label, scaled so that the larger of the two merits is 1. With
-    `one_sided` the loss counts only a lack of exposure of the protected items (DELTR).
+    Exposure is computed as discount(soft rank), such as 1 / log2(1 + rank). With `merit=True`,
+    exposure should be in proportion to relevance: each of the two means is divided by the merit of
+    its items. The merit is the mean label, scaled so that the larger of the two merits is 1. With
+    `one_sided=True`, the loss counts only a lack of exposure of the protected items (DELTR).
 
     This loss is a constraint and does not teach a ranking by itself. `Penalized` adds it to a
     ranking loss.
 
     Special cases: the loss is 0, with a zero gradient, for a list in which all items or no items
-    are protected, and for a fully masked list. With `merit` it is also 0 if no protected item, or
-    no other item, is relevant. The operator decides the ranks of tied scores.
+    are protected, and for a fully masked list. With `merit=True` it is also 0 if no protected item,
+    or no other item, is relevant. The operator decides the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -43,7 +43,7 @@ class ExposureParity(RankingLoss):
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
     `forward` has one more argument, `protected` (..., n): above 0 for an item in the protected
-    group. By default the labels are used. With weights, the means are weighted means.
+    group. Default: the labels. With weights, the means are weighted means.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -117,8 +117,9 @@ class Penalized(RankingLoss):
         strength: the factor of the penalty, >= 0. Default: 1.
         reduction: replaces the reductions of the loss and of the penalty.
 
-    `forward` passes the side inputs of the loss, such as `position` of `Unbiased`, to the loss. The
-    side inputs of the penalty, such as `protected`, and all other arguments go to the penalty.
+    `forward` passes the side inputs of the loss, such as `position` of `Unbiased`, to the loss. It
+    passes the side inputs of the penalty, such as `protected`, to the penalty, and also any further
+    arguments that are side inputs of neither.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
@@ -150,7 +151,7 @@ class Penalized(RankingLoss):
         weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """Return the loss plus the weighted penalty of each list."""
+        """Return the loss of each list plus `strength` times its penalty."""
         own, others = self.shared(extra)
         value = self.loss(scores, labels, mask, weights, **own)
         return value + self.strength * self.penalty(scores, labels, mask, weights, **others)

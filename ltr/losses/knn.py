@@ -16,15 +16,15 @@ Form = Literal["probability", "log"]
 class KNNLoss(RankingLoss):
     """Loss of k-nearest-neighbor classification with soft neighbors.
 
-    The loss is 1 - p or -log p. p is the fraction of the k soft nearest neighbors with the query's
-    class.
+    The loss is 1 - p or -log p. p is the fraction of the k soft nearest neighbors that have the
+    query's class.
 
-    A list holds the candidates of one query. The nearer a candidate is to the query, the higher is
-    its score, for example minus the squared distance of the two embeddings. The label is 1 (any
-    value above 0) for candidates of the query's class. P is the operator's soft permutation matrix,
-    and p is the mean of (P labels)_i over the first k rows i. With a hard permutation, p is the
-    fraction of the k nearest candidates with the query's class. The paper's loss is -p, which has
-    the same gradient as 1 - p.
+    A list holds the candidates of one query. The nearer a candidate is to the query, the higher its
+    score, for example minus the squared distance of the two embeddings. The label is 1 (or another
+    value above 0, which counts as 1) for candidates of the query's class, else 0. P is the
+    operator's soft permutation matrix, and p is the mean of (P labels)_i over the first k rows i.
+    With a hard permutation, p is the fraction of the k nearest candidates that have the query's
+    class. The paper's loss is -p, which has the same gradient as 1 - p.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a candidate of the class
     and for a fully masked list. If a list has fewer than k real candidates, all of them count. If a
@@ -37,8 +37,8 @@ class KNNLoss(RankingLoss):
         form: "probability" (1 - p, the default), or "log" (-log p). The second form is computed in
             logarithms throughout, so it has a gradient even if the query is far from all candidates
             of its class.
-        average: if True (default), the loss is the mean over the first k rows. If False, the loss
-            is multiplied by k, which gives k (1 - p), as in the published code.
+        average: True (default) for 1 - p or -log p. False for k times this loss, as in the
+            published code.
 
     With weights, p is a weighted fraction: each candidate counts by its weight.
 

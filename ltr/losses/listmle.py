@@ -49,20 +49,21 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 class ListMLE(RankingLoss):
     """ListMLE: the negative log-likelihood of the correct order, in the Plackett-Luce model.
 
-    In this model, an order is drawn item by item, with the probabilities softmax(scores) of the
-    remaining items. Let pi(1), pi(2), ... be the items by descending label. The loss is
+    In this model, an order is drawn item by item, with the probabilities softmax(s) of the
+    remaining items, given their scores s. Let pi(1), pi(2), ... be the items by descending label.
+    The loss is
 
         sum over k of log(sum over l >= k of exp(s_pi(l))) - s_pi(k)
 
-    If labels are tied, more than one order is correct. `ties` chooses among these orders:
+    If labels are tied, more than one order is correct. `ties` determines which of them count:
 
-    - "mean" (the default): all these orders count equally, by Efron's approximation. At the l-th
-      position of d tied items (l = 0, 1, ...), the tied items have the factor 1 - l / d in the
+    - "mean" (the default): all correct orders count equally, by Efron's approximation. At position
+      a of d tied items (a = 0, 1, ..., d - 1), the tied items have the factor 1 - a / d in the
       inner sum. The logarithm of the number of orders of the tied items, log(d!), is subtracted, so
-      the minimum is 0. The result does not depend on the order of the list.
-    - "random": one of these orders, drawn at each call, as in rax, allRank and TF-Ranking.
-    - "first": tied items in the order of the list. If an earlier ranker sorted the list, its order
-      leaks into the loss.
+      the minimum is 0. The result does not depend on the order of the items in the list.
+    - "random": one correct order, drawn at each call, as in rax, allRank and TF-Ranking.
+    - "first": the correct order in which tied items stay in the order of the list. If an earlier
+      ranker sorted the list, its order leaks into the loss.
 
     The loss is 0, with a zero gradient, if no two labels differ (no relevant item, for example),
     for one item, and for a fully masked list. Cost: one sort of the labels.
@@ -97,7 +98,7 @@ class ListMLE(RankingLoss):
         self.ties: Ties = ties
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
-        """Return the weights of the terms at positions (..., n) of lists of m (..., 1) items."""
+        """Return the weights of the terms at positions (..., n) in lists of m (..., 1) items."""
         if self.top_k is None:
             return torch.ones_like(position)
         return (position <= self.top_k).to(position.dtype)
@@ -130,9 +131,10 @@ class ListMLE(RankingLoss):
         size = (last - first + 1).to(s.dtype)
         gone = positions(s) - 1 - first.to(s.dtype)
         below = (last + 1).clamp(max=n - 1)
-        # In `rest`, the tied items have the factor 1 - gone / size, and all items below have the
-        # factor 1. With R the sum from the first tied item on, and L the sum of all items below the
-        # ties, this is (1 - gone / size) R + (gone / size) L.
+        # `rest` is the logarithm of the inner sum. In this sum, the tied items have the factor
+        # 1 - gone / size, and all items below them the factor 1. Let R be the sum of exp(s) from
+        # the first tied item on, and L the sum over the items below the tied items. Then the inner
+        # sum is (1 - gone / size) R + (gone / size) L.
         rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
         both = (gone > 0) & (last < n - 1)
         low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
@@ -157,8 +159,8 @@ class PListMLE(ListMLE):
     """Position-aware ListMLE: the first positions have the largest weights.
 
     Position k has the weight alpha(k). In the paper, alpha(k) is 2^(m - k) - 1 for m items. Here
-    alpha is divided by alpha(1). So the weights lie between 0 and 1 for lists of any length, even
-    of more than 127 items. Everything else is as in `ListMLE`.
+    alpha is divided by alpha(1). So the weights lie between 0 and 1 for lists of any length. (In
+    float32, alpha(1) overflows for more than 128 items.) Everything else is as in `ListMLE`.
 
     Args:
         discount: the weights of the positions: None for the paper's alpha (default), "log2",
@@ -187,7 +189,7 @@ class PListMLE(ListMLE):
         self.discount: Discount | None = discount
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
-        """Return alpha divided by alpha(1), or the discounts of the positions."""
+        """Return alpha divided by alpha(1), or the discounts of the positions if they are given."""
         if self.discount is not None:
             return discount_function(self.discount)(position)
         end = torch.exp2(1 - m)
@@ -201,7 +203,7 @@ def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _sort(labels: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
-    """Return the descending labels and their indices; ties are in list order or in random order."""
+    """Return the descending labels and their indices; tied labels are in list or random order."""
     if ties != "random":
         y, order = labels.sort(dim=-1, descending=True, stable=True)
         return y, order
@@ -215,10 +217,10 @@ def _total(weight: Tensor, each: Tensor, real: Tensor, defined: Tensor) -> Tenso
 
 
 def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
-    """Return the mean of x over the items that are tied with each item, itself included.
+    """Return the mean of x over the items that are tied with each item, the item included.
 
-    The sum over the ties is the difference of two sums that begin at the end of the list. x is
-    small there, so little precision is lost.
+    The sum over the tied items is the difference of two sums that begin at the end of the list. The
+    weights of positions are smallest there, so little precision is lost.
     """
     sums = x.flip(-1).cumsum(-1).flip(-1)
     sums = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
@@ -226,9 +228,10 @@ def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
 
 
 def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
-    """Return the entropy of u / (sum of u) over each item's tied items; log(size) if u is 0 there.
+    """Return, for each item, the entropy of u / (sum of u) over the items tied with it.
 
-    `mean` is the mean of u over the tied items, the item itself included, and `size` their number.
+    The item itself is one of the tied items. `mean` is the mean of u over the tied items, and
+    `size` their number. The result is log(size) if u is 0 for all tied items.
     """
     some = mean > 0
     mean = torch.where(some, mean, 1.0)

@@ -40,22 +40,23 @@ class SoftNDCG(RankingLoss):
     With the gains g_i, their fractions p_i = g_i / sum of g, the discount d and the soft ranks r_i,
     the loss is by default the regret
 
-        sum_i p_i / d(r_i) - sum_i p_i / d(ideal rank_i),
+        sum_i p_i / d(r_i) - sum_i p_i / d(ideal rank_i)
 
-    the mean of log2(1 + rank), weighted by the gains, minus its least value. By default the ranks
-    are those of `SoftplusRank()`, which are at least the hard ranks. So the loss is at least (ideal
-    DCG - DCG) / sum of g, and an item that ranks too low always has a gradient. The proof and the
-    measurements are in the documentation, under "How to train on soft NDCG". `mean` selects two
-    other forms:
+    With the default discount, this is the mean of log2(1 + rank), weighted by the gains, minus the
+    least value of this mean. By default the ranks are those of `SoftplusRank()`, which are at least
+    the hard ranks. So the loss is at least (ideal DCG - DCG) / sum of g, and an item that ranks too
+    low always has a gradient. The proof and the measurements are in the documentation, under "How
+    to train on soft NDCG". `mean` selects two other forms:
 
         harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
 
-    With hard ranks all three are 0 only for an ideal order. `mean="arithmetic"` is then exactly 1 -
-    `ltr.metrics.NDCG`; with `SigmoidRank` it is ApproxNDCG (Qin et al. 2010). The harmonic form
-    lies between 0 and 1; in it, the harmonic mean of the discounts, 1 / (sum_i p_i / d(r_i)), is a
-    lower bound of DCG / sum of g. The ranks of `SoftSort`, which come from the transpose of its
-    matrix, can be below 1. So with `SoftSort` the loss may be slightly below 0.
+    With hard ranks, all three forms are 0 only for an ideal order, and the arithmetic form is
+    exactly 1 - `ltr.metrics.NDCG`. With `SigmoidRank` the arithmetic form is ApproxNDCG (Qin et al.
+    2010). The harmonic form lies between 0 and 1. It contains the harmonic mean of the discounts,
+    1 / (sum_i p_i / d(r_i)), which is a lower bound on DCG / sum of g. The ranks of `SoftSort`,
+    which come from the transpose of its matrix, can be below 1. So with `SoftSort` the loss may be
+    slightly below 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
     fully masked list. For one item the loss is 0 if the item's soft rank is 1. The operator decides
@@ -67,16 +68,17 @@ class SoftNDCG(RankingLoss):
             scores.
         top_k: k, to train for NDCG@k. The regret and the harmonic form then count only the gains of
             the first k items of the ideal order; items tied at position k of this order share the
-            positions that are left. Items ranked after k keep their cost and so their gradient. The
-            arithmetic form has a smooth cutoff of the discounts at rank k + 1/2 instead (exact in
-            the ideal DCG); a new network then has hardly any gradient on long lists. Default: all
-            items, which trained as well for NDCG@10 in our measurements.
+            remaining positions. Items that the scores rank after k keep their cost, and so their
+            gradient. The arithmetic form has a smooth cutoff of the discounts at rank k + 1/2
+            instead (exact in the ideal DCG); with it, an untrained network has hardly any gradient
+            on long lists. Default: all items, which was as good for NDCG@10 in our measurements.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks. The regret and the harmonic
             form need discounts above 0, even at the ranks of `SoftplusRank`, which may exceed the
             number of items. On the CPU, a discount that is not above 0 at a rank within the longest
-            list is an error. On other devices, and in `torch.compile`, the loss is then NaN.
+            list is an error. On other devices, and in `torch.compile`, there is no such check, and
+            the loss may be NaN.
         mean: "regret" (the default), "harmonic" or "arithmetic", see above.
         dequantize: whether to add a random number from [0, 1) to each label before its gain is
             computed, if the list has a relevant item. Like dropout, this happens only in training
@@ -84,13 +86,13 @@ class SoftNDCG(RankingLoss):
             call, and irrelevant items count a little. This keeps a network from memorizing a small
             data set, as the random gammas of `XENDCG` do. Default: False.
         softmax: the weight w of an additional term w KL(p || softmax(s)): the loss of `SoftmaxLoss`
-            for the same p, on the scores before any standardization. If the operator standardizes
-            the scores, only this term fixes their scale. The harmonic form needs a fixed scale on
-            noisy tables. Default: 0.
+            for the same p, on the scores s before any standardization. If the operator standardizes
+            the scores, only this term fixes their scale. On noisy data, the harmonic form needs a
+            fixed scale. Default: 0.
 
-    Weights multiply the gains, also in the ideal DCG. Labels need not be whole numbers and may be
-    of any size, even in float32: "exp2" gains are computed relative to 2^(the largest label of the
-    list).
+    Weights multiply the gains, also in the ideal DCG. Labels need not be whole numbers, and may be
+    arbitrarily large, even in float32: "exp2" gains are computed relative to 2^(the largest label
+    of the list).
 
     Cost: that of the operator, and one sort of the gains.
 
@@ -98,7 +100,7 @@ class SoftNDCG(RankingLoss):
         ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
-    information retrieval measures", 2010, for the arithmetic mean.
+    information retrieval measures", 2010, for the arithmetic form.
 
     >>> import torch
     >>> from ltr.operators import HardRank, SoftSort
@@ -168,8 +170,7 @@ class SoftNDCG(RankingLoss):
         return found
 
     def _check_discount(self, scores: Tensor) -> None:
-        # Discounts given by name are above 0. Values are read on the CPU only, like those of
-        # labels.
+        # Discounts given by name are above 0. As for labels, values are checked on the CPU only.
         if self.mean == "arithmetic" or not callable(self.discount):
             return
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
@@ -184,8 +185,8 @@ class SoftNDCG(RankingLoss):
             )
 
     def _terms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        # Return the functions of the ranks that are summed over the items: of hard ranks and of
-        # soft ranks.
+        # Return the function of the rank that is summed over the items, once for hard ranks and
+        # once for soft ranks.
         discount = discount_function(self.discount)
         if self.mean != "arithmetic":
             if discount is log2_discount:
@@ -196,14 +197,14 @@ class SoftNDCG(RankingLoss):
     def _shortfall(self, soft: Tensor, ideal: Tensor) -> Tensor:
         if self.mean == "arithmetic":
             return shortfall(soft, ideal)
-        defined = ideal > 0  # elsewhere the quotient is 0 / 1, or NaN if a score is NaN
+        defined = ideal > 0  # if False, the quotient is 0 / 1, or NaN if a score is NaN
         return defined.to(soft.dtype) - ideal / torch.where(defined, soft, 1 + 0 * soft)
 
 
 def first_gains(gains: Tensor, top_k: int) -> Tensor:
     """Return the gains (..., n), with 0 for the items that do not count in the ideal DCG@k.
 
-    Items tied at position k of the ideal order share the positions that are left.
+    Items tied at position k of the ideal order share the remaining positions.
 
     >>> first_gains(torch.tensor([1.0, 3.0, 0.0, 1.0]), 2)
     tensor([0.5000, 3.0000, 0.0000, 0.5000])
@@ -220,8 +221,8 @@ class ApproxNDCG(SoftNDCG):
     """ApproxNDCG: 1 - NDCG with soft ranks that are sums of sigmoids of score differences.
 
     This is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under its name in the
-    literature. If there is much to learn, `SoftNDCG()` trains far better; "How to train on soft
-    NDCG" in the documentation gives the reason.
+    literature. Unless the model already ranks well, `SoftNDCG()` trains far better; "How to train
+    on soft NDCG" in the documentation gives the reason.
 
     Args:
         temperature: the temperature of the sigmoids, in units of the scores (1 / alpha in the
@@ -269,13 +270,14 @@ class NeuralNDCG(RankingLoss):
     With P the operator's soft permutation matrix, NDCG is the sum over positions i of (P gains)_i *
     discount(i), divided by the ideal DCG.
 
-    Only the first `top_k` rows of P are computed. The paper's transposed form gives each item j the
-    discount (P^T discounts)_j. Without scaling its value is the same sum, in another order.
+    The paper's transposed form gives each item j the discount (P^T discounts)_j. Without scaling,
+    its value is the same sum, with the terms in another order, and only the first `top_k` rows of P
+    are computed.
 
-    With `scaling` the matrix is built, and its columns and rows are divided by their sums in
-    alternation. The last step makes the sums of the rows exactly 1, so the sorted gains are means
-    of gains. In the transposed form it makes the sums of the columns exactly 1, so the items'
-    discounts are means of discounts. With a hard permutation the loss is exactly 1 -
+    With `scaling`, the whole matrix P is built, and its columns and rows are divided by their sums
+    in alternation. The last step makes the sums of the rows exactly 1, so the sorted gains are
+    means of gains. In the transposed form, the last step makes the sums of the columns exactly 1,
+    so the items' discounts are means of discounts. With a hard permutation the loss is exactly 1 -
     `ltr.metrics.NDCG` in both forms.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
@@ -295,7 +297,8 @@ class NeuralNDCG(RankingLoss):
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
 
-    Weights multiply the gains, also in the ideal DCG. Labels may be of any size, as in `SoftNDCG`.
+    Weights multiply the gains, also in the ideal DCG. Labels may be arbitrarily large, as in
+    `SoftNDCG`.
 
     Raises:
         ValueError: an argument is invalid (the message names it and its value); the operator has

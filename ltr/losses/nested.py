@@ -58,7 +58,8 @@ def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the metho
 
 
 def _equal(own: Tensor, lengths: Tensor) -> bool:
-    # On another device than the CPU, a comparison of values would wait for the device.
+    # On a device other than the CPU, a comparison of values would wait for the device. So lengths
+    # of the same shape count as equal there.
     if own is lengths or own.shape != lengths.shape:
         return own is lengths
     if own.device.type != "cpu" or torch.compiler.is_compiling():

@@ -26,7 +26,10 @@ class PairCost(nn.Module):
 
     @property
     def logistic_temperature(self) -> float | None:
-        """The tau of a cost log(1 + exp(-t / tau)), for sums in sort time; None for other costs."""
+        """The tau of a cost log(1 + exp(-t / tau)); None for other costs.
+
+        `pair_sums` can sum such a cost over all pairs in the time of a sort.
+        """
         return None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
@@ -34,7 +37,7 @@ class PairCost(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the derivative of the cost by t. The result is differentiable too.
+        """Return the derivative of the cost with respect to t. The result is differentiable too.
 
         By default, autograd computes the derivative. A subclass overrides this if a formula is
         cheaper.
@@ -76,11 +79,11 @@ class LogisticCost(PairCost):
         return self.temperature if type(self) is LogisticCost else None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the softplus of -t / temperature, linear for very negative t and never inf."""
+        """Return the softplus of -t / temperature: linear for very negative t, never inf."""
         return F.softplus(_divided(t, -self.temperature), threshold=50)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the gradient: -1 / temperature far in the wrong order, 0 far in the right one."""
+        """Return the gradient: about -1 / temperature for very negative t, about 0 for large t."""
         return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
@@ -100,14 +103,14 @@ class LogisticCost(PairCost):
 
 
 def _divided(x: Tensor, divisor: float) -> Tensor:
-    """Return x / divisor. A divisor of 1 or -1 needs no division, which is faster."""
+    """Return x / divisor. For a divisor of 1 or -1, no division is done, to save time."""
     if abs(divisor) == 1:
         return x if divisor == 1 else -x
     return x / divisor
 
 
 class HingeCost(PairCost):
-    """Hinge cost: no cost if the pair is in the right order by a margin.
+    """Hinge cost: 0 if the pair is in the right order by at least the margin.
 
     The cost is max(0, margin - t).
     """
@@ -145,7 +148,7 @@ class SoftZeroOneCost(PairCost):
         return torch.sigmoid(t / -self.temperature)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the gradient, which vanishes for large |t|, so also far in the wrong order."""
+        """Return the gradient, which is near 0 for large |t|, even far in the wrong order."""
         x = t / self.temperature
         return torch.sigmoid(x) * torch.sigmoid(-x) / -self.temperature
 

@@ -1,4 +1,4 @@
-"""Sums over pairs and their derivatives: in sort time, or in tiles with limited memory."""
+"""Sums over pairs and their derivatives: in the time of a sort, or in tiles to limit memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ def pair_sums(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum of weight * cost and the sum of weights of each list: (...) each.
+    """Return each list's sums, over its pairs, of weight * cost and of the weights: (...) each.
 
-    All pairwise losses call this function. The result is that of `all_pairs`. On the CPU it takes
-    sort time if the cost is logistic, `PairWeights.graded` returns the weights, and no list has
-    more than 32 different labels. Otherwise the time is O(n^2), for half of the n x n pairs. Memory
-    is O(n) for each list plus one tile, in the backward too. In `torch.compile` this function calls
-    `all_pairs`.
+    All pairwise losses call this function. The result is that of `all_pairs`. On the CPU the
+    function takes the time of a sort if the cost is logistic, `PairWeights.graded` returns the
+    weights, and no list has more than 32 distinct labels. Otherwise the time is O(n^2), and half of
+    the n x n pairs are computed. Memory is O(n) for each list plus one tile, in the backward too.
+    In `torch.compile` this function calls `all_pairs`.
     """
-    # `torch.compile` fuses all pairs into a few kernels.
+    # `torch.compile` fuses the computation of all pairs into a few kernels.
     if torch.compiler.is_compiling():
         weights = None if weights is None else weights.detach()
         return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
@@ -50,7 +50,7 @@ def _graded_sums(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return sums, weights and gradients in sort time, or None if sort time is not possible."""
+    """Return the result of `_tile_sums` in the time of a sort, or None if that is not possible."""
     temperature = cost.logistic_temperature
     if temperature is None:
         return None
@@ -69,7 +69,10 @@ def _tile_sums(
     weights: Tensor | None,
     slopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the sums, the weights and, if `slopes`, the gradients of all pairs, tile by tile."""
+    """Return the sums of `pair_sums` and the gradient of the first sum, tile by tile.
+
+    The gradient with respect to the scores is (..., n), and 0 if `slopes` is False.
+    """
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
     s, n = lists.scores, scores.shape[-1]
@@ -91,7 +94,7 @@ def _tile_sums(
 
 @dataclass(frozen=True, eq=False)
 class _PairSums(Rule):
-    """Rule of the sums over pairs; the forward also computes the gradients for the backward."""
+    """The `Rule` of the sums over pairs, whose forward also computes the gradients."""
 
     cost: PairCost
     pair_weights: PairWeights
@@ -128,7 +131,7 @@ def _plain_slopes(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> Tensor:
-    """Return the derivative of `total` by the scores, by definition. It is differentiable too."""
+    """Return the gradient of the sum of weight * cost from all pairs. It is differentiable too."""
     order = descending_order(scores.detach(), mask)
     lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
     by_rank = rank_matrix(pair_weights, lists.scores, whole, whole)
@@ -147,13 +150,13 @@ def pair_curvature(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the second derivatives (..., n) of a logistic `total`, and the sum of weights (...).
+    """Return the second derivatives (..., n) of logistic pair sums, and the sums of weights (...).
 
-    `total` is the sum of weight * cost. Its second derivative by the score of item i is the sum
-    over the pairs of i of w_ij q (1 - q) / temperature^2, with q = sigmoid((s_i - s_j) /
-    temperature). The weights have no derivative. The arguments are those of `pair_sums`, except
-    that the cost is `LogisticCost(temperature)`. Cost: O(n^2) time for half of the n x n pairs;
-    memory O(n) for each list plus one tile.
+    The pair sum of a list is its sum of w_ij * cost, with the scores s and the pair weights w. Its
+    second derivative with respect to s_i is the sum, over the pairs with item i, of w_ij q (1 - q)
+    / temperature^2, with q = sigmoid((s_i - s_j) / temperature). The weights have no derivative.
+    The arguments are those of `pair_sums`, except that the cost is `LogisticCost(temperature)`.
+    Cost: O(n^2) time, for half of the n x n pairs; memory O(n) for each list plus one tile.
 
     >>> scores, labels = torch.zeros(3), torch.tensor([1.0, 0.0, 0.0])
     >>> pair_curvature(1.0, PairWeights(), scores, labels)
@@ -199,7 +202,7 @@ def _absolute_weights(
 
 
 class RankedLists(NamedTuple):
-    """Lists by descending score, padding last: (..., n) each.
+    """Lists with their items by descending score, padding last: (..., n) each.
 
     `columns` are the inputs of `PairWeights.by_item`. The other tensors are 0 for padding.
     """
@@ -241,8 +244,8 @@ class PairSums(NamedTuple):
 
     total: Tensor  # (...)
     weight: Tensor  # (...)
-    rows: Tensor | None  # (..., a), the derivative of `total` by the scores of the rows
-    columns: Tensor | None  # (..., b)
+    rows: Tensor | None  # (..., a), gradient of `total` with respect to the rows' scores
+    columns: Tensor | None  # (..., b), gradient of `total` with respect to the columns' scores
 
 
 def block_sums(
@@ -256,17 +259,18 @@ def block_sums(
 ) -> PairSums:
     """Return the sums over the pairs of an item in `rows` and an item in `columns`, by definition.
 
-    The sums go over the pairs i < j of positions by descending score. Let d = s_i - s_j, and sign =
-    1 if item i has the higher label, -1 if item j has it, and 0 if the labels are equal. The sums
-    are
+    The items are at positions i and j, i < j, by descending score. With the scores s and the labels
+    y, let d = s_i - s_j, and sign = 1 if item i has the higher label, -1 if item j has the higher
+    label, and 0 if the labels are equal. The sums over the pairs are
 
         total = sum of w_ij * cost(sign * d, |y_i - y_j|),    weight = sum of w_ij
 
     Here w_ij is by_rank * by_item * |sign| times the item weight of the item with the higher label.
-    If `both_orders` is True, each pair has such a term for both orders instead, with sign = 1 and
-    -1. `by_rank` (a, b) comes from `rank_matrix`. Pairs with padding have weight 0. Cost: O(a b)
-    for each list. With slice(None) for `rows` and `columns` the sums go over all pairs and are
-    differentiable.
+    If `both_orders` is True, each pair has two terms instead: with sign = 1 and the item weight of
+    i, and with sign = -1 and the item weight of j. `by_rank` (a, b) comes from `rank_matrix`. Pairs
+    with padding have weight 0. If `slopes` is True, the gradients of `total` are computed too.
+    Cost: O(a b) for each list. With slice(None) for `rows` and `columns`, the sums are over all
+    pairs and are differentiable.
     """
     s, y, valid, u, items = lists
     s_i, s_j = s[..., rows, None], s[..., None, columns]
@@ -334,7 +338,7 @@ def all_pairs(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return each list's sum of weight * cost and sum of weights, by definition: (...) each.
+    """Return each list's sums of weight * cost and of the weights, by definition: (...) each.
 
     This function builds the n x n pairs of all lists and keeps them for the backward. `pair_sums`
     gives the same result with less memory.

@@ -1,4 +1,4 @@
-"""Pair weights of the literature: changes of a metric if two items swap positions, and bounds."""
+"""Pair weights from the literature, by which pairwise losses follow or bound a metric."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -29,18 +29,19 @@ class PairWeights(nn.Module):
 
     A weight is computed from the labels and from the ranks that the current scores give.
 
-    The items are in descending order of their scores (ties in the order of the list), so the
-    position of an item is its rank. In a pair (i, j), i < j: item i is the upper item and item j
-    the lower one. The weight of a pair is `by_rank` times `by_item`; a pair of equal labels has
-    weight 0, unless `both_orders` is True. Weights have no gradient. A subclass defines one of the
-    two methods, or both.
+    The items are sorted by descending score, ties in the order of the list, so the position of an
+    item is its rank. The upper item of a pair is the item with the smaller rank i, and the lower
+    item is the item with the larger rank j. The weight of the pair is `by_rank` times `by_item`. A
+    pair of items with equal labels has weight 0, unless `both_orders` is True. Weights have no
+    gradient. A subclass overrides `by_rank`, `by_item` or both, and `columns`, which returns the
+    inputs of `by_item`.
 
     Args:
         top_k: the cutoff k. Default: no cutoff.
-        truncation: the kind of cutoff, if `top_k` is given. "metric": the weights of the metric at
-            k, which the subclass documents. "any": the weights without a cutoff, but only for pairs
-            with at least one item among the first k. "both": the same, but only for pairs with both
-            items among the first k.
+        truncation: the kind of cutoff, if `top_k` is given. "metric": the weights for the metric
+            with cutoff k, as the docstring of the subclass defines them. "any": the weights without
+            a cutoff, but only for pairs with at least one item among the first k. "both": the
+            weights without a cutoff, but only for pairs with both items among the first k.
 
     Raises:
         ValueError: top_k or truncation is invalid.
@@ -56,8 +57,8 @@ class PairWeights(nn.Module):
     """
 
     both_orders: bool = False
-    """Whether every pair counts in both orders, pairs of equal labels included. If True, `by_item`
-    returns two weights: one for the order of the pair, and one for the reverse order."""
+    """Whether every pair counts in both orders, even if its labels are equal. If True, `by_item`
+    returns two weights: one for the order "upper item first", one for "lower item first"."""
 
     def __init__(self, top_k: int | None = None, truncation: Truncation = "metric"):
         super().__init__()
@@ -72,7 +73,10 @@ class PairWeights(nn.Module):
         return self.top_k if self.truncation == "metric" else None
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the inputs of `by_item`, (..., n) each. `labels` is 0 under the mask."""
+        """Return the inputs of `by_item`, (..., n) each.
+
+        The labels and the mask are in the order of the ranks. Labels are 0 for masked items.
+        """
         return ()
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
@@ -83,7 +87,8 @@ class PairWeights(nn.Module):
         """Return the factor that depends on the items, >= 0; None means 1.
 
         The arguments are the `columns` of the upper items, (..., a, 1) each, and of the lower
-        items, (..., 1, b) each. The result is (..., a, b).
+        items, (..., 1, b) each. The result is (..., a, b), or two such factors if `both_orders` is
+        True.
         """
         return None
 
@@ -95,11 +100,11 @@ class PairWeights(nn.Module):
         return once & ((i if self.truncation == "any" else j) <= self.top_k)
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Return these weights as gains and discounts, for sums in sort time, or None.
+        """Return the weights as gains and discounts, for sums in the time of a sort, or None.
 
-        Labels (..., n) are in the order of the list. None means that the weights cannot be written
-        as gains and discounts. A subclass that overrides another method should override `graded`
-        too; otherwise its sums go over all pairs.
+        The labels (..., n) are in the order of the list. None means that the weights cannot be
+        written as gains and discounts. A subclass that overrides another method should override
+        `graded` too; otherwise its sums are computed over all pairs, in O(n^2) time.
         """
         return self.within_cutoff(GradedWeights()) if self.has_methods_of(PairWeights) else None
 
@@ -117,14 +122,14 @@ class PairWeights(nn.Module):
         return weights._replace(last=self.top_k)
 
     def extra_repr(self) -> str:
-        """Return the cutoff and the truncation, or an empty text without a cutoff."""
+        """Return the cutoff and the truncation, or an empty string without a cutoff."""
         return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
 
 
 class LabelDifference(PairWeights):
     """Weights a pair by the difference of its labels.
 
-    The weight is |y_i - y_j|.
+    The weight is |y_i - y_j|, with the labels y.
 
     `ARPLoss2` has the same weights, for a bound on the average relevance position.
 
@@ -156,19 +161,19 @@ class LabelDifference(PairWeights):
 class ARPLoss2(LabelDifference):
     """Pair weights that make `LambdaLoss` a tight bound on the average relevance position.
 
-    The weight is |y_i - y_j|, as in `LabelDifference`. Reference: Wang et al., "The LambdaLoss
-    framework for ranking metric optimization", CIKM 2018, which gives the bound this name.
+    The weight is |y_i - y_j|, with the labels y, as in `LabelDifference`. Reference: Wang et al.,
+    "The LambdaLoss framework for ranking metric optimization", CIKM 2018, the source of the name.
     """
 
 
 class ARPLoss1(PairWeights):
     """Pair weights that make `LambdaLoss` a loose bound on the average relevance position.
 
-    In the order "i above j" the weight is y_i, for every other item j, equal labels included.
+    In the order "i above j" the weight is the label y_i, even if the labels of i and j are equal.
 
     The average relevance position is the sum of y_i * rank_i; the bound of `ARPLoss2` is tighter.
     Both orders of a pair count, "i above j" with y_i and "j above i" with y_j. So the minimum of
-    the loss is above 0 if two items are relevant. Reference: Wang et al., CIKM 2018.
+    the loss is above 0 if at least two items are relevant. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
@@ -181,7 +186,7 @@ class ARPLoss1(PairWeights):
         return (labels,)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the label of the item that should be above, for each of the two orders."""
+        """Return, for each of the two orders, the label of the item that comes first."""
         return upper[0], lower[0]
 
 
@@ -227,9 +232,11 @@ class _NDCGWeights(PairWeights):
 class DeltaNDCG(_NDCGWeights):
     """Weights a pair by how much NDCG changes if its items swap positions, as in LambdaRank.
 
-    The weight is |G_i - G_j| |D_i - D_j|. G is an item's gain divided by the ideal DCG, and D is
-    the discount of its current rank. If scores are tied, the loss's sort decides the ranks. The
-    product of the differences is a sum of products of one value for each item: 1, D, G or G D.
+    The weight is |G_i - G_j| |D_i - D_j|. G_i is the gain of item i divided by the ideal DCG (by
+    the ideal DCG@k if `top_k` is given), and D_i is the discount at the item's current rank. Items
+    with tied scores are ranked in the order of the list. The product (G_i - G_j) (D_i - D_j) is the
+    sum of four products of a value of item i and a value of item j. This makes sums over pairs in
+    the time of a sort possible.
 
     Args:
         top_k: k of NDCG@k. Default: the whole list.
@@ -253,7 +260,7 @@ class DeltaNDCG(_NDCGWeights):
         return (self.truncated_discount(i) - self.truncated_discount(j)).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Return gains and discounts, or None if one of them is given as a function."""
+        """Return gains and discounts, or None if a function gives the gains or the discounts."""
         named = self.full in (log2_discount, letor4_discount)
         if callable(self.gain) or not named or not self.has_methods_of(DeltaNDCG):
             return None
@@ -265,8 +272,8 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # Return the discounts of ranks 1 to n, with 0 after top_k, as an array. For short lists,
-    # computing the discounts would take a tenth of the time of the loss, so they are cached.
+    # Return the discounts of ranks 1 to n, with 0 after rank `top_k`, as an array. They are cached:
+    # for short lists, computing them would take a tenth of the time of the loss.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
     return discounts
@@ -275,39 +282,41 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 class NDCGLoss1(_NDCGWeights):
     """Pair weights that make `LambdaLoss` a loose bound on NDCG.
 
-    In the order "i above j" the weight is G_i D_i, for every other item j, equal labels included. G
-    and D are those of `DeltaNDCG`. Both orders of a pair count, so the minimum of the loss is above
-    0 if two items are relevant. The arguments are those of `DeltaNDCG`; the truncations "any" and
+    In the order "i above j" the weight is G_i D_i, even if the labels of i and j are equal. As in
+    `DeltaNDCG`, G_i is the gain of item i divided by the ideal DCG, and D_i is the discount at the
+    item's current rank. Both orders of a pair count, so the minimum of the loss is above 0 if at
+    least two items are relevant. The arguments are those of `DeltaNDCG`; the truncations "any" and
     "both" leave out the same pairs as in `DeltaNDCG`. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return G D, the gain times the discount of each item."""
+        """Return G_i D_i of each item i."""
         return (super().columns(labels, mask)[0] * self.truncated_discount(positions(labels)),)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return G D of the item that should be above, for each of the two orders."""
+        """Return, for each of the two orders, G_i D_i of the item that comes first."""
         return upper[0], lower[0]
 
 
 class NDCGLoss2(_NDCGWeights):
     """Pair weights that make `LambdaLoss` a tighter bound on NDCG.
 
-    The weight is |G_i - G_j| |D(|i - j|) - D(|i - j| + 1)|. Here i and j are ranks, and D(r) is the
-    discount of rank r. The bound is tighter than that of `NDCGLoss1`.
+    The weight is |G_i - G_j| |D(|i - j|) - D(|i - j| + 1)|. Here i and j are ranks, D(r) is the
+    discount at rank r, and G_i is the gain of the item at rank i, divided by the ideal DCG (by the
+    ideal DCG@k if `top_k` is given). The bound is tighter than that of `NDCGLoss1`.
 
     The arguments are those of `DeltaNDCG`, except that the truncation "metric" is the correction of
-    Jagerman et al. 2022 for NDCG@k: the weight of a pair with an item after rank k is multiplied by
-    1 / (1 - D(the larger rank)).
+    Jagerman et al. 2022 for NDCG@k: if the larger rank j of a pair is above k, the pair's weight is
+    multiplied by 1 / (1 - D(j)).
 
     Reference: Wang et al., CIKM 2018; Jagerman, Qin, Wang, Bendersky and Najork, "On optimizing
     top-k metrics for neural ranking models", SIGIR 2022.
     """
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return the step of the discount from |i - j| to |i - j| + 1, corrected for k."""
+        """Return the step of the discount from |i - j| to |i - j| + 1, corrected for the cutoff."""
         return self.steps(i, j)
 
     def steps(self, i: Tensor, j: Tensor) -> Tensor:
@@ -358,7 +367,7 @@ class DeltaMAP(PairWeights):
 
     The change is exact. An item is relevant if its label is above 0.
 
-    A swap of two relevant items changes nothing, so their pair has weight 0.
+    A swap of two relevant items, or of two irrelevant items, changes nothing, so the weight is 0.
 
     Args:
         top_k: the cutoff, as in `ltr.metrics.functional.average_precision`. Default: the whole
@@ -406,12 +415,12 @@ class DeltaMRR(PairWeights):
     """
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the four columns first, won, lost and relevant.
+        """Return the four columns `first`, `won`, `lost` and `relevant`.
 
-        `first` is 1 for the first relevant item, else 0. For an irrelevant item, `won` is the
-        increase of the metric if a relevant item moves up to the irrelevant item's rank, and `lost`
-        is the decrease if the first relevant item moves down to this rank. For a relevant item both
-        are 0.
+        `relevant` is 1 for a relevant item, else 0, and `first` is 1 only for the first relevant
+        item. For an irrelevant item, `won` is the increase of the metric if a relevant item moves
+        up to the irrelevant item's rank, and `lost` is the decrease if the first relevant item
+        moves down to this rank. For a relevant item, `won` and `lost` are 0.
         """
         relevant, rank = (labels > 0).to(labels.dtype), positions(labels)
         inverse = (1 / rank).expand_as(labels)
@@ -426,15 +435,15 @@ class DeltaMRR(PairWeights):
         return first, won, lost, relevant
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the absolute change if the first relevant item moves down or a relevant one up."""
+        """Return the absolute change: the first relevant item moves down, or a relevant one up."""
         return upper[0] * lower[2] + upper[1] * lower[3]
 
 
 class DeltaPrecision(PairWeights):
     """Weights a pair by how much precision@k changes if its items swap positions.
 
-    The weight is 1 / k if exactly one item is relevant and exactly one is among the first k, else
-    0.
+    The weight is 1 / k if exactly one of the two items is relevant and exactly one of them is among
+    the first k, else 0.
 
     An item is relevant if its label is above 0. In a list of at most k items, all weights are 0.
 

@@ -1,4 +1,4 @@
-"""Pairwise losses: a cost for each pair of items in a list that have different labels."""
+"""Pairwise losses: a cost for each pair of a list's items that have different labels."""
 
 import math
 from typing import cast
@@ -23,7 +23,7 @@ from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP, PairWeights, Truncat
 class PairwiseLoss(RankingLoss):
     """The general pairwise loss, with any cost of a pair and any pair weights.
 
-    With sums over the pairs of items with y_i > y_j, the loss of a list is
+    With scores s, labels y, and sums over the pairs of items with y_i > y_j, the loss of a list is
 
         sum of w_ij * cost(s_i - s_j) / sum of w_ij
 
@@ -33,8 +33,9 @@ class PairwiseLoss(RankingLoss):
     pair, with one item, or fully masked.
 
     Cost: O(n) memory for each list, in the backward too. The time is O(n^2). On the CPU the time is
-    O(n log n + n grades) for the logistic cost, if the pair weights can be written as gains and
-    discounts (`PairWeights.graded`) and no list has more than 32 different labels.
+    O(n log n + n g) for the logistic cost, if the pair weights can be written as gains and
+    discounts (`PairWeights.graded`) and no list has more than 32 distinct labels; g is the number
+    of distinct labels.
 
     Args:
         cost: the cost of a pair. Default: `LogisticCost()`.
@@ -79,7 +80,7 @@ class PairwiseHinge(PairwiseLoss):
     For weights, special cases and cost see `PairwiseLoss`. At the margin itself the gradient is 0.
 
     Args:
-        margin: > 0, in units of the scores.
+        margin: the margin, > 0, in units of the scores. Default: 1.
         normalize: see `PairwiseLoss`.
 
     Reference: Herbrich, Graepel and Obermayer, "Large margin rank boundaries for ordinal
@@ -101,15 +102,15 @@ class PairwiseHinge(PairwiseLoss):
 class PairwiseSoftZeroOne(PairwiseLoss):
     """Smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
 
-    The mean goes over the pairs with y_i > y_j. For weights, special cases and cost see
+    The mean is over the pairs with y_i > y_j. For weights, special cases and cost see
     `PairwiseLoss`. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels.
-    For the same reason, a pair in the wrong order by many times the temperature has nearly no
-    gradient. So the scores should be similar at the start of training.
+    For the same reason, a pair in the wrong order by many times the temperature has almost no
+    gradient. So the scores of a list should be close together at the start of training.
 
     Args:
         temperature: tau > 0, in units of the scores. As the temperature approaches 0, the loss
             approaches the fraction itself. Without tied labels and scores, this fraction is (1 -
-            Kendall's tau) / 2.
+            Kendall's tau) / 2. Default: 1.
         normalize: see `PairwiseLoss`.
 
     >>> PairwiseSoftZeroOne()(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
@@ -130,14 +131,14 @@ class PairwiseSoftZeroOne(PairwiseLoss):
 class PairwiseExponential(PairwiseLoss):
     """Pairwise exponential loss, as in RankBoost: the mean of exp(-(s_i - s_j)) over pairs.
 
-    For weights, special cases and cost see `PairwiseLoss`. The mean goes over the pairs with y_i >
+    For weights, special cases and cost see `PairwiseLoss`. The mean is over the pairs with y_i >
     y_j. For a pair in the wrong order by more than `limit`, the exponential is replaced by its
     tangent, and the cost has a maximum, so that sums over pairs do not overflow (see
     `ExponentialCost`). So for all finite score differences, the loss and its gradient are finite,
     even in float32.
 
     Args:
-        limit: the tangent begins at s_j - s_i = limit, which is > 0 and <= 60.
+        limit: the difference s_j - s_i at which the tangent begins, > 0 and <= 60. Default: 20.
         normalize: see `PairwiseLoss`.
 
     Reference: Freund, Iyer, Schapire and Singer, "An efficient boosting algorithm for combining
@@ -160,7 +161,7 @@ class PairwiseMSE(PairwiseLoss):
     """Squared error of score differences: the mean of ((s_i - s_j) - (y_i - y_j))^2 over pairs.
 
     For weights, special cases and cost see `PairwiseLoss`. Only pairs with y_i > y_j count, as in
-    all pairwise losses here. Pairs of equal labels do not count; in rax and TF-Ranking they do.
+    all pairwise losses here. In rax and TF-Ranking, pairs of items with equal labels count too.
 
     Args:
         normalize: see `PairwiseLoss`.
@@ -178,12 +179,12 @@ class PairwiseMSE(PairwiseLoss):
 class RankNet(PairwiseLoss):
     """Pairwise logistic loss: the mean of log(1 + exp(-(s_i - s_j) / temperature)).
 
-    The mean goes over the pairs with y_i > y_j. For weights, special cases and cost see
-    `PairwiseLoss`. The loss is always finite: at temperature 1, a pair in the wrong order by 90
+    The mean is over the pairs with y_i > y_j. For weights, special cases and cost see
+    `PairwiseLoss`. No exponential overflows: at temperature 1, a pair in the wrong order by 90
     costs 90, with a gradient of -1.
 
     Args:
-        temperature: > 0, in units of the scores (the paper's 1 / sigma).
+        temperature: > 0, in units of the scores (the paper's 1 / sigma). Default: 1.
         normalize: see `PairwiseLoss`.
 
     Reference: Burges et al., "Learning to rank using gradient descent", ICML 2005.
@@ -210,11 +211,12 @@ class PairwiseDCGHinge(RankingLoss):
     The loss is 1 - 1 / log2(2 + H). H is the sum of max(0, margin - (s_i - s_j)) over the pairs
     with y_i > y_j.
 
-    With a margin of 1, H is an upper bound of the number of pairs in the wrong order. If only one
-    item is relevant, this number is the item's rank - 1, so 1 / log2(2 + H) is a lower bound of its
-    discount 1 / log2(1 + rank). A list with more errors counts less, because of the discount: the
-    gradient decreases like 1 / (H log(H)^2), while that of `PairwiseHinge` is constant. The loss
-    lies between 0 and 1. It is 0 if every pair is in the right order by the margin.
+    With a margin of 1, H is an upper bound on the number of pairs in the wrong order. If only one
+    item is relevant, this number is the item's rank - 1, so 1 / log2(2 + H) is a lower bound on the
+    item's discount 1 / log2(1 + rank). A list with more errors counts less, because of the
+    discount: the gradient decreases like 1 / (H log(H)^2), while the gradient of `PairwiseHinge` is
+    constant. The loss lies between 0 and 1. It is 0 if every pair is in the right order by the
+    margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
     Pairs with tied scores are treated like other pairs. The weight of item i, which has the higher
@@ -227,7 +229,7 @@ class PairwiseDCGHinge(RankingLoss):
         ValueError: margin or reduction is invalid.
 
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
-    learning-to-rank", SIGIR 2019, in which each relevant item has its own bound of the rank.
+    learning-to-rank", SIGIR 2019, in which each relevant item has its own bound on the rank.
     pytorchltr's `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The
     loss here is that of pytorchltr, shifted and scaled to lie between 0 and 1.
 
@@ -253,11 +255,14 @@ class PairwiseDCGHinge(RankingLoss):
 class LambdaLoss(PairwiseLoss):
     """Pairwise logistic loss whose pair weights make it bound or follow a metric, such as NDCG.
 
-    The loss is sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij, with the temperature
-    tau. The sums go over the pairs with y_i > y_j, or with `ARPLoss1` and `NDCGLoss1` over all
-    pairs in both orders. `pair_weights` computes the weights from the labels and the current ranks.
-    The weights have no gradient, as in an EM step. With normalize=False and temperature 1 the loss
-    is log(2) times the bound of the paper, which has logarithms to base 2.
+    With scores s, labels y and the temperature tau, the loss of a list is
+
+        sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij
+
+    The sums are over the pairs with y_i > y_j. With `ARPLoss1` and `NDCGLoss1`, they are over all
+    pairs in both orders. `pair_weights` computes the weights w_ij from the labels and the current
+    ranks. The weights have no gradient, as in an EM step. With normalize=False and temperature 1
+    the loss is log(2) times the paper's bound, because the paper uses logarithms to base 2.
 
     | `pair_weights` | the metric that the loss bounds or follows |
     | --- | --- |
@@ -272,7 +277,7 @@ class LambdaLoss(PairwiseLoss):
 
     Args:
         pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.
-        temperature: > 0, in units of the scores (the paper's 1 / sigma).
+        temperature: > 0, in units of the scores (the paper's 1 / sigma). Default: 1.
         normalize: see `PairwiseLoss`.
 
     Raises:
@@ -306,16 +311,16 @@ class LambdaLoss(PairwiseLoss):
 class LambdaRank(LambdaLoss):
     """LambdaRank as a loss: a pair's weight is the change of NDCG if its items swap positions.
 
-    This is `LambdaLoss(DeltaNDCG(...))`. By default its gradient is that of LambdaRank, divided by
-    the sum of the weights.
+    This is `LambdaLoss(DeltaNDCG(...))`. By default its gradient is the paper's LambdaRank gradient
+    divided by the sum of the weights.
 
     Args:
         top_k: k of NDCG@k. Default: the whole list.
-        truncation: how the cutoff `top_k` chooses pairs, see `DeltaNDCG`.
+        truncation: how the cutoff `top_k` limits the pairs, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
-        temperature: > 0, in units of the scores.
+        temperature: > 0, in units of the scores. Default: 1.
         normalize: see `PairwiseLoss`.
 
     Reference: Burges, Ragno and Le, "Learning to rank with nonsmooth cost functions", NeurIPS

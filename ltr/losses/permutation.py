@@ -1,4 +1,4 @@
-"""Cross-entropy between the correct order and a soft permutation: the loss for sorting."""
+"""Cross-entropy between the correct order and a soft permutation, to learn to sort."""
 
 import torch
 from torch import Tensor
@@ -26,17 +26,17 @@ def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Te
 class PermutationCrossEntropy(RankingLoss):
     """Cross-entropy between the correct order and a soft permutation.
 
-    The loss is the mean of -log P[i, order_i] over positions i. P is the soft permutation, and
-    order_i is the item at position i of the order by descending label.
+    The loss is the mean of -log P[i, order_i] over positions i. P is the soft permutation matrix,
+    and order_i is the item at position i of the order by descending label.
 
     The loss is computed in logarithms (`log_prob`), so it has a gradient even if an item is far
     from its correct position. No matrix is built if the operator needs none. Items with equal
     labels may be in any order: their correct positions follow the order of their scores.
 
-    Special cases: the loss is 0, with a zero gradient, for one item, for equal labels (every order
-    is right) and for a fully masked list. The operator decides how tied scores share the positions.
-    If an element of P is exactly 0 (sorting networks, hard permutations), it counts as 1e-38 and
-    has no gradient.
+    Special cases: the loss is 0, with a zero gradient, for one item, if all labels are equal (every
+    order is correct), and for a fully masked list. The operator decides how tied scores share the
+    positions. An element of P that is exactly 0, as with sorting networks and hard permutations,
+    counts as 1e-38 and has no gradient.
 
     Args:
         operator: any `SortOperator` whose matrix has a row for each item. Default: `SoftSort()`.

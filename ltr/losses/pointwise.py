@@ -14,9 +14,9 @@ from ltr.shapes import check_number, masked_fill, upcast
 class PointwiseMSE(RankingLoss):
     """Mean squared error between scores and labels, over the items of each list.
 
-    The loss of a list is sum w (s - y)^2 / sum w over its real items, with w = 1 by default. The
-    loss is 0, with a zero gradient, for a fully masked list and if all weights are 0. Lists with
-    one item and ties need no special treatment.
+    The loss of a list is sum w (s - y)^2 / sum w over its real items, with scores s, labels y and
+    weights w, which are 1 by default. The loss is 0, with a zero gradient, for a fully masked list
+    and if all weights are 0. Lists with one item and ties need no special treatment.
 
     Reference: Cossock and Zhang, "Subset ranking using regression", COLT 2006.
 
@@ -38,17 +38,17 @@ class PointwiseMSE(RankingLoss):
 class PointwiseSigmoid(RankingLoss):
     """Binary cross-entropy for each item: relevant or not.
 
-    The probability that an item is relevant is 1 / (1 + exp(-s)).
+    The probability that an item with score s is relevant is 1 / (1 + exp(-s)).
 
-    The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with a target t
-    of 1 or 0. A list without a relevant item needs no special treatment: all its targets are 0. The
-    loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
+    The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items. By default the
+    target t is 1 or 0. A list without a relevant item needs no special treatment: all its targets
+    are 0. The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
-        threshold: > 0; t is 1 for labels >= threshold, else 0. Default: 1. With None the labels
-            themselves are the targets, such as a teacher's probabilities; they must lie in [0, 1].
-            (rax has the target min(label, 1). For whole labels this is the default here; for labels
-            in [0, 1] it is `threshold=None`.)
+        threshold: > 0; t is 1 for labels >= threshold, else 0. Default: 1. With None, the targets
+            are the labels themselves, such as a teacher's probabilities, which must lie in [0, 1].
+            (rax has the target min(label, 1). For whole labels, the default here gives the same
+            target; for labels in [0, 1], `threshold=None` does.)
 
     Raises:
         ValueError: threshold is not a number > 0.
@@ -78,13 +78,14 @@ class PointwiseSigmoid(RankingLoss):
 class PointwiseOrdinal(RankingLoss):
     """Ordinal regression of the grades with one score per item.
 
-    The probability that the label is at least g is sigmoid(s - theta_g) (cumulative logits).
+    With score s, the probability of a label >= g is sigmoid(s - theta_g) (cumulative logits).
 
-    The loss of a list is the sum over the grades g of the weighted mean of the sigmoid
-    cross-entropies of its items. All grades use the same score of an item. So the scores rank the
-    items, and the two thresholds on either side of a score give the predicted grade. This is the
-    proportional odds model. (In allRank's ordinal loss, the model has one output for each grade
-    instead.) The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
+    The loss of a list is a sum over the grades g >= 1. The term of g is the weighted mean, over the
+    items, of the sigmoid cross-entropy for "label >= g". All grades use the same score of an item.
+    So the scores rank the items, and the two thresholds on either side of a score give the
+    predicted grade. This is the proportional odds model. (In allRank's ordinal loss, the model has
+    one output for each grade instead.) The loss is 0, with a zero gradient, for a fully masked list
+    and if all weights are 0.
 
     Args:
         thresholds: theta_1 <= theta_2 <= ..., in units of the scores; theta_g is the threshold for
@@ -135,13 +136,13 @@ def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Ten
 class PointwiseHuber(RankingLoss):
     """Huber's robust regression loss over the items of each list.
 
-    The errors are e = score - label. The loss is the mean of s H(e / s) + s, where s is a scale of
-    the errors that is fitted to each list.
+    The errors are e = score - label. The loss of a list is the mean of s H(e / s) + s. H is Huber's
+    function, and s is a scale of the errors, which is fitted to the list.
 
     With the threshold t, H(z) is z^2 if |z| <= t, and 2 t |z| - t^2 otherwise. The scale s is the
     one that minimizes the loss; the mean of min((e / s)^2, t^2) is then 1. A sort finds s exactly.
-    So a fit does not depend on the unit of the labels. All large errors have the same gradient,
-    however large they are. The loss is convex in the errors.
+    Because of the scale, a fit does not depend on the unit of the labels. All large errors have the
+    same gradient, however large they are. The loss is convex in the errors.
 
     With `adaptive=False` the scale s is 1, and the loss is just the mean of H(e).
 
@@ -153,7 +154,7 @@ class PointwiseHuber(RankingLoss):
             which is 5 % less efficient than least squares if the errors are normal.
         adaptive: whether s is fitted to each list. Default: True.
 
-    With weights, both means are weighted means.
+    With weights, the means above are weighted means.
 
     Raises:
         ValueError: threshold is not a number in the range above.
@@ -208,8 +209,8 @@ def _fitted_scale(errors: Tensor, shares: Tensor, threshold: float) -> Tensor:
     ordered = shares.gather(-1, order)
     below = (ordered * squares).cumsum(-1)
     # If exactly the k smallest errors are below t s, then s^2 = below / spare. The correct s^2 is
-    # the least of these quotients over all k. The derivative of the loss by s is 0 at the fitted s,
-    # but the second derivatives of the loss depend on the derivative of s.
+    # the least of these quotients over all k. s is not detached: the first derivative of the loss
+    # with respect to s is 0 at the fitted s, but second derivatives depend on the derivative of s.
     spare = 1 - threshold**2 * (1 - ordered.cumsum(-1))
     inside = torch.where(spare > 0, below / torch.where(spare > 0, spare, 1.0), torch.inf)
     least = inside.amin(-1, keepdim=True)

@@ -12,10 +12,10 @@ from ltr.operators.permutation import take_along
 from ltr.shapes import check_levels, check_number, count, masked_fill, positions
 
 FAR = 1024.0
-"""The limit of an error, as a multiple of (1 + the largest error that counts)."""
+"""The limit on an error, as a multiple of (1 + the largest error that counts)."""
 
 SLIGHTLY_LESS = 1 - 1e-6
-"""A factor before `ceil`, against rounding errors: in float32, 0.3 * 50 is above 15."""
+"""A factor applied before `ceil`, against rounding errors: in float32, 0.3 * 50 is above 15."""
 
 
 def check_level(q: float) -> float:
@@ -36,9 +36,9 @@ class QuantileLoss(RankingLoss):
 
     The scores decide which item is at the quantile, and the labels are the items' true values. The
     loss needs only the correct item at the quantile (by default the median) and not the order of
-    the other items. If the quantile is between two positions, the rows are interpolated, as in
-    `torch.quantile`. With a hard permutation, and the labels as `values`, the loss is (label of the
-    item at the quantile - quantile of the labels)^2.
+    the other items. If the quantile is between two positions, the result is interpolated between
+    their two rows, as in `torch.quantile`. With a hard permutation, and the labels as `values`, the
+    loss is (label of the item at the quantile - quantile of the labels)^2.
 
     In the papers' task the true values are unknown at prediction time. A second model predicts
     `values` from the items, and both models learn only from the median of the labels, by this loss.
@@ -56,8 +56,8 @@ class QuantileLoss(RankingLoss):
         q: the level of the quantile, from 0 (the lowest) to 1. Default: 0.5, the median.
         expected: see above. Default: False.
 
-    `forward` has one more argument, `values` (..., n). By default the labels are used. The loss of
-    a list is multiplied by the mean weight of its items.
+    `forward` has one more argument, `values` (..., n). Default: the labels. The loss of a list is
+    multiplied by the mean weight of its items.
 
     Raises:
         ValueError: q is not in [0, 1]; the operator has no permutation; in `forward`, the operator
@@ -100,7 +100,8 @@ class QuantileLoss(RankingLoss):
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]
         check_rows(P.rows, n)
-        if n:  # the rows after the quantile of a full list are not needed
+        # With m real items, the quantile is at row (1 - q) (m - 1); later rows are not needed.
+        if n:
             P = P.top(math.ceil((1 - self.q) * (n - 1)) + 1)
         if self.expected:
             errors = (values - target).square().expand(P.scores.shape)
@@ -110,12 +111,12 @@ class QuantileLoss(RankingLoss):
             ordered = P.mv(values.expand(P.scores.shape))
             chosen = _entry_at_quantile(ordered, scores, mask, self.q)
             error = (chosen - target.squeeze(-1)).square()
-        # The gradient goes through all rows of P: if one of them is NaN, the loss is NaN.
+        # All computed rows are added, times 0: a NaN in any of them makes the loss NaN too.
         return (error + (0 * ordered).sum(-1)) * list_weight(scores, mask, weights)
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return the value (...) at quantile q of the real items, of descending values (..., rows)."""
+    """Return the value (...) at quantile q of the real items in descending values (..., rows)."""
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
@@ -128,7 +129,7 @@ def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: 
 
 
 def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return `torch.quantile` of each list's real values, (..., n) -> (...); 0 if it has none."""
+    """Return `torch.quantile` of each list's real values, (..., n) -> (...), or 0 without any."""
     ordered = masked_fill(values, mask, -torch.inf).sort(dim=-1, descending=True).values
     ordered = torch.where(positions(values) <= count(values, mask), ordered, 0.0)
     return _entry_at_quantile(ordered, values, mask, q)
@@ -192,7 +193,7 @@ class LeastQuantileRegression(RankingLoss):
 class LeastTrimmedSquares(RankingLoss):
     """Robust regression by the mean of the smallest squared errors.
 
-    The squared errors of a list are (score - label)^2, and a soft sort selects the smallest.
+    The squared errors of a list are (score - label)^2. A soft sort selects the smallest ones.
 
     The largest errors, a fraction of 1 - `keep`, are left out, so wrong labels do no harm, however
     wrong they are. Errors are limited to 1,024 times (1 + the largest error that is kept). The list
@@ -250,12 +251,13 @@ class LeastTrimmedSquares(RankingLoss):
 def _squared_errors(
     scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None, counted: Tensor
 ) -> Tensor:
-    """Return the squared errors times the weights, (..., n), with a limit for far errors.
+    """Return the squared errors times the weights, (..., n), with a limit on large errors.
 
-    Only the smallest errors count; `counted` (..., 1) is their number. An error is far if its size
-    is above 1,024 times (1 + the largest size that counts). It is replaced by this limit, which has
-    no gradient and does not overflow. With and without the limit, a far error is not among the
-    smallest errors, so a hard sort gives the same loss.
+    Only the smallest errors count; `counted` (..., 1) is their number. The size of an error is
+    |score - label| sqrt(weight). The limit is 1,024 times (1 + the largest size that counts). Sizes
+    above the limit are replaced by the limit, which has no gradient, and whose square does not
+    overflow. Such errors are not among the smallest with or without the limit, so with a hard sort
+    the limit does not change the loss.
     """
     w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
     differences = masked_fill(scores, mask) - masked_fill(labels, mask)

@@ -36,8 +36,8 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     tensor([1., 1., 1.])
     """
     log_p = P.log_dense()
-    # Values this small do not change a sum with 1. They are set to 0, since subnormal values and
-    # products would take a hundred times as long.
+    # Values below exp(`least`) do not change a sum of about 1. They are set to 0, since subnormal
+    # values and products would take a hundred times as long.
     least = math.log(torch.finfo(log_p.dtype).tiny) + 16
     matrix = torch.where(log_p < least, -torch.inf, log_p).exp()
     if columns_last:
@@ -72,10 +72,11 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by K v and by K^T u, given the gradients by the potentials u and v.
+    """Return the gradients with respect to K v and K^T u, given those with respect to u and v.
 
-    All tensors except the matrix are (..., iterations, n). Cost: O(n^2) for each iteration, from
-    the last to the first.
+    K is the matrix, u and v are the potentials, and `of_us` and `of_vs` the given gradients. All
+    tensors except the matrix are (..., iterations, n). Cost: O(n^2) for each iteration, from the
+    last to the first.
 
     >>> K, one = torch.full((1, 1), 4.0), torch.ones(1, 1)
     >>> adjoint(K, *potentials(K, 1), one, torch.zeros(1, 1))
@@ -100,7 +101,7 @@ def _inverse(sums: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Potentials(Rule):
-    """`potentials`, whose backward adds all gradients by the matrix in one product.
+    """The `Rule` of `potentials`. Its backward adds the gradients of all iterations in one product.
 
     Autograd alone would add one matrix to the gradient for each iteration.
     """
@@ -120,7 +121,7 @@ class _Potentials(Rule):
         of_us, of_vs = (
             torch.zeros_like(x) if g is None else g for g, x in zip(given, (us, vs), strict=True)
         )
-        if torch.is_grad_enabled():  # a second derivative needs the graph of the potentials
+        if torch.is_grad_enabled():  # second derivatives need the graph of the potentials
             us, vs = potentials(matrix, self.iterations)
         plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
         call = adjoint if plain else torch.ops.ltr.sinkhorn_adjoint

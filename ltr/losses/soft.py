@@ -88,8 +88,8 @@ def one_draw(
 ) -> tuple[RankOperator, Tensor, Tensor | None]:
     """Return the operator without its noise, and scores and mask with one draw of the noise.
 
-    A `Stochastic` operator draws new noise at each call. A loss that calls an operator twice for
-    the same order needs the same noise in both calls.
+    A `Stochastic` operator draws new noise at each call. If a loss calls the operator twice, both
+    calls must use the same noise, so that they see the same order.
     """
     while isinstance(operator, Stochastic):
         scores, mask, _ = operator.transform(scores, mask)
@@ -118,7 +118,7 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return the mean weight (...) of each list's real items; 1 if there are no weights or items.
+    """Return the mean weight (...) of each list's real items; 1 without weights or without items.
 
     >>> list_weight(torch.zeros(2), None, torch.tensor([1.0, 2.0]))
     tensor(1.5000)
@@ -132,7 +132,7 @@ def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
 
 
 def finite_log(log_p: Tensor) -> Tensor:
-    """Return the log-probabilities, with LEAST_LOG (without a gradient) in place of -inf.
+    """Return the log-probabilities, with `LEAST_LOG` (without a gradient) in place of -inf.
 
     >>> finite_log(torch.tensor([-900.0, -torch.inf]))
     tensor([-900.0000,  -87.4982])
@@ -141,7 +141,7 @@ def finite_log(log_p: Tensor) -> Tensor:
 
 
 def log_sum(log_p: Tensor, dim: int) -> Tensor:
-    """Return `logsumexp`, or LEAST_LOG without a gradient if all values are -inf.
+    """Return `logsumexp`, or `LEAST_LOG` without a gradient if all values are -inf.
 
     >>> log_sum(torch.tensor([[-900.0, -torch.inf], [-torch.inf, -torch.inf]]), -1)
     tensor([-900.0000,  -87.4982])

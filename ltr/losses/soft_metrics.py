@@ -44,7 +44,7 @@ class SoftMRR(RankingLoss):
 
     With hard ranks this is exactly 1 - `ltr.metrics.MRR`: only the first relevant item counts.
     (Some libraries take the mean of 1 / rank over the relevant items instead. With that mean, a
-    second relevant item lowers the MRR.) Soft ranks below 1 count as 1.
+    second relevant item usually lowers the MRR.) Soft ranks below 1 count as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
     fully masked list. For one item the loss is 0 if the item's soft rank is 1. The operator decides
@@ -94,7 +94,7 @@ class SoftMAP(RankingLoss):
 
     The loss is 1 minus the mean of the soft precisions at the relevant items.
 
-    The soft precision at item i is its soft rank among the relevant items, divided by its soft rank
+    The soft precision at item i is i's soft rank among the relevant items, divided by i's soft rank
     among all items. So the operator is called twice. With hard ranks the loss is exactly 1 -
     `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
     `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, which suits cosine similarities. The
@@ -156,12 +156,12 @@ class SoftERR(RankingLoss):
 
     The loss is 1 - sum over i of R_i / rank_i * product over the j before i of (1 - R_j).
 
-    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. In the soft
-    product, R_j is multiplied by the operator's `before`, which is near 1 if j comes before i: a
-    smooth step of the difference of the two soft ranks, 1/2 if they are equal, and as wide as the
-    smooth cutoff at k. With hard ranks, those of `StraightThrough` included, and `normalize=False`
-    the loss is exactly 1 - ERR. By default ERR is divided by its ideal, so the minimum of the loss
-    is 0.
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. The soft
+    product is over all j, with each R_j multiplied by the operator's `before`, which is near 1 if j
+    comes before i, and near 0 if j comes after i. It is a smooth step of the difference of the two
+    soft ranks, 1/2 if these are equal, and as wide as the smooth cutoff at k. With hard ranks,
+    those of `StraightThrough` included, and `normalize=False`, the loss is exactly 1 - ERR. By
+    default, ERR is divided by the ERR of the ideal order, so the minimum of the loss is 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
     fully masked list. For one item the loss is 0 if the item's soft rank is 1. If the soft ranks of
@@ -177,15 +177,15 @@ class SoftERR(RankingLoss):
 
     A weight w replaces R by 1 - (1 - R)^w, as if the reader looked at the item w times. A weight of
     0 makes the item irrelevant, and a small R grows in proportion to w. (If weights multiplied the
-    terms of the sum instead, no sort by a key would give the best order: the ranks of two neighbors
-    would decide which of the two should come first.)
+    terms of the sum instead, sorting the items by a key would not give the best order: which of two
+    neighbors should come first would depend on their ranks.)
 
-    The ideal order is that by descending R, with the weights included in R. To see this, take
-    neighbors a and b at ranks r and r + 1. With a first, the two items add R_a / r + (1 - R_a) R_b
-    / (r + 1) to the ERR, times the probability that the reader arrives at rank r. This exceeds
-    their terms with b first by the same probability times (R_a - R_b) / (r (r + 1)). The terms of
-    all other items stay the same. So no order is better than the ideal order, and with hard ranks
-    the loss is >= 0, and 0 only for an ideal order.
+    The ideal order is by descending R, with the weights included in R. To see this, take neighbors
+    a and b at ranks r and r + 1. Let q be the probability that the reader arrives at rank r. With a
+    first, the two items add q (R_a / r + (1 - R_a) R_b / (r + 1)) to the ERR. With b first, they
+    add q (R_a - R_b) / (r (r + 1)) less. The terms of all other items stay the same. So no order is
+    better than the ideal order. With hard ranks, the loss is >= 0, and it is 0 only for an ideal
+    order.
 
     Cost: that of the operator, and O(n^2) time and memory.
 
@@ -341,7 +341,7 @@ class SoftRecall(_SoftTopK):
 
     The recall@k surrogate of Patel et al. is
     `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of score differences,
-    then a smooth step at k. The step of Patel et al. is a sigmoid; ours has a longer tail.
+    then a smooth step at k. The step of Patel et al. is a sigmoid; the step here has a longer tail.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
     fully masked list. For one item the loss is about 0. The operator decides how tied scores share
@@ -382,7 +382,7 @@ def _check_cutoffs(top_k: int | Sequence[int]) -> list[int]:
 
 
 def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the exact ranks (..., n): 1 is the highest, and equal values get their mean rank.
+    """Return the exact ranks (..., n): 1 for the highest value; equal values get their mean rank.
 
     Masked items come last. The ranks have no gradient. Cost: one sort.
 
@@ -409,10 +409,10 @@ def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the total weight above each item, plus half the weight of its equals: (..., n).
+    """Return, for each item, the weight of all higher items plus half that of tied items: (..., n).
 
-    An item counts among its equals. With weights of 1 the result is `average_ranks` - 1/2. The
-    values get no gradient. Cost: one sort.
+    The item itself is one of the tied items. With weights of 1 the result is `average_ranks` - 1/2.
+    The values get no gradient. Cost: one sort.
 
     >>> weighted_ranks(torch.tensor([5.0, 7.0, 5.0]), torch.tensor([1.0, 4.0, 2.0]))
     tensor([5.5000, 2.0000, 5.5000])
@@ -434,16 +434,16 @@ class SpearmanLoss(RankingLoss):
     """A differentiable loss for Spearman's rho: 1 - correlation of soft ranks and label ranks.
 
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
-    the label ranks. Equal labels get their mean rank. The loss is 0 if the soft ranks are the label
-    ranks, 1 if all scores are equal, and 2 for the opposite order. With operators whose ranks are
-    not sums over pairs (`NeuralSort`, `SoftSort`) the loss may be slightly below 0. The loss is
-    linear in the soft ranks, so it has a gradient even if all scores are tied. With hard ranks and
-    no equal labels it is exactly 1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC -
-    1.
+    the label ranks. Items with equal labels get their mean rank. The loss is 0 if the soft ranks
+    are the label ranks, 1 if all scores are equal, and 2 for the opposite order. With operators
+    whose ranks are not sums over pairs (`NeuralSort`, `SoftSort`) the loss may be slightly below 0.
+    The loss is linear in the soft ranks, so it has a gradient even if all scores are tied. With
+    hard ranks and no equal labels it is exactly 1 - rho. With hard ranks and labels 0 and 1, the
+    correlation is 2 AUC - 1.
 
     With `normalize=False` the covariance is divided by the standard deviation of the label ranks
-    and by that of 1, ..., m. With hard ranks the loss is then 1 - rho even if some labels are
-    equal, but in that case its minimum is above 0.
+    and by the standard deviation of 1, ..., m, for a list of m items. With hard ranks the loss is
+    then 1 - rho even if some labels are equal, but in that case its minimum is above 0.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list.
@@ -452,12 +452,12 @@ class SpearmanLoss(RankingLoss):
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         normalize: see above. Default: True.
 
-    Labels may be any finite numbers, such as a teacher's scores. An item of weight w takes w ranks
-    among the labels instead of 1 (see `weighted_ranks`). Two items in the wrong order then cost the
+    Labels may be any finite numbers, such as a teacher's scores. An item of weight w takes up w
+    label ranks instead of 1 (see `weighted_ranks`). Two items in the wrong order then cost the
     weight between them, including half of their own weights. So with hard ranks the loss is >= 0.
-    It is 0 only if no pair of different labels is in the wrong order, except pairs with no weight
-    between them. (If weights multiplied the terms of the covariance instead, moving a heavy item
-    beyond its correct rank could lower the loss.)
+    It is 0 only if no two items with different labels are in the wrong order, except items with no
+    weight between them. (If weights multiplied the terms of the covariance instead, moving a heavy
+    item beyond its correct rank could lower the loss.)
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -495,7 +495,7 @@ class SpearmanLoss(RankingLoss):
         if weights is not None:
             room = masked_fill(weighted_ranks(labels, weights, mask), mask)
         centered = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
-        # The largest covariance is that with the label ranks themselves.
+        # The covariance is largest if the ranks are the label ranks.
         most = (centered * wanted).sum(-1)
         # If all labels are equal, the computed variance may be a rounding error instead of 0.
         defined = labels_differ(labels, mask) & (most > 0)
@@ -517,8 +517,8 @@ class ADRMSE(RankingLoss):
     Item i has the soft rank r_i and the label rank t_i, which is 1 for the highest label. The loss
     of a list of m items is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, with the discount D(t)
     = 1 / log2(1 + t), so the highest labels count most. Items with equal labels have their mean
-    rank as label rank. The labels may be any finite numbers, such as a teacher's scores: the loss
-    was made for distilling a reranker. The loss is 0 only if all soft ranks equal the label ranks.
+    rank as label rank. The labels may be any finite numbers, such as a teacher's scores, since the
+    loss was made for distilling rerankers. It is 0 only if all soft ranks equal the label ranks.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list. With weights, the mean over the items is a weighted mean. The operator

@@ -17,7 +17,7 @@ Gamma = float | Literal["random"]
 def softmax_divergence(
     scores: Tensor, relevance: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return KL(p || q) and the sum of p * q. p is relevance / its sum, and q is softmax(scores).
+    """Return KL(p || q) and the sum of p * q, for p = relevance / its sum and q = softmax(scores).
 
     Args:
         scores: (..., n).
@@ -51,10 +51,11 @@ def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
 class SoftmaxLoss(RankingLoss):
     """Softmax cross-entropy of the scores against the labels, which are divided by their sum.
 
-    With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy,
-    -(sum of p_i log softmax(s)_i), minus the entropy of p. Subtracting the entropy does not change
-    the gradient, and makes the minimum of the loss 0. With one relevant item i the loss is -log
-    softmax(s)_i. `ListNet` uses another p, softmax(y), which is above 0 for irrelevant items too.
+    With scores s, labels y, weights w, and p_i = w_i y_i / sum of w_j y_j, the loss is
+    KL(p || softmax(s)). This is the cross-entropy, -(sum of p_i log softmax(s)_i), minus the
+    entropy of p. Subtracting the entropy does not change the gradient, and makes the minimum of the
+    loss 0. With one relevant item i the loss is -log softmax(s)_i. `ListNet` uses another p,
+    softmax(y), which is above 0 for irrelevant items too.
 
     With `normalize=False` the labels are not divided by their sum, as in rax. The loss is then
     multiplied by the sum of w_j y_j, so a list with more relevance counts more. The loss equals
@@ -84,7 +85,7 @@ class SoftmaxLoss(RankingLoss):
         self.normalize = check_flag("normalize", normalize)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the relevance (..., n), >= 0, which is divided by its sum to give p."""
+        """Return the relevance (..., n), >= 0, which takes the place of y in p: here the labels."""
         return labels
 
     def per_list(
@@ -101,11 +102,11 @@ class SoftmaxLoss(RankingLoss):
 class ListNet(SoftmaxLoss):
     """Softmax cross-entropy between softmax(labels) and softmax(scores).
 
-    This is ListNet's top-one loss, KL(softmax(y / temperature) || softmax(s)): the paper's
-    cross-entropy between the probabilities of being first, minus the entropy of the first
-    distribution. Weights multiply the labels' softmax before it is normalized. The loss is smallest
-    if the scores equal y / temperature up to a constant, which is a stronger condition than the
-    right order. The condition of `SoftmaxLoss` is weaker.
+    This is ListNet's top-one loss, KL(softmax(y / temperature) || softmax(s)), with labels y and
+    scores s: the paper's cross-entropy between the two softmaxes, minus the entropy of the labels'
+    softmax. Weights multiply the labels' softmax before it is normalized. The loss is smallest if
+    the scores equal y / temperature up to a constant, so the correct order is not enough.
+    `SoftmaxLoss` has no such target for the scores of irrelevant items.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
     paper's loss would make the scores of such a list equal.) For a list whose labels are all equal
@@ -127,7 +128,7 @@ class ListNet(SoftmaxLoss):
         self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return exp(label / temperature), divided by the largest value of the list."""
+        """Return exp(label / temperature), divided by its largest value in the list."""
         most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
         return ((labels - most) / self.temperature).exp()
 
@@ -135,16 +136,16 @@ class ListNet(SoftmaxLoss):
 class XENDCG(SoftmaxLoss):
     """Softmax cross-entropy with targets that make it a bound on NDCG (XE-NDCG).
 
-    The target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds NDCG. The paper
-    draws each gamma_i from [0, 1] at every step. The default here is the mean of these draws, 1/2,
-    which needs no random numbers. The entropy of p is subtracted, so the minimum of the loss is 0.
-    Weights multiply 2^y - gamma. Labels of 128 and more do not overflow.
+    With label y_i, the target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds
+    NDCG. The paper draws each gamma_i from [0, 1] at every step. The default here is the mean of
+    such a draw, 1/2, which needs no random numbers. The entropy of p is subtracted, so the minimum
+    of the loss is 0. Weights multiply 2^y - gamma. Labels of 128 and more do not overflow.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
 
     Args:
-        gamma: a number in [0, 1], or "random". Default: 0.5.
+        gamma: a number in [0, 1] for all items, or "random" for the paper's draws. Default: 0.5.
 
     Raises:
         ValueError: gamma is neither in [0, 1] nor "random".
@@ -172,9 +173,10 @@ class XENDCG(SoftmaxLoss):
 class PolyOneSoftmax(SoftmaxLoss):
     """Softmax cross-entropy plus a term that decreases with the probability of the relevant items.
 
-    The added term is the first term of PolyLoss, epsilon (1 - sum of p_i q_i). Here q is
-    softmax(s), and p is the labels divided by their sum, as in `SoftmaxLoss`. With one relevant
-    item the minimum of the loss is 0. With several relevant items, the added term stays above 0.
+    The added term is the first term of PolyLoss, epsilon (1 - sum of p_i q_i). Here q is the
+    softmax of the scores, and p is the labels divided by their sum, as in `SoftmaxLoss`. With one
+    relevant item the minimum of the loss is 0. With several relevant items, the added term stays
+    above 0.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
     Cost: O(n).
@@ -207,10 +209,10 @@ class CalibratedSoftmax(RankingLoss):
     """Softmax loss that also fixes the scale of the scores, by a virtual item in each list.
 
     Each list gets a virtual item with score 0 and label `anchor`. This item fixes the scale: at the
-    minimum of the loss, exp(s_i) = y_i / anchor. The loss is the divergence of `SoftmaxLoss` over
-    the n + 1 items, and its minimum is 0. A list without a relevant item has a loss above 0 here,
-    which lowers its scores. The loss is 0, with a zero gradient, for a fully masked list and if all
-    weights are 0. Cost: O(n).
+    minimum of the loss, exp(s_i) = y_i / anchor, with scores s and labels y. The loss is the
+    divergence of `SoftmaxLoss` over the n + 1 items, and its minimum is 0. The loss of a list
+    without a relevant item is above 0 here, and lowers the scores of the list. The loss is 0, with
+    a zero gradient, for a fully masked list and if all weights are 0. Cost: O(n).
 
     Args:
         anchor: the virtual item's label, > 0. Default: 1.
@@ -231,7 +233,7 @@ class CalibratedSoftmax(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the divergence of each list and its virtual item."""
+        """Return the divergence of each list, its virtual item included."""
 
         def with_anchor(x: Tensor, value: float | bool) -> Tensor:
             return torch.cat([x, torch.full_like(x[..., :1], value)], -1)
@@ -249,14 +251,15 @@ class CalibratedSoftmax(RankingLoss):
 class UniqueSoftmax(RankingLoss):
     """Softmax loss in which each relevant item competes only with items of lower labels.
 
-    With the gain g, the loss is sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) divided by
-    the sum of g_i. The minimum of the loss is 0, even with tied labels. Weights multiply the gains.
+    With scores s, labels y and gains g, the loss is the sum over i of g_i log(1 + sum over y_j <
+    y_i of exp(s_j - s_i)), divided by the sum of g_i. The minimum of the loss is 0, even with tied
+    labels. Weights multiply the gains.
 
-    With `normalize=False` the sum is not divided, as in TF-Ranking and rax. A list with more
+    With `normalize=False` there is no division, as in TF-Ranking and rax. A list with more
     relevance then counts more, and gains of 2^128 overflow in float32.
 
-    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, without
-    a pair, or fully masked. Cost: one sort of the labels.
+    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, with
+    equal labels, or fully masked. Cost: one sort of the labels.
 
     Args:
         gain: "exp2" (2^label - 1, the default, as in TF-Ranking and rax), "linear", or a function
@@ -281,7 +284,7 @@ class UniqueSoftmax(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the weighted mean, or sum, of each list."""
+        """Return the weighted mean, or sum, over the items of each list."""
         n = scores.shape[-1]
         if not n:
             return scores.sum(-1)
@@ -308,12 +311,13 @@ class SoftmaxLossAtK(RankingLoss):
 
         sigmoid((s_i - b) / weight_temperature) log(sum over j of exp((s_j - s_i) / temperature))
 
-    The sum over j goes over all items. The sigmoid is a smooth form of the condition that item i is
-    among the first k. An item far below the cutoff counts little, because NDCG@k ignores the item.
-    The gradient treats the sigmoid as a constant, like the lambdas of `LambdaRank`; in the paper
-    only b is constant. If the sigmoid had a gradient, an item below the cutoff could lower its loss
-    by moving further down. If a list has fewer than k items, all sigmoids are 1; for labels of 0
-    and 1 and temperature 1, the loss is then the cross-entropy of `SoftmaxLoss`.
+    The sum is over all items j, and s are the scores. The sigmoid is a smooth form of the condition
+    that item i is among the first k. An item far below the cutoff counts little, because NDCG@k
+    ignores the item. The gradient treats the sigmoid as a constant, as it treats the pair weights
+    in `LambdaRank`; in the paper only b is constant. If the sigmoid had a gradient, an item below
+    the cutoff could lower its loss by moving further down. If a list has fewer than k items, all
+    sigmoids are 1. For labels of 0 and 1 and temperature 1, the loss is then the cross-entropy of
+    `SoftmaxLoss`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
     item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
@@ -326,7 +330,7 @@ class SoftmaxLossAtK(RankingLoss):
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels. The paper's
             labels are 0 and 1.
 
-    Cost: O(n), and finding the k-th highest score.
+    Cost: O(n), and the time to find the k-th highest score.
 
     Raises:
         ValueError: an argument is invalid.
@@ -378,15 +382,15 @@ class Distillation(RankingLoss):
     """Divergence between the softmax of a teacher's scores and the softmax of the scores.
 
     The loss is KL(softmax(labels / T) || softmax(scores / T)) * T^2. The labels are the teacher's
-    scores, and the softmaxes go over the list. The loss is 0 if the scores of each list equal the
-    teacher's up to a constant. The factor T^2 keeps the size of the gradients as T grows: for large
-    T the loss tends to half the variance of the differences between scores and labels. The labels
-    may be any finite numbers.
+    scores, and each softmax is over the items of a list. The loss is 0 if the scores of each list
+    equal the labels up to a constant. The factor T^2 keeps the size of the gradients as T grows:
+    for large T the loss tends to half the variance of the differences between scores and labels.
+    The labels may be any finite numbers.
 
-    Other losses accept a teacher's scores too. `SpearmanLoss` and `PairwiseMSE` take any scores.
-    `SoftNDCG(gain="linear")` and the listwise losses take scores >= 0. `RankNet`, `PairwiseHinge`
-    and `ListMLE` use only the order of the teacher's scores: subtract the smallest score first, so
-    that all are >= 0.
+    Other losses accept a teacher's scores as labels too. `SpearmanLoss` and `PairwiseMSE` take any
+    labels. `SoftNDCG(gain="linear")` and the listwise losses take labels >= 0. `RankNet`,
+    `PairwiseHinge` and `ListMLE` use only the order of the labels, but these must be >= 0: subtract
+    the smallest one first.
 
     Special cases: the loss is 0, with a zero gradient, for one item and for a fully masked list.
     Ties need no special treatment.
@@ -437,7 +441,7 @@ class Distillation(RankingLoss):
 
 
 def _log_softmax(x: Tensor, temperature: float, log_w: Tensor, real: Tensor) -> Tensor:
-    """Return the log-softmax of x / temperature + log_w over the real items; finite for others."""
+    """Return the log-softmax of x / temperature + log_w over the real items; others are finite."""
     some = real | ~real.any(-1, keepdim=True)
     x = below_largest(x, real) / temperature + log_w
     return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)

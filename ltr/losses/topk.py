@@ -1,4 +1,4 @@
-"""Top-k classification, by the true class's soft rank or its probability of being in the top k."""
+"""Losses for top-k classification, on the soft rank of the true class or its top-k probability."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
 
 
 class _ClassLoss(RankingLoss):
-    """Base class of both losses: labels as class indices, and the distribution of k."""
+    """Base class of the two losses. It takes class indices as labels, and a distribution of k."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
 
     Raises:
         ValueError: an index is not in [0, n). Indices are checked on the CPU only. On another
-            device, the device reports the error, as in CrossEntropyLoss.
+            device, the device reports the error, as in `torch.nn.CrossEntropyLoss`.
 
     >>> one_hot(torch.zeros(2, 3), torch.tensor([2, 0]))
     tensor([[0., 0., 1.],
@@ -111,17 +111,17 @@ class TopKLoss(_ClassLoss):
 
     The loss is max(0, soft rank of the true class - k).
 
-    The items are classes. The true class has label 1 (any value above 0), the other classes have
-    label 0. The paper writes the loss as J_k(L - R) with J_k(u) = max(0, u - k + 1) and ascending
-    ranks R; the paper's L - R is our rank minus 1.
+    The items are classes. The true class has label 1 (or another value above 0, which counts as 1),
+    and the other classes have label 0. The paper writes the loss as J_k(L - R), with L classes,
+    J_k(u) = max(0, u - k + 1) and ascending ranks R; the paper's L - R is the rank here minus 1.
 
     With `step="cutoff"` the loss is 1 minus the soft membership of the true class in the first k.
     This is at most 1, and with hard ranks exactly 0 or 1, like the top-k error itself. With several
     true classes the loss is the mean over them.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a true class and for a
-    fully masked list. With one class the loss is 0 if its soft rank is 1. The operator decides the
-    ranks of tied scores.
+    fully masked list. With one class the loss is 0 if the class's soft rank is 1. The operator
+    decides the ranks of tied scores.
 
     `labels` are (..., n), or class indices (...) of an integer dtype, as in
     `torch.nn.CrossEntropyLoss`.
@@ -184,15 +184,16 @@ class TopKCrossEntropy(_ClassLoss):
     k is drawn from a distribution, so the loss is -log of the sum over the rows m of P(k >= m) *
     P[m, true class]. P[m, j], an element of the operator's soft permutation matrix, is the
     probability that class j is at position m. The number of computed rows is the length of the
-    distribution. The rows are computed in logarithms, so a true class far below position k has a
-    gradient. The items are classes. The true class has label 1 (any value above 0), the other
-    classes have label 0. With several true classes the loss is the mean over them. The columns of a
-    soft permutation need not sum to 1, so a sum above 1 counts as 1.
+    distribution. The rows are computed in logarithms, so a true class far below position k still
+    has a gradient. The items are classes. The true class has label 1 (or another value above 0,
+    which counts as 1), and the other classes have label 0. With several true classes the loss is
+    the mean over them. The columns of a soft permutation need not sum to 1, so a probability above
+    1 counts as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a true class and for a
     fully masked list. With one class the loss is 0. The operator decides how tied scores share the
-    positions. A probability of exactly 0 (sorting networks, hard permutations) counts as 1e-38 and
-    has no gradient.
+    positions. A probability of exactly 0, as with sorting networks and hard permutations, counts as
+    1e-38 and has no gradient.
 
     `labels` are (..., n), or class indices (...) of an integer dtype, as in
     `torch.nn.CrossEntropyLoss`.
@@ -200,8 +201,8 @@ class TopKCrossEntropy(_ClassLoss):
     Args:
         operator: any `SortOperator`. Default: `SoftSort()`. The paper uses sorting networks, such
             as `SortingNetwork()`, and also `NeuralSort()` and `SoftSort()`.
-        top_k: a single k, instead of a distribution. With 1 the loss is the cross-entropy of the
-            first row.
+        top_k: a single k, instead of a distribution. If it is 1, the loss is the cross-entropy of
+            the first row.
         distribution: P(k = 1), P(k = 2), and so on, which sum to 1, instead of `top_k`. Default:
             [0.5, 0, 0, 0, 0.5], half top-1 and half top-5.
 

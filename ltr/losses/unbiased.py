@@ -28,8 +28,8 @@ class PositionBias(nn.Module):
 
     Attributes:
         interval: the 95 % interval of the probability at each position, as (low, high), if
-            `estimate` computed the table with resamples, otherwise None. It is not saved with a
-            model.
+            `estimate` computed the table with resamples, otherwise None. The interval is not saved
+            with a model.
         draws: (resamples, positions), the table of each resample of `estimate`, with NaN for
             positions whose probability the resample does not determine; otherwise None.
             `ltr.clicks.evaluate_log` needs these tables.
@@ -81,13 +81,13 @@ class PositionBias(nn.Module):
         r"""Estimate the propensities from a log of clicks, relative to the largest propensity.
 
         If a document is clicked more often at position 1 than at position 5, the ratio tells how
-        much more often users look at position 1, since the relevance is the same. The result `bias`
-        goes into a loss as `Unbiased(loss, bias)`. `bias.interval` holds a 95 % interval for each
-        position, from a bootstrap over queries. The intervals are relative to position 1, in the
-        units of `bias.examination`. An interval is wide if some resamples do not determine the
-        propensity of its position. With only one query, `bias.interval` is None. In 60 simulated
-        logs of 200 queries, 92 % of the intervals by harvesting contained the true value, 93 % of
-        those by em and 96 % of those by swaps.
+        much more often users look at position 1, since the document is equally relevant at both.
+        The result `bias` goes into a loss as `Unbiased(loss, bias)`. `bias.interval` holds a 95 %
+        interval for each position, from a bootstrap over queries. In each resample, the propensity
+        of position 1 is held at its value in `bias.examination`. An interval is wide if some
+        resamples do not determine the propensity of its position. With only one query,
+        `bias.interval` is None. In 60 simulated logs of 200 queries, 92 % of the intervals by
+        harvesting contained the true value, 93 % of those by em and 96 % of those by swaps.
 
         | method | needs | assumes |
         | --- | --- | --- |
@@ -102,8 +102,8 @@ class PositionBias(nn.Module):
 
         In all methods, the probability of a click is theta_k gamma: theta_k is the probability that
         the user looks at position k, and gamma the probability that the document is relevant. So
-        the methods assume that users do not trust the documents at the top more, and that the
-        documents above have no effect. Trust bias is not estimated.
+        the methods assume that users do not trust a document more because it is at the top, and
+        that the documents above a document have no effect. Trust bias is not estimated.
 
         - **Harvesting** compares all pairs of positions, by the documents that were shown at both
           positions for the same query. The clicks of a document at the two positions are weighted
@@ -122,7 +122,7 @@ class PositionBias(nn.Module):
                 `impressions` are given.
             position: (rows,), the position at which the document was shown, from 1.
             qid: (rows,), the query, not the session: all sessions of a query have the same qid. The
-                interval needs some dozens of queries, since it comes from resampled queries.
+                interval needs a few dozen queries, since it comes from resampled queries.
             doc_id: (rows,), the document. The same name in two queries means two documents.
             method: see above. Default: "harvesting".
             impressions: (rows,), how often the document was shown, if a row is the sum of several
@@ -130,8 +130,8 @@ class PositionBias(nn.Module):
             swap: (rows,), the position k >= 2 that could be exchanged with position 1 in the
                 session of the row, or 0 outside the experiment. Only the rows at positions 1 and k
                 are used.
-            features: (rows, columns), numbers; all rows of a document must be equal. Without
-                `doc_id`, each row is a separate document.
+            features: (rows, columns), numeric values; all rows of a document must have the same
+                values. Without `doc_id`, each row is a separate document.
             classifier: a scikit-learn classifier that has `predict_proba` and takes
                 `sample_weight`.
             top_k: the last position that is used. Later positions get the propensity of position
@@ -151,8 +151,8 @@ class PositionBias(nn.Module):
         Warns:
             RuntimeWarning: em has not converged.
 
-        Rows, queries and lists without clicks are allowed: they count as impressions. Propensities
-        may increase with the position.
+        Rows, sessions and queries without clicks are allowed, and count as impressions. A
+        propensity may be higher at a later position.
 
         Cost: for 200,000 sessions of ten documents each, from 1,000 queries, one second by
         harvesting or swaps, and five by em. With features, a classifier is fitted up to 100 times
@@ -200,7 +200,7 @@ class PositionBias(nn.Module):
         return self.propensities.to(position.dtype)[entry]
 
     def extra_repr(self) -> str:
-        """Return the power, or that a table is used, for `print`."""
+        """Return the power, or a note that there is a table, for `print`."""
         return f"power={self.power:g}" if self.examination is None else "examination=..."
 
 
@@ -231,24 +231,24 @@ class Unbiased(RankingLoss):
 
     **Estimate.** Item i of a list has the relevance r_i. A user looks at the item with probability
     theta_i > 0 (`PositionBias`), and clicks if the item is relevant. So the click is c_i = r_i o_i,
-    with the look o_i, E[o_i] = theta_i, and v_i = 1 / theta_i. It follows that E[v_i c_i] = r_i.
-    Let L(r) be the given loss for the labels r, and L({i}) its value if only item i is relevant.
-    Two estimates are available:
+    with o_i = 1 if the user looks, else 0. Since E[o_i] = theta_i and v_i = 1 / theta_i, it follows
+    that E[v_i c_i] = r_i. Let L(r) be the given loss for the labels r, and L({i}) its value if only
+    item i is relevant. Two estimates are available:
 
         split=True:   sum over the clicks of v_i L({i})
         split=False:  m L(c; weights v_i / m), where m = sum of v_i c_i / sum of c_i
 
-    With `split`, each click becomes a separate list, in which only this click is relevant. The sum
-    is linear in the clicks, so for every loss of the relevant items its expected value is the sum
-    of L({i}) over the relevant items. If 1 - L({i}) is the discount at the rank of i, as for
-    `SoftNDCG(mean="arithmetic")`, the expected value is the number of relevant items minus the DCG.
-    The cost is that of one list for each click.
+    With `split`, each click becomes a separate list, in which only the clicked item is relevant.
+    The sum is linear in the clicks. So the expected value of the sum is the sum of L({i}) over the
+    relevant items, for every loss in which `every_item` is False. If 1 - L({i}) is the discount at
+    the rank of i, as for `SoftNDCG(mean="arithmetic")`, the expected value is the number of
+    relevant items minus the DCG. The cost is that of one list for each click.
 
     Without `split`, the loss of a list is multiplied by the mean weight m of its clicks, and within
     the list the clicks have the weights v_i / m. The factor m is needed since most losses divide by
     the gains of the list or by an ideal value: without m, the weight of a single click would
     cancel. A loss that is linear in the weights, such as `SoftmaxLoss(normalize=False)`, has the
-    same value as with the weights v_i. The expected value is:
+    same value as with the weights v_i. The expected value of the estimate is:
 
     - For one relevant item: exactly L(r). For a list with one click, both estimates are equal.
     - For `SoftmaxLoss(normalize=False)`: exactly L(r), except for an entropy that does not depend
@@ -259,8 +259,8 @@ class Unbiased(RankingLoss):
       items in `UniqueSoftmax` depend on all clicks together, and count a relevant item without a
       click as irrelevant.
 
-    For these losses an exact estimate exists, but it is useless for training. Let f(C) be an
-    estimate from the set C of clicked items, and let looks be independent. The condition E[f] =
+    For these other losses an exact estimate exists, but it is useless for training. Let f(C) be an
+    estimate from the set C of clicked items, and let the looks be independent. The condition E[f] =
     L(R) for all sets R of relevant items then determines f: f(C) is the sum over the subsets S of C
     of a_S times the product of v_i over S, with a_S = sum over the subsets T of S of (-1)^(|S| -
     |T|) L(T). This f has 2^|C| terms of both signs, with products of weights. f is a plain sum over
@@ -268,10 +268,10 @@ class Unbiased(RankingLoss):
 
     Losses over all items, relevant or not (`every_item`: pointwise losses and regression), do not
     divide by the gains. In these losses, all items have the weights v_i; `split` and
-    `self_normalize` have no effect. These losses do not learn relevance from clicks without bias.
+    `self_normalize` have no effect. The relevance that such a loss learns from clicks is biased.
 
     In a `Penalized` loss, the penalty does not estimate anything from clicks, so only the loss is
-    corrected: `Unbiased(Penalized(loss, penalty))` is `Penalized(Unbiased(loss), penalty)`.
+    corrected: `Unbiased(Penalized(loss, penalty))` equals `Penalized(Unbiased(loss), penalty)`.
 
     **Variance.** `clip` limits the weights. Clicks at rarely seen positions then count too little,
     but their weights no longer dominate. `self_normalize` divides the loss by the mean weight of
@@ -295,8 +295,8 @@ class Unbiased(RankingLoss):
 
     `forward` has one more argument, `position` (..., n): the positions at which the items were
     shown, counted from 1. By default, the items were shown in the order of the list, without the
-    masked items. Weights act as in the given loss; in m and in the mean of the batch they multiply
-    the clicks.
+    masked items. Weights act as in the given loss. In m and in the mean weight of the batch, they
+    multiply the clicks.
 
     Raises:
         ValueError: clip is not > 0; `split` or `self_normalize` is not a bool; shapes differ.
@@ -405,7 +405,7 @@ class Unbiased(RankingLoss):
 
 
 class _SumOfClicks(RankingLoss):
-    """The sum of all lists' clicks, each times its inverse propensity if `inverse` is given."""
+    """The sum of all lists' clicks, each times `inverse` of its position if `inverse` is given."""
 
     grades = False
 
@@ -446,15 +446,15 @@ def click_weights(loss: RankingLoss, position: Tensor) -> Tensor | None:
 
 
 def one_click_lists(labels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a ragged list for each click of the given lists, with this click alone.
+    """Return a ragged list for each click of the given lists, with this click as the only one.
 
     Args:
         labels: (N,), above 0 for a click; the lists follow one after the other.
         lengths: (B,), the number of items of each list.
 
     Returns:
-        The clicked items (clicks,) and the items of the new lists (M,), both as indices in
-        `labels`; then the labels (M,) and the lengths (clicks,) of the new lists.
+        The clicked items (clicks,) and the items of the new lists (M,), as indices in `labels`;
+        then the labels (M,) and the lengths (clicks,) of the new lists.
 
     >>> one_click_lists(torch.tensor([1.0, 0.0, 2.0, 0.0]), torch.tensor([3, 1]))
     (tensor([0, 2]), tensor([0, 1, 2, 0, 1, 2]), tensor([1., 0., 0., 0., 0., 2.]), tensor([3, 3]))
@@ -477,7 +477,7 @@ def _sum_over_clicks(
     weights: Tensor | None,
     **extra: Tensor,
 ) -> Tensor:
-    """Return the sum over each list's clicks of the loss with only this click, times its weight."""
+    """Return, for each list, the sum over its clicks of inverse * (loss with only this click)."""
     n = scores.shape[-1]
     if not n:
         return scores.sum(-1)

@@ -2,7 +2,7 @@
 
 Import the function `compare` from its module: `from ltr.metrics.compare import compare`.
 Each name is loaded on first use. The classes import torchmetrics, which takes a second.
-Comparisons and TREC files do not need torchmetrics.
+The names for comparisons and for TREC files load without torchmetrics.
 """
 
 import sys

@@ -88,7 +88,7 @@ def alpha_ndcg(
         and O(k n topics) for the greedy order.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Clarke et al., "Novelty and diversity in information retrieval evaluation", SIGIR
     2008.

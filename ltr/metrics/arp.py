@@ -12,7 +12,7 @@ from ltr.shapes import positions
 
 
 class ARP(RankingMetric):
-    """Average relevance position: the mean rank of the relevant items. Lower is better.
+    """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
     The arguments are those of `functional.arp`.
 
@@ -52,13 +52,13 @@ def arp(
 
     Args:
         ties: "stable" (in list order), "worst" (in the order with the largest value) or "expected"
-            (the mean over all orders of tied items: each tied item has their mean position).
+            (the mean over all orders of tied items: each counts at the mean of the tied positions).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Wang et al., "Learning to rank with selection bias in personal search", SIGIR 2016.
 

@@ -76,7 +76,7 @@ def average_precision(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Buckley and Voorhees, "Evaluating evaluation measure stability", 2000; McSherry and
     Najork, "Computing information retrieval performance measures efficiently in the presence of
@@ -128,19 +128,19 @@ def gmap(
 ) -> Tensor:
     """Geometric mean average precision: the geometric mean of the average precision of the lists.
 
-    It is exp of the mean of log(max(average precision, 1e-5)), like trec_eval's `gm_map`. As the
-    value of a single list, trec_eval prints the logarithm.
+    It is exp of the mean of log(max(average precision, 1e-5)), like trec_eval's `gm_map`. For a
+    single list, trec_eval prints the logarithm.
 
     `ltr.metrics.functional` describes the arguments that all metrics share. `average_precision`
     describes the other arguments.
 
     Returns:
         A scalar, the geometric mean. reduction="none" gives the average precision of each list
-        (...), at least 1e-5, and "sum" the sum of these values. A fully masked list is left out.
-        Cost: one sort.
+        (...), at least 1e-5, and "sum" gives the sum of these values. A fully masked list is left
+        out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Robertson, "On GMAP: and other transformations", CIKM 2006.
 
@@ -154,7 +154,7 @@ def gmap(
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:
-    """Return the mean of hit * (number of hits so far) at each position, over the orders of ties.
+    """Return the mean of hit * (number of hits so far) at each position, over all orders of ties.
 
     Each position of a run of g tied items with r hits holds a hit with probability r / g. If it
     does, each of the t earlier positions of the run holds a hit with probability (r - 1) / (g - 1).

@@ -1,4 +1,4 @@
-"""The base classes of the metrics: a value for each list, and running sums over lists."""
+"""The base classes of the metrics, which compute a value for each list and keep running sums."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -55,8 +55,8 @@ class BatchValues(NamedTuple):
     """The values of one metric for the lists of one batch.
 
     Attributes:
-        values: (lists,) float64, NaN for a list that is left out. Lists given as flat values are in
-            ascending order of id.
+        values: (lists,) float64, NaN for a list that is left out. If each item was given with an
+            id of its list, the lists are in ascending order of id.
         empty: the number of lists on which the metric is not defined.
         lists: the number of lists with a real item.
         ids: (lists,) int64, the id of each list, for a metric with `deduplicate`; otherwise None.
@@ -69,16 +69,16 @@ class BatchValues(NamedTuple):
 
 
 class RankingMetric(Metric):
-    """Base class of the metrics: the mean of one value per list.
+    """Base class of the metrics, each of which is the mean of one value per list.
 
-    The mean is over all lists that have a value. The state is a few sums.
+    The mean is over all lists that have a value. By default, the state is only a few sums.
 
     A new metric is a subclass, such as `MRR`, that defines `per_list`, which takes lists in ranked
-    order. The constructor of the subclass keeps the metric's own arguments as attributes of the
+    order. The constructor of the subclass stores the metric's own arguments as attributes of the
     same names, and then passes the options below to the constructor of this class.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
-    flat values (items,) with `indexes`, one list id per item in any order. `indexes` is
+    flat columns (items,) with `indexes`, one list id per item in any order. `indexes` is
     torchmetrics' name for the `qid` of the functions. All items of a list must be in the same
     `update`. A list without a real item does not count, so padding a shard with such lists changes
     nothing. `RankingMetrics` sorts each list only once for several metrics. `measure` returns the
@@ -93,8 +93,8 @@ class RankingMetric(Metric):
         deduplicate: count each list id only once, across all updates and processes, for samplers
             that repeat lists. This needs `indexes`, and keeps the values and the ids. By default,
             the same id in another update or process means another list.
-        compute_on_cpu: as in `torchmetrics.Metric`; so are `dist_sync_on_step`, `sync_on_compute`
-            and `compute_with_cache`.
+        compute_on_cpu: as in `torchmetrics.Metric`. The same holds for `dist_sync_on_step`,
+            `sync_on_compute` and `compute_with_cache`.
         others: the other arguments of `torchmetrics.Metric`, and `running` (default: True). The
             functions set `running` to False: the metric then has no running sums, and only
             `measure` works.
@@ -140,7 +140,7 @@ class RankingMetric(Metric):
     ):
         self.keep_values, self.deduplicate = keep_values, deduplicate
         self.running = others.pop("running", True)
-        # Initializing a torchmetrics module takes long, and `torch.compile` cannot do it.
+        # The constructor of `torchmetrics.Metric` is slow, and `torch.compile` cannot trace it.
         if not self.running:
             return
         super().__init__(
@@ -152,8 +152,8 @@ class RankingMetric(Metric):
         )
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         self._state = f"sums_{crc32(f'{kind} {self.arguments}'.encode()):08x}"
-        # The state is the sum of the values, then the numbers of lists that count, that are left
-        # out, and on which the metric is not defined.
+        # The state is the sum of the values, and three numbers of lists: those that count, those
+        # that are left out, and those on which the metric is not defined.
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._state, default=zeros, dist_reduce_fx="sum")
         if keep_values or deduplicate:
@@ -186,7 +186,7 @@ class RankingMetric(Metric):
         qid: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        """Return the mean (or sum, or values) of these lists, without adding them to the state.
+        """Return the mean, the sum or the values for these lists, without changing the state.
 
         `ltr.metrics.functional` describes the arguments, except `judged`: see `bpref`.
 
@@ -208,7 +208,7 @@ class RankingMetric(Metric):
         return values
 
     def after_mean(self, mean: Tensor) -> Tensor:
-        """Return the inverse of `before_mean` for a mean, which is the value of the metric."""
+        """Return the value of the metric: the inverse of `before_mean`, applied to the mean."""
         return mean
 
     def _check_weights(self, weights: Tensor | None) -> None:
@@ -216,10 +216,10 @@ class RankingMetric(Metric):
             raise ValueError(f"weights must be None: {type(self).__name__} has no item weights")
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists, whose positions after `depth` are not known.
+        """Return a copy of the metric for a run's lists, whose order after `depth` is not known.
 
         Raises:
-            ValueError: the metric needs whole lists.
+            ValueError: the metric needs whole lists, which is so unless `of_run` is overridden.
         """
         raise ValueError(f"metric must not need whole lists, got {type(self).__name__}")
 
@@ -238,15 +238,15 @@ class RankingMetric(Metric):
                 lists itself, and passes only the `BatchValues` of this metric, as `preds`.
             target: the labels, in the shape of `preds`; with topics, (..., n, topics).
             indexes: one list id per item, in the shape of `preds` and in any order; or one id per
-                list: (...) for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is
-                the list.
+                list: (...) for `preds` (..., n), or (R,) with `lengths`. Default: the items of a
+                list are along the last axis.
             mask: bool, in the shape of `preds`, True for a real item. It may be given together with
                 `indexes`.
             columns: `weights`: item weights, in the shape of `preds`, for a metric that takes them.
                 `judged`: bool, in the shape of `preds`, True = a judged item, for `BPref`, `Judged`
-                and `RBPResidual`; other metrics ignore it. `lengths`: (R,) whole numbers, instead
-                of a mask. The lists are then ragged and follow each other: `preds` is (N,), and so
-                are all other columns except `indexes`.
+                and `RBPResidual`; other metrics ignore it. `lengths`: (R,) whole numbers, the
+                length of each list, instead of a mask. The lists are then ragged and follow each
+                other: `preds` and all other columns except `indexes` are (N,).
         """
         if not self.running:
             raise ValueError("running must be True for update, got False")
@@ -301,10 +301,10 @@ class RankingMetric(Metric):
     def per_list_values(self) -> Tensor:
         """One value per list, float64, NaN for a list that is left out.
 
-        This needs `keep_values` or `deduplicate`. The values are in the order of the updates; those
-        of one update of flat values are in ascending order of id. With `deduplicate`, all values
-        are in ascending order of id. With several processes, these are the values of this process,
-        or of all processes within `sync_context`.
+        This needs `keep_values` or `deduplicate`. The values are in the order of the updates. If an
+        update gives a list id for each item, its lists are in ascending order of id. With
+        `deduplicate`, all values are in ascending order of id. With several processes, these are
+        the values of this process or, within `sync_context`, of all processes.
 
         Raises:
             ValueError: the metric does not keep the values.
@@ -325,7 +325,7 @@ class RankingMetric(Metric):
         self._start_lists()
 
     def _start_lists(self) -> None:
-        # With this, a process without any update can take part when the values are gathered.
+        # With these empty tensors, a process without any update can take part in gathering values.
         if self.keep_values or self.deduplicate:
             self.values.append(self.sums.new_zeros(0))
         if self.deduplicate:
@@ -335,14 +335,14 @@ class RankingMetric(Metric):
         """Plot the value, or several computed values, as torchmetrics' metrics do.
 
         Returns:
-            A pair, as torchmetrics' metrics do: the figure (None if `ax` is given) and the axes.
+            A pair, as from torchmetrics' metrics: the figure (None if `ax` is given) and the axes.
             The other `plot` methods of the package return only the axes.
         """
         return self._plot(val, ax)
 
 
 class CutoffMetric(RankingMetric):
-    """Base class of the metrics that count the items of the first `top_k` positions.
+    """Base class of the metrics in which only the items at the first `top_k` positions count.
 
     Args:
         top_k: the number of positions that count. Default: the whole list.
@@ -364,10 +364,10 @@ class CutoffMetric(RankingMetric):
         super().__init__(**options)
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists, with `depth` as its cutoff if it has none.
+        """Return a copy of the metric for the lists of a run; a `top_k` of None becomes `depth`.
 
         Raises:
-            ValueError: `top_k` is above `depth`, or the metric divides by `top_k`, which is None.
+            ValueError: `top_k` is above `depth`, or `top_k` is None and the metric divides by it.
         """
         return cut_at(self, depth)
 
@@ -376,7 +376,7 @@ AnyMetric = TypeVar("AnyMetric", bound=RankingMetric)
 
 
 def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
-    """Return the metric with `depth` in place of a `top_k` of None: see `CutoffMetric.of_run`."""
+    """Return a copy of the metric for the lists of a run: see `CutoffMetric.of_run`."""
     top_k = metric.arguments["top_k"]
     if top_k is None and metric.divides_by_k:
         name = type(metric).__name__
@@ -388,7 +388,7 @@ def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
 
 
 class BinaryMetric(CutoffMetric):
-    """Base class of the cutoff metrics that depend only on whether each item is relevant.
+    """Base class of the cutoff metrics in which an item is either relevant or not.
 
     Args:
         top_k: the number of positions that count. Default: the whole list.
@@ -445,7 +445,9 @@ class RetrievedMetric(RankingMetric):
         return real if self.threshold is None else real * (lists.scores > self.threshold)
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for the lists of `join`: scores of retrieved items are above -depth.
+        """Return a copy of the metric for the lists of `join`, with the threshold -depth.
+
+        In these lists, only the retrieved items have scores above -depth.
 
         Raises:
             ValueError: the metric has a threshold.
@@ -456,7 +458,7 @@ class RetrievedMetric(RankingMetric):
         return type(self)(**arguments, running=False)
 
 
-@torch.compiler.disable()  # the number of lists depends on the values
+@torch.compiler.disable()  # the number of lists depends on the ids
 def measure_lists(
     metrics: Sequence[RankingMetric],
     preds: Tensor,

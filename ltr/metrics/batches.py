@@ -20,12 +20,12 @@ class Batch:
     """Lists and their labels; the fields are the arguments that all metrics share.
 
     Attributes:
-        scores: (..., n), or (N,) with `lengths` or `qid`, and so are all other columns.
-        labels: with a further axis of topics, (..., n, topics), if `topics` allows it.
-        mask: bool, True = a real item.
-        weights: item weights.
-        judged: bool, True = a judged item.
-        lengths: (R,) whole numbers; the lists are ragged, one after the other.
+        scores: (..., n), or (N,) with `lengths` or `qid`.
+        labels: in the shape of `scores`, or (..., n, topics) if `topics` is True.
+        mask: bool, in the shape of `scores`, True = a real item.
+        weights: item weights, in the shape of `scores`.
+        judged: bool, in the shape of `scores`, True = a judged item.
+        lengths: (R,) whole numbers, the length of each list; the lists follow each other.
         qid: (N,) integers, the id of each item's list.
         topics: whether labels may have an axis of topics.
     """
@@ -72,7 +72,7 @@ class Batch:
         return torch.full_like(values, self.scores.shape[-1] > 0, dtype=torch.bool)
 
     def by_qid(self, qid: Tensor) -> "Batch":
-        """Return the real items as flat lists, for the id of each item's list (..., n)."""
+        """Return the real items as flat lists; `qid` (..., n) is the id of each item's list."""
         columns, dims = self._columns(), self.scores.dim()
         columns["qid"] = qid
         if self.mask is None:

@@ -13,7 +13,7 @@ from ltr.shapes import masked_fill
 
 
 class BPref(BinaryMetric):
-    """Binary preference: high if few judged, irrelevant items are above the relevant items.
+    """Binary preference: high if few items judged irrelevant are above the relevant items.
 
     The arguments are those of `functional.bpref`.
 
@@ -58,24 +58,24 @@ def bpref(
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Binary preference: high if few judged, irrelevant items are above the relevant items.
+    """Binary preference: high if few items judged irrelevant are above the relevant items.
 
     It is the mean over the R relevant items of 1 - min(M, R) / min(N, R). Here N is the number of
-    judged items that are not relevant, and M is the number of those that are above the relevant
-    item. If N is 0, the value is 1. This is trec_eval's definition.
+    judged items that are not relevant, and M is the number of these N items that are above the
+    relevant item. If N is 0, the value is 1. This is trec_eval's definition.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        judged: (..., n) bool, True = a judged item. Other items only take up positions. Default:
-            all are judged.
+        judged: (..., n) bool, True = a judged item. An item that is not judged only takes up a
+            position. Default: all are judged.
         top_k: k; relevant items below rank k count 0. Default: the whole list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Buckley and Voorhees, "Retrieval evaluation with incomplete information", SIGIR 2004.
 
@@ -90,7 +90,7 @@ def bpref(
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """Return the mean value (...) of the run of ties that extends beyond position k.
+    """Return the mean contribution (...) of the run of ties that extends beyond position k.
 
     The run has g items. Take a relevant item with t items of the run before it. N of the other
     g - 1 items are judged and not relevant. The probability that h of these N are among the t items

@@ -22,8 +22,8 @@ class RankingMetrics(MetricCollection):
         postfix: text after each of these names.
 
     Raises:
-        ValueError: a metric is not a `RankingMetric`, or its name is an attribute of every module,
-            such as "half".
+        ValueError: a metric is not a `RankingMetric`, or has the name of an attribute that every
+            module has, such as "half".
 
     >>> import torch
     >>> from ltr.metrics import MAP, NDCG
@@ -66,7 +66,7 @@ class RankingMetrics(MetricCollection):
         The arguments are those of `RankingMetric.update`.
 
         Raises:
-            ValueError: as in `RankingMetric.update`; or weights are given, and a metric takes none.
+            ValueError: as in `RankingMetric.update`; or weights are given, but a metric takes none.
         """
         metrics = self.metrics
         given = preds, target, indexes, mask
@@ -91,7 +91,7 @@ class RankingMetrics(MetricCollection):
         mask: Tensor | None = None,
         **columns: Unpack[Columns],
     ) -> dict[str, Any]:
-        """Add lists like `update`, and return the values of only these lists."""
+        """Add lists like `update`, and return each metric's value for only these lists."""
         metrics = self.metrics
         given = preds, target, indexes, mask
         found = measure_lists([*metrics.values()], *given, **columns)

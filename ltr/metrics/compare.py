@@ -46,9 +46,9 @@ class ModelResult:
     Attributes:
         name: the model's name.
         mean: the mean over the lists, with its interval.
-        difference: the mean of model - baseline, with its interval.
+        difference: the mean difference, model - baseline, with its interval.
         p: the p-value of the paired test.
-        p_holm: p, corrected for the number of models.
+        p_holm: `p`, corrected for the number of models by `holm`.
         exact: whether the test used all flips of signs, instead of random ones.
         better: the number of lists on which the model has the higher value.
         equal: the number of lists on which the values are equal.
@@ -78,8 +78,8 @@ class Comparison:
         left_out: how many lists are left out, because a model has no value (NaN) for them.
         test: "randomization" or "bootstrap".
         confidence: the level of the intervals, in (0, 1).
-        resamples: how many bootstrap samples were drawn, and how many flips of signs unless all
-            flips were used.
+        resamples: how many bootstrap samples were drawn. A randomization test drew the same number
+            of flips of signs, unless it used all flips.
         seed: the seed of the draws.
     """
 
@@ -141,7 +141,7 @@ class Comparison:
             axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
 
         Returns:
-            The axes. Needs matplotlib (the extra `plots`).
+            The axes. This needs matplotlib (the extra `plots`).
         """
         shown = self.models[1:]
         if axes is None:
@@ -377,7 +377,7 @@ def draw(
     """Draw one model's means, or a panel for each metric's comparison, and write the file.
 
     Args:
-        found: intervals or comparisons by the metric's title.
+        found: the interval or the comparison of each metric, by the metric's title.
         name: the name of the first model.
         confidence: the level of the intervals, in (0, 1).
         path: the file to write; its extension determines the format.
@@ -439,7 +439,7 @@ def check_draws(confidence: float, resamples: int, seed: int) -> None:
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:
-    """Return the values (lists, models) of lists that all models have, and the number of others."""
+    """Return the values (lists, models) of lists without NaN, and the number of lists with NaN."""
     columns: list[np.ndarray] = []
     shape: tuple[int, ...] | None = None
     for name, values in models.items():

@@ -41,10 +41,10 @@ class ElementwiseAccuracy(RankingMetric):
 def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
-    A position is correct if the item that is there by score has the same label as the item that is
-    there by label. Items with equal labels may be in either order. An item is not correct if an
-    item with another label has the same score. So the value of a list is 1 if and only if
-    `exact_match` is 1.
+    A position is correct if the item at this position by score has the same label as the item at
+    this position by label. Items with equal labels may be in either order. If tied items have
+    different labels, none of them is in a correct position. So the value of a list is 1 if and only
+    if `exact_match` is 1.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -53,7 +53,7 @@ def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArg
         has the value 1. A fully masked list is left out. Cost: two sorts.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.1; Prillo and Eisenschlos, ICML
     2020, the values in brackets in Table 1.

@@ -78,7 +78,7 @@ def err(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Chapelle, Metzler, Zhang and Grinspan, "Expected reciprocal rank for graded
     relevance", CIKM 2009.
@@ -91,17 +91,17 @@ def err(
 
 
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
-    """Return the mean over the orders of tied items.
+    """Return the mean ERR of each list over all orders of tied items.
 
     For a run of tied items, M_j is the mean over all subsets of j items of the product of 1 - R. A
-    reader who reaches the run stops at its position j with probability M_(j-1) - M_j. The M_j are
-    updated item by item: item t of the run changes M_j to ((t - j) M_j + j (1 - R_t) M_(j-1)) / t,
-    computed from the values for the first t - 1 items.
+    reader who reaches the run stops at position j of the run with probability M_(j-1) - M_j. The
+    M_j are updated item by item: item t of the run changes M_j to
+    ((t - j) M_j + j (1 - R_t) M_(j-1)) / t, computed from the values for the first t - 1 items.
     """
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # With zeros after the list, `padded[start + j - 1]` exists for the j-th position of every run.
+    # With zeros after the list, `padded[start + j - 1]` exists for every start and every j <= n.
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)
@@ -110,7 +110,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     for i in range(n):
         start, x = starts[:, i], go_on[:, i : i + 1]
         t = (i + 1 - start).unsqueeze(-1).to(x.dtype)
-        kept = means[:, 1:] * (t > 1)  # the first item of a run forgets the run before
+        kept = means[:, 1:] * (t > 1)  # the first item of a run discards the M_j of the run before
         mixed = ((t - j).clamp(min=0) * kept + j * x * means[:, :-1].where(t > 1, _one(means))) / t
         means[:, 1:] = mixed * (j <= t)
         last = ends[:, i] == i + 1

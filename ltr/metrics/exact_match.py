@@ -45,7 +45,7 @@ def exact_match(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) 
         equal labels, has the value 1. A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     >>> import torch
     >>> exact_match(torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]),

@@ -1,9 +1,9 @@
 """Metrics as functions: `metric(scores, labels, top_k=10, mask=mask, reduction="mean")`.
 
-Each function makes a metric of its class, which measures the given lists. All arguments except
-scores and labels are given by name. Each function describes the arguments that only some metrics
-have. The arguments below are shared by all functions, but some functions do not have `empty`,
-`ties` or `relevant_from`:
+Each function makes a metric of the corresponding class and applies it to the given lists. All
+arguments except scores and labels are given by name. Each function describes the arguments that
+only some metrics have. The arguments below are common to all functions, except that some functions
+lack `empty`, `ties` or `relevant_from`:
 
 - `scores`: (..., n), not NaN. The item with the highest score has rank 1.
 - `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
@@ -12,11 +12,11 @@ have. The arguments below are shared by all functions, but some functions do not
 - `weights`: (..., n), >= 0, item weights, only for a metric that describes their effect. Default:
   1 for each item.
 - `lengths`: (R,) whole numbers, the length of each list, instead of a mask. The lists are then
-  ragged and follow each other: scores are (N,), and so are all other columns.
+  ragged and follow each other: scores and all other columns are (N,).
 - `qid`: (N,) integers, the id of each item's list, instead of a mask or lengths. Ids may have any
-  integer dtype, may be negative, and may be in any order. Scores are (N,), and so are all other
-  columns. Items of one list keep their order, which matters for ties. `RankingMetric.update` has
-  the same argument under torchmetrics' name, `indexes`.
+  integer dtype, may be negative, and may be in any order. Scores and all other columns are (N,).
+  Items of one list keep their order, which matters for ties. `RankingMetric.update` has the same
+  argument under torchmetrics' name, `indexes`.
 - `empty`: the value of a list without a relevant item: a number, "skip" (the list is left out) or
   "error". Default: 0.
 - `ties`: how tied items count: "stable" (in list order), "worst" (in the order with the worst
@@ -26,18 +26,18 @@ have. The arguments below are shared by all functions, but some functions do not
 - `reduction`: "mean" over the lists that count, "sum", or "none": one value per list, NaN for a
   list that is left out.
 
-The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value
-per list in ascending order of id with `qid`. A list without a real item is left out. Lists given
-with `lengths` or `qid` are not padded to the longest list. `qid` costs one sort of the ids, or one
-pass if the ids are ascending.
+The result is a scalar. With `reduction="none"` its shape is (...), or (R,) with `lengths`; with
+`qid`, it has one value per list, in ascending order of id. A list without a real item is left out.
+Lists given with `lengths` or `qid` are not padded to the longest list. `qid` costs one sort of the
+ids, or one pass if the ids are ascending.
 
 All functions compile with `torch.compile(fullgraph=True)`, with one graph for all masks, lengths
 and ids of the same shapes. In compiled code:
 
-- with `qid`, reduction="none" gives (N,), with NaN after the last list;
+- with `qid`, reduction="none" gives (N,), with NaN after the value of the last list;
 - errors that depend on values cannot be raised: a list with a wrong score, label, weight or gain
-  has the value NaN, and so has a list on which the metric is not defined if empty="error"; the mean
-  and the sum are then NaN too;
+  has the value NaN; with empty="error", a list on which the metric is not defined has the value NaN
+  too; in both cases, the mean and the sum are also NaN;
 - ragged lists are padded, in O(N log(N)) memory (`ltr.kernels.lists.chunks`);
 - `alpha_ndcg`, and `err` and `rbo` with ties="expected", loop over the positions; the graph holds
   each step, so compiling takes longer for longer lists.

@@ -45,7 +45,7 @@ def precision(
     """Precision@k: the fraction of relevant items among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    With weights, a relevant item counts its weight instead of 1; the divisor does not change.
+    With weights, a relevant item counts as its weight instead of 1; the divisor does not change.
 
     Args:
         top_k: k, which is the divisor even for a list with fewer items, as in trec_eval. Default:
@@ -55,7 +55,7 @@ def precision(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
 
@@ -100,7 +100,7 @@ def recall(
     """Recall@k: the fraction of the relevant items that are among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    With weights, a relevant item counts its weight instead of 1.
+    With weights, a relevant item counts as its weight instead of 1.
 
     Args:
         top_k: k. Default: the whole list.
@@ -109,7 +109,7 @@ def recall(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
 
@@ -163,21 +163,23 @@ def f_beta(
 ) -> Tensor:
     """F-beta@k: the weighted harmonic mean of precision P and recall R at k.
 
-    It is (1 + beta^2) P R / (beta^2 P + R), which equals (1 + beta^2) hits / (k + beta^2 * relevant
-    items). The beta of `set_F` in trec_eval and ir_measures is beta^2 here.
+    It is (1 + beta^2) P R / (beta^2 P + R). This is (1 + beta^2) * hits / (k + beta^2 * relevant
+    items), where the hits are the relevant items among the first k. What trec_eval and ir_measures
+    call the beta of `set_F` is beta^2 here.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         top_k: k. Precision divides by k even for a list with fewer items. Default: the length of
             the list.
-        beta: the weight of recall relative to precision, >= 0. 1 gives `f1`, 0 precision.
+        beta: the weight of recall relative to precision, >= 0. 1 gives `f1`, and 0 gives
+            `precision`.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: van Rijsbergen, "Information retrieval", 1979, chapter 7.
 
@@ -219,6 +221,8 @@ def f1(
 ) -> Tensor:
     """F1@k: the harmonic mean of precision and recall at k, 2 * hits / (k + relevant items).
 
+    The hits are the relevant items among the first k.
+
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
@@ -229,7 +233,7 @@ def f1(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
 
@@ -291,7 +295,7 @@ def r_precision(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.4.
 
@@ -342,7 +346,7 @@ def hit_rate(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.4.
 
@@ -404,7 +408,7 @@ def top_k_accuracy(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Russakovsky et al., "ImageNet large scale visual recognition challenge", 2015.
 

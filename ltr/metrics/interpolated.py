@@ -54,7 +54,7 @@ class InterpolatedPrecision(RetrievedMetric):
         values = torch.zeros_like(total)
         levels = _ELEVEN if self.recall is None else [self.recall]
         for level in levels:
-            # trec_eval rounds in this way; 0.07 * 100 is above 7 in floating point.
+            # trec_eval rounds up in this way. In floats, 0.07 * 100 > 7, so `ceil` would give 8.
             least = (level * total.double() + 0.9).floor().to(found.dtype).unsqueeze(-1)
             values = values + largest(precision * (found >= least))
         return list_values(values / len(levels), total > 0, lists, self.empty)
@@ -73,8 +73,8 @@ def interpolated_precision(
 ) -> Tensor:
     """Interpolated precision: the largest precision at any rank with at least a given recall.
 
-    This is trec_eval's `iprec_at_recall` and ir_measures' `IPrec@recall`. A rank has the recall if
-    at least floor(recall * R + 0.9) of the R relevant items are at this rank or above, as in
+    This is trec_eval's `iprec_at_recall` and ir_measures' `IPrec@recall`. A rank reaches the recall
+    if at least floor(recall * R + 0.9) of the R relevant items are at this rank or above, as in
     trec_eval.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -91,7 +91,7 @@ def interpolated_precision(
         list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.4.
 

@@ -1,4 +1,4 @@
-"""A TREC run and its judgements as padded lists that give trec_eval's values."""
+"""A TREC run and its judgements as padded lists, on which metrics have trec_eval's values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """A run and its judgements as lists, one for each judged query; `join` returns it.
+    """The result of `join`: a run and its judgements as lists, one for each judged query.
 
     A list holds, in this order: the retrieved documents, as trec_eval sorts them; unjudged fillers
     up to position `depth`; and the judged documents that the run lacks, relevant documents last. So
@@ -25,13 +25,14 @@ class JoinedRun:
 
     Attributes:
         qids: the query ids of the lists, in the order of the qrels.
-        scores: (lists, n) float64: 0 for the best score of a list, -1 for the next lower one, ...
+        scores: (lists, n) float64: 0 for the best score of a list, -1 for the next lower score, and
+            so on; -depth for a filler, and -depth - 1 for a document that the run lacks.
         labels: (lists, n) float64; 0 for a document that is not judged.
-        mask: (lists, n) bool; all False for a query that is skipped.
+        mask: (lists, n) bool, True for a document or a filler; all False for a skipped query.
         judged: (lists, n) bool, True for a judged document.
         depth: how many positions come before the documents that the run lacks.
         missing: the number of judged queries that the run lacks.
-        unjudged: the number of queries of the run without judgements, which have no list here.
+        unjudged: the number of queries of the run that have no judgements, and so no list here.
     """
 
     qids: list[str]
@@ -53,8 +54,8 @@ class JoinedRun:
 
         Raises:
             ValueError: `top_k` is above `depth`, or missing for a metric that needs it; the metric
-                has a `threshold`; or the metric needs whole lists, like rank correlations and
-                rank-biased overlap.
+                has a `threshold`; or the metric needs whole lists, as rank correlations and
+                rank-biased overlap do.
         """
         return metric.of_run(self.depth).measure(
             self.scores, self.labels, mask=self.mask, judged=self.judged, reduction="none"
@@ -75,20 +76,21 @@ def join(
     name if scores are equal. Unjudged documents have label 0.
 
     Args:
-        run: scores by document by query.
-        qrels: judgements by document by query; a judgement below 0 counts as none.
-        depth: the largest `top_k` that a metric may have. It is raised to the length of the longest
-            retrieved list and to the largest number of relevant documents of a query.
+        run: for each query, the score of each retrieved document.
+        qrels: for each query, the judgement of each judged document; below 0 counts as not judged.
+        depth: the largest `top_k` that a metric may have. It is raised, if necessary, to the larger
+            of two numbers: the length of the longest retrieved list, and the largest number of
+            relevant documents of a query.
         skip_missing: leave out judged queries that the run lacks, as trec_eval does. By default
-            such queries are lists without retrieved documents, as with `trec_eval -c`.
+            such queries have lists without retrieved documents, as with `trec_eval -c`.
         allow_disjoint: allow a run with none of the judged queries. By default this is an error.
 
     Returns:
-        The lists. Memory: lists * (depth + the largest number of judged documents of a query that
-        the run lacks).
+        The lists. Memory: lists * (depth + the largest number of judged documents that the run
+        lacks for a query).
 
     Raises:
-        ValueError: NaN scores; run and qrels have no query in common; qrels have no query at all.
+        ValueError: a score is NaN; run and qrels have no query in common; qrels have no query.
 
     >>> from ltr.metrics import NDCG
     >>> qrels = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"a": 1}}
@@ -168,7 +170,7 @@ def _float32(values: Sequence[float]) -> np.ndarray:
 
 
 def raw_bytes(name: str) -> bytes:
-    """Return the bytes of a name as in the file, because trec_eval compares names byte by byte.
+    """Return the bytes of a name as they are in a file: trec_eval compares names byte by byte.
 
     >>> raw_bytes("FT911-3")
     b'FT911-3'

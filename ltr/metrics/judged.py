@@ -73,7 +73,7 @@ def judged(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     >>> import torch
     >>> scores, known = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([True, False, True])

@@ -64,20 +64,21 @@ def kendall_tau(
 
     Args:
         variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
-            scores * pairs not tied in the labels), so that equal labels may be in either order.
-            "weighted" is "b" with a weight for each pair: the sum of 1 / rank over its two items.
-            The result is the mean of two values, with ranks by score (ties by label) and with ranks
-            by label (ties by score), as in `scipy.stats.weightedtau`.
+            scores * pairs not tied in the labels). A tied pair is neither concordant nor
+            discordant, so equal labels may be in either order. "weighted" is "b" with a weight for
+            each pair: the sum of 1 / rank over its two items. Its value is the mean of two values,
+            as in `scipy.stats.weightedtau`: one with ranks by score, where ties are broken by
+            label, and one with ranks by label, where ties are broken by score.
         empty: the value of a list for which tau is not defined (one item; all labels or all scores
             equal, except with "a"): a number, "skip" or "error".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
-        The definition includes ties, so there is no option `ties`. Cost: O(n log n) time, O(n)
+        The definition covers ties, so there is no option `ties`. Cost: O(n log n) time, O(n)
         memory.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Kendall, "The treatment of ties in ranking problems", Biometrika 1945; Knight, "A
     computer method for calculating Kendall's tau with ungrouped data", 1966; Vigna, "A weighted

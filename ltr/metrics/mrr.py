@@ -54,7 +54,7 @@ def mrr(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Voorhees, "The TREC-8 question answering track report", 1999.
 

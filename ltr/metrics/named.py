@@ -71,7 +71,7 @@ class Measure:
 
     @property
     def kind(self) -> type[RankingMetric]:
-        """The class of the metric. Its name has the same letters: `hit_rate` means `HitRate`."""
+        """The class of the metric, found by the letters of `name`: `hit_rate` means `HitRate`."""
         letters = self.name.replace("_", "")
         return next(
             getattr(ltr.metrics, name) for name in ltr.metrics.__all__ if name.lower() == letters
@@ -133,10 +133,10 @@ def parse_measures(
     Args:
         names: names with or without a cutoff: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
             `ndcg_cut_10`, `recip_rank`, `P_5`. Options are in parentheses: `AP(rel=2)@10` and
-            `map(relevant_from=2)@10`, `rbp(p=0.5)`. `IPrec@0.5` has the recall 0.5.
-        cutoffs: the cutoffs for each metric whose name has none.
-        of_runs: whether the lists are runs, which are truncated. Metrics of whole lists are then an
-            error.
+            `map(relevant_from=2)@10`, `rbp(p=0.5)`. `IPrec@0.5` means recall 0.5.
+        cutoffs: the cutoffs for each metric that takes a cutoff, but whose name has none.
+        of_runs: whether the lists are runs, which are truncated. A metric that needs whole lists is
+            then an error.
 
     Raises:
         ValueError: a metric or an option is unknown; a metric has a cutoff but takes none, or needs
@@ -172,7 +172,7 @@ def parse_measures(
 
 
 def ranking_measure(name: str) -> Measure:
-    """Return the metric of this name, to choose between rankers; higher must be better.
+    """Return the metric with this name, for choosing between rankers: higher must be better.
 
     Raises:
         ValueError: the metric is unknown, or lower is better.

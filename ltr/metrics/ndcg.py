@@ -47,7 +47,7 @@ class DCG(CutoffMetric):
         return list_values(values, (gains > 0).any(-1), lists, self.empty)
 
     def _gains(self, lists: Ranked) -> tuple[Tensor, Ranked]:
-        """Return the gains times the weights, and the lists, after a check of a user's gains."""
+        """Return the gains times the weights, and the lists; check gains from a user's function."""
         gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
         if isinstance(self.gain, str):
             return gains, lists
@@ -123,7 +123,7 @@ def ndcg(
     """NDCG@k: DCG@k, divided by its largest value for these labels.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    The weights multiply the gains, also in the ideal.
+    The weights multiply the gains, in the ideal DCG too.
 
     Args:
         top_k: k. Default: the whole list.
@@ -131,15 +131,15 @@ def ndcg(
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
         short_list_value: the value of a list with fewer than `top_k` items (LETOR 4's script: 0).
-            Default: the NDCG over the items of the list.
+            Default: the NDCG of these items.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
-            gain function that returns a negative value, or gains that overflow (2^label does so in
-            float32 from label 128 on).
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong;
+            a gain function returns a negative value; or gains overflow (2^label does so in float32
+            from label 128 on).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for the default gain and
@@ -179,9 +179,9 @@ def dcg(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
-            gain function that returns a negative value, or gains that overflow (2^label does so in
-            float32 from label 128 on).
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong;
+            a gain function returns a negative value; or gains overflow (2^label does so in float32
+            from label 128 on).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 

@@ -14,9 +14,9 @@ from ltr.shapes import masked_fill
 
 
 class OPA(RankingMetric):
-    """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
+    """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
-    The arguments are those of `functional.opa`.
+    Only pairs with different labels count. The arguments are those of `functional.opa`.
 
     >>> import torch
     >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
@@ -59,10 +59,12 @@ def opa(
     ties: Ties = "stable",
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Ordered pair accuracy: the fraction of pairs with different labels in the right order.
+    """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
+
+    Only pairs with different labels count. With weights, a pair has the weight of the item with the
+    higher label.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
-    A pair has the weight of the item with the higher label.
 
     Args:
         empty: the value of a list without two different labels: a number, "skip" or "error".
@@ -72,7 +74,7 @@ def opa(
         O(n log n) time, O(n) memory.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Joachims, "Optimizing search engines using clickthrough data", KDD 2002.
 
@@ -86,8 +88,8 @@ def opa(
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:
     """Return the sum over pairs with different labels of the weight of the higher-labelled item.
 
-    The padding has label 0, so it is below each item with a label above 0: these pairs are
-    subtracted.
+    Padded positions have label 0, so they count as lower than each item with a label above 0. The
+    number of padded positions is therefore subtracted.
     """
     ordered, order = labels.sort(dim=-1)
     padding = 0 if mask is None else (~mask).sum(-1, keepdim=True)

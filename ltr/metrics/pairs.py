@@ -1,4 +1,4 @@
-"""Pairs of items, counted in O(n log n)."""
+"""Count pairs of items in O(n log n) time."""
 
 import torch
 from torch import Tensor
@@ -26,15 +26,15 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
     Args:
         ranks: (..., n) int64 from 0 to n - 1.
-        early: (..., n); None for 0.
+        early: (..., n); None means 0.
         late: (..., n).
 
     Returns:
-        (...) float64. Cost: O(n log n) time, O(n) memory. Short lists are counted pair by pair.
-        Longer lists are counted by the bits of the ranks, from the highest bit down. For each bit,
-        positions with equal higher bits are next to each other, in their original order. Among such
-        positions, one with bit 1 makes a pair with each earlier one with bit 0. Then these
-        positions are sorted by the bit.
+        (...) float64. Cost: O(n log n) time, O(n) memory. In short lists, each pair is compared. In
+        longer lists, the pairs are counted by the bits of the ranks, from the highest bit down. At
+        each bit, ranks with equal higher bits are next to each other, in their original order.
+        Among these, a rank with bit 1 forms a pair with each earlier rank with bit 0. Then these
+        ranks are sorted by the bit.
 
     >>> rising_pairs(torch.tensor([1, 0, 2]), None, torch.ones(3))
     tensor(2., dtype=torch.float64)

@@ -17,9 +17,9 @@ class Ranked(NamedTuple):
         scores: (..., n), descending; 0 in the padding.
         labels: (..., n), in the order and the dtype of the scores; 0 in the padding.
         mask: (..., n) bool, True for an item; None without padding.
-        weights: (..., n), in this order, 0 in the padding; None without weights.
+        weights: (..., n), in the same order, 0 in the padding; None without weights.
         order: (..., n) int64, the position of each item in the original list.
-        judged: (..., n) bool, in this order; None if all items are judged.
+        judged: (..., n) bool, in the same order; None if all items are judged.
         topics: (..., n, topics), the labels by topic, 0 in the padding; `labels` are the sums over
             topics. None without topics.
         wrong: (...) bool, True for a list with a wrong value. It is used only in `torch.compile`,
@@ -73,7 +73,7 @@ class Ranked(NamedTuple):
         )
 
     def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
-        """Return the lists with tied items in order of value, and the old positions of all items.
+        """Return the lists with tied items in order of `values`, and the old position of each item.
 
         Cost: two sorts.
 

@@ -72,7 +72,7 @@ def rbo(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        labels: (..., n), >= 0. They define the other ranking, with the highest label first.
+        labels: (..., n), >= 0. They define the second ranking: the highest label is first.
         top_k: k, the depth of the comparison; a shorter list is compared in full. Default: the
             whole list.
         p: the probability that a reader continues to the next depth, in (0, 1).
@@ -81,10 +81,10 @@ def rbo(
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts;
-        O(n k) time for "expected".
+        O(n^2) time for "expected".
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Webber, Moffat and Zobel, "A similarity measure for indefinite rankings", TOIS 2010.
 
@@ -114,9 +114,9 @@ def _common(lists: Ranked) -> Tensor:
 def _expected_common(lists: Ranked) -> Tensor:
     """Return the mean number of common items at each depth, (..., n) float64.
 
-    The two orders are drawn independently. An item in a run of ties at the positions from s to
-    e - 1, counted from 0, is among the first d items of its ranking with probability
-    (d - s) / (e - s), clamped to [0, 1].
+    The tied items of the two rankings are ordered independently of each other. If the run of ties
+    of an item has the positions from s to e - 1, counted from 0, then the item is among the first d
+    items of the ranking with probability (d - s) / (e - s), clamped to [0, 1].
     """
     order = descending_order(lists.labels, lists.mask)
     starts, ends = tied_runs(lists.scores, lists.mask)

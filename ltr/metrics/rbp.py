@@ -102,7 +102,7 @@ def rbp(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Moffat and Zobel, "Rank-biased precision for measurement of retrieval effectiveness",
     TOIS 2008.
@@ -149,7 +149,7 @@ class RBPResidual(RankingMetric):
         return list_values(1 - known, torch.ones_like(known, dtype=torch.bool), lists, "skip")
 
     def of_run(self, depth: int) -> Self:
-        """Return the metric for retrieved lists, as `CutoffMetric.of_run` does."""
+        """Return a copy of the metric for the lists of a run, as `CutoffMetric.of_run` does."""
         return cut_at(self, depth)
 
 
@@ -165,10 +165,10 @@ def rbp_residual(
 ) -> Tensor:
     """The residual of rank-biased precision: the weight of the positions without a judged item.
 
-    RBP lies between `rbp`, its value if no unjudged item is relevant, and `rbp` + residual, its
-    value if all unjudged items are relevant. The positions after the end of the list, and after k,
-    count as not judged: if all n items are judged, the residual is p^n. Lower is better. The labels
-    do not matter.
+    If no unjudged item is relevant, the rank-biased precision is `rbp`. If all unjudged items are
+    relevant, it is `rbp` + residual. The positions after the end of the list, and after k, count as
+    not judged: if all n items are judged, the residual is p^n. Lower is better. The labels do not
+    matter.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -181,7 +181,7 @@ def rbp_residual(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Moffat and Zobel, "Rank-biased precision for measurement of retrieval effectiveness",
     TOIS 2008, section 4.

@@ -4,12 +4,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-_CHUNK = 1 << 20  # how many numbers are drawn at a time, which limits the memory
-_SLACK = 1e-12  # relative; rounding depends on the order of a sum, and ties must stay ties
+_CHUNK = 1 << 20  # how many random numbers are drawn at a time; this limits the memory
+_SLACK = 1e-12  # relative: rounding depends on the order of a sum, but must not break ties
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the means over lists drawn with replacement, the same lists for all columns.
+    """Return the mean of each column over lists drawn with replacement, the same for all columns.
 
     Args:
         values: (lists, columns).
@@ -47,7 +47,7 @@ def bca_interval(
         adjust: whether to correct the percentiles for bias and skewness (BCa).
 
     Returns:
-        The lower and the upper end. The interval of equal values has length 0.
+        The lower and the upper end. If all values are equal, the interval has length 0.
 
     Reference: Efron, "Better bootstrap confidence intervals", JASA 1987.
 
@@ -66,7 +66,7 @@ def bca_interval(
         skew = float((centered**3).sum() / (6 * (centered**2).sum() ** 1.5))
         for i, tail in enumerate(tails):
             z = bias + normal.inv_cdf(float(tail))
-            # Beyond the pole of the correction, at skew * z = 1, the level is 0 or 1.
+            # Beyond the pole of the correction, at skew * z = 1, the corrected level is 0 or 1.
             tails[i] = normal.cdf(bias + z / (1 - skew * z)) if skew * z < 1 else float(z > 0)
     low, high = np.quantile(means, tails)
     return float(low), float(high)
@@ -77,8 +77,8 @@ def sign_flip_p(
 ) -> tuple[float, bool]:
     """Return the p-value of the paired randomization test, and whether it is exact.
 
-    The p-value is the fraction of sign flips that give a mean at least as far from 0 as the
-    observed mean.
+    A flip multiplies each difference by 1 or -1. The p-value is the fraction of flips that give a
+    mean at least as far from 0 as the observed mean.
 
     Args:
         differences: (lists,). A difference of 0 has no sign to flip.
@@ -87,8 +87,9 @@ def sign_flip_p(
 
     Returns:
         The two-sided p-value, and whether it is exact. If flips are drawn, the p-value is
-        (extreme + 1) / (resamples + 1), which is never 0, where `extreme` is the number of flips as
-        far from 0. Cost: O(resamples * lists) time, and memory for one chunk of flips.
+        (extreme + 1) / (resamples + 1), which is never 0. Here `extreme` is the number of drawn
+        flips that give a mean at least as far from 0 as the observed mean.
+        Cost: O(resamples * lists) time, and memory for one chunk of flips.
 
     Reference: Fisher, "The design of experiments", 1935; Phipson and Smyth, "Permutation p-values
     should never be zero", 2010.
@@ -127,8 +128,8 @@ def bootstrap_p(difference: float, means: np.ndarray) -> float:
         means: (resamples,), the bootstrap means of the difference.
 
     Returns:
-        The two-sided p-value (extreme + 1) / (resamples + 1), where `extreme` is the number of such
-        means; 1 for a difference of 0.
+        The two-sided p-value (extreme + 1) / (resamples + 1), where `extreme` is the number of
+        bootstrap means at least abs(difference) away from the difference; 1 for a difference of 0.
 
     Reference: Smucker, Allan and Carterette, "A comparison of statistical significance tests for
     information retrieval evaluation", CIKM 2007.

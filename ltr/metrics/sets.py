@@ -41,7 +41,7 @@ class SetMetric(RetrievedMetric):
 
     @abstractmethod
     def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
-        """Return the value of each list, (...), from three numbers of items (...).
+        """Return the value of each list, (...), from three counts of items (...).
 
         Args:
             found: the number of relevant items that were retrieved.
@@ -120,8 +120,8 @@ def set_f_beta(
 ) -> Tensor:
     """F-beta of the retrieved items: (1 + beta^2) P R / (beta^2 P + R), like `f_beta` at a cutoff.
 
-    P is the precision and R the recall of the retrieved items. The beta of `set_F` in trec_eval and
-    ir_measures is beta^2 here.
+    P is the precision and R the recall of the retrieved items. What trec_eval and ir_measures call
+    the beta of `set_F` is beta^2 here.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -135,7 +135,7 @@ def set_f_beta(
         fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: van Rijsbergen, "Information retrieval", 1979, chapter 7.
 
@@ -169,7 +169,7 @@ def set_precision(
         fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
 
@@ -202,7 +202,7 @@ def set_recall(
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
 

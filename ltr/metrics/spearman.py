@@ -45,7 +45,9 @@ def spearman(
     empty: Empty = 0,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Spearman's rho: the correlation of the ranks by score and by label; ties share a mean rank.
+    """Spearman's rho: the correlation of the ranks by score and by label.
+
+    Tied items all have the mean of their ranks.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
@@ -55,10 +57,10 @@ def spearman(
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
-        The definition includes ties, so there is no option `ties`. Cost: two sorts.
+        The definition covers ties, so there is no option `ties`. Cost: two sorts.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
 
     Reference: Spearman, "The proof and measurement of association between two things", 1904.
 
@@ -70,7 +72,7 @@ def spearman(
 
 
 def _centered(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the ranks of sorted values minus their mean, float64, 0 in the padding.
+    """Return the ranks of sorted values minus the mean rank, float64, 0 in the padding.
 
     Equal values all have the mean of their ranks. This mean is a multiple of 1/2, so it is exact.
     """

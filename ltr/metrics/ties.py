@@ -30,6 +30,8 @@ def positions_of(values: Tensor) -> Tensor:
 def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
     """Return where each position's run of equal values starts and ends (exclusive): (..., n) int64.
 
+    With several columns, the items of a run have equal values in every column.
+
     >>> runs(torch.tensor([5.0, 5.0, 2.0]))
     (tensor([0, 0, 2]), tensor([2, 2, 3]))
     """
@@ -81,9 +83,9 @@ def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
 def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
     """Return the sum over items of the gain (..., n) * the position's value, (n,) or (..., n).
 
-    The sum is linear in the gains and in the values. So for the mean over all orders of tied items,
-    each of them gets the mean value of their positions. "worst" puts tied items in ascending order
-    of gain, which gives the smallest sum if the values descend.
+    "expected" gives the mean over all orders of tied items. Since the sum is linear in the values,
+    it is enough to give each position of a run of ties the mean value of the run. "worst" puts tied
+    items in ascending order of gain, which gives the smallest sum if the values descend.
     """
     if ties == "worst":
         gains = gains.gather(-1, ranked.tied_by(gains)[1])
@@ -95,8 +97,8 @@ def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Ten
 def first_hit(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
     """Return the probability that the first hit is at each position, (..., n); 0 without any hit.
 
-    If r of g tied items are hits, the first j of them have no hit with probability
-    C(g - j, r) / C(g, r). This is a product over the positions.
+    If r of g tied items are hits, the first j of the g positions have no hit with probability
+    C(g - j, r) / C(g, r). This ratio is a product over the first j positions.
     """
     if ties == "worst":
         hits = hits.gather(-1, ranked.tied_by(hits.to(ranked.scores.dtype))[1])
@@ -113,6 +115,6 @@ def first_hit(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
 
 
 def within(scores: Tensor, top_k: int | None) -> Tensor:
-    """Return 1 at the first k positions and 0 after them, (n,)."""
+    """Return 1 at the first `top_k` positions and 0 after them, (n,)."""
     position = positions(scores)
     return torch.ones_like(position) if top_k is None else (position <= top_k).to(scores.dtype)

@@ -1,4 +1,4 @@
-"""Read and write TREC runs and qrels, and join them into lists that give trec_eval's values."""
+"""Read and write TREC runs and qrels, and join them into lists for the metrics."""
 
 import gzip
 import re
@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 Run = dict[str, dict[str, float]]
-"""Scores by document by query: `run["301"]["FT911-3"]`, the format of pytrec_eval."""
+"""For each query, the score of each document: `run["301"]["FT911-3"]`, as in pytrec_eval."""
 
 Qrels = dict[str, dict[str, int]]
-"""Judgements by document by query: above 0 means relevant, below 0 means not judged."""
+"""For each query, the judgement of each document: > 0 means relevant, < 0 means not judged."""
 
 _RUN = "qid Q0 docno rank score tag"
 _QRELS = "qid 0 docno rel"
@@ -39,7 +39,7 @@ def read_run(path: str | PathLike[str]) -> Run:
     r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document per line.
 
     The file may be plain, gzip or zstd. Blanks or tabs separate the fields, and blank lines are
-    skipped. Query and document names are kept as they are; bytes that are not UTF-8 become
+    skipped. Query and document names are kept unchanged; bytes that are not UTF-8 become
     surrogates. Only the score orders the documents, as in trec_eval: the rank and the order of the
     lines are ignored.
 
@@ -47,7 +47,7 @@ def read_run(path: str | PathLike[str]) -> Run:
         path: the file.
 
     Returns:
-        Scores by document by query, in the order of the file.
+        For each query, the score of each document, in the order of the file.
 
     Raises:
         ValueError: a line does not have six fields or has more than 64 MiB, a score is not a finite
@@ -76,13 +76,13 @@ def read_run(path: str | PathLike[str]) -> Run:
 def read_qrels(path: str | PathLike[str]) -> Qrels:
     r"""Read judgements: `qid 0 docno rel`, one document per line.
 
-    The formats, separators and names of the file are as in `read_run`.
+    Compression, separators and names are as in `read_run`.
 
     Args:
         path: the file.
 
     Returns:
-        Judgements by document by query, in the order of the file.
+        For each query, the judgement of each document, in the order of the file.
 
     Raises:
         ValueError: as in `read_run`, or a judgement is not a whole number of at most 18 digits.
@@ -113,8 +113,8 @@ def write_run(
     the same scores.
 
     Args:
-        path: the file; compressed by gzip if the name ends in `.gz`. A missing folder is made.
-        run: scores by document by query.
+        path: the file; compressed by gzip if the name ends in `.gz`. A missing folder is created.
+        run: for each query, the score of each document.
         tag: the run's name, one word.
 
     Raises:

@@ -45,7 +45,7 @@ def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) ->
     A list without a real item is always left out.
 
     Raises:
-        ValueError: empty is "error", and a list with a real item is not defined.
+        ValueError: `empty` is "error", and a list with a real item is not `defined`.
 
     >>> from ltr.metrics.ranked import rank
     >>> lists = rank(torch.zeros(2, 3), torch.ones(2, 3))

@@ -1,9 +1,9 @@
 """Scorers: `scorer(features, mask=None)`, features (..., n, *item) -> scores (..., n).
 
-`RankingModel` joins a scorer, the transform of its features and the schema of its tables.
+`RankingModel` combines a scorer, the transform of its features and the schema of its tables.
 
 A scorer made without `num_features` gets the number of features from `build`, which
-`ltr.modules.Ranker` calls. So one configuration serves any data set.
+`ltr.modules.Ranker` calls. So one configuration works for data sets with any number of features.
 """
 
 from importlib import import_module
@@ -39,7 +39,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name == "RankingModel":  # its module imports the libraries that read tables
+        if name == "RankingModel":  # only now, since its module imports libraries that read tables
             value = globals()[name] = import_module("ltr.models.ranking_model").RankingModel
             return value
         raise no_attribute(__name__, name, __all__)

@@ -14,11 +14,12 @@ from ltr.models.scorer import FeatureScorer
 class AdditiveScorer(FeatureScorer):
     """Additive model: the score is a sum of small networks, one for each feature.
 
-    The score is b + sum over j of f_j(feature j), where each f_j is a small network.
+    The score is b + sum over j of f_j(feature j), where b is a learned bias and each f_j is a small
+    network.
 
     f_j holds all that the model has learned about feature j. `ltr.estimators.contributions` returns
-    f_j minus its mean over the background. An additive model ranks worse than others if features
-    matter only together.
+    f_j minus its mean over the background documents. An additive model ranks worse than others if
+    features matter only in combination.
 
     Each column of the transform's output has its own network. If the transform splits columns, as
     `PiecewiseLinearBins` does, the model stays additive in the columns of the table.
@@ -30,12 +31,12 @@ class AdditiveScorer(FeatureScorer):
         dropout: probability of dropping a hidden unit in training, in [0, 1).
 
     Raises:
-        ValueError: num_features or a width < 1; dropout is not in [0, 1).
+        ValueError: `num_features` or a width is < 1; `dropout` is not in [0, 1).
 
-    Cost: that of d networks for each document.
+    Cost: one call of each of the d networks for each document.
 
-    Reference: Zhuang et al., "Interpretable ranking with generalized additive models", 2021. The
-    weights of the f_j there, which depend on features of the query, are left out.
+    Reference: Zhuang et al., "Interpretable ranking with generalized additive models", 2021. This
+    model leaves out the paper's weights of the f_j, which depend on features of the query.
 
     >>> scorer = AdditiveScorer(num_features=46)
     >>> features = torch.randn(8, 20, 46)
@@ -74,10 +75,10 @@ class _Sum(nn.Module):
         sizes = [*pairwise([1, *hidden, 1])]
         self.bias = nn.Parameter(torch.zeros(1))
         self.weights = nn.ParameterList()
-        self.biases = nn.ParameterList()  # the last layers have none: `bias` is enough
+        self.biases = nn.ParameterList()  # the last layers have no biases: `bias` is enough
         for i, (width, out) in enumerate(sizes):
             last = i == len(sizes) - 1
-            # Drawn as in nn.Linear; the last layers of all networks act as one linear layer.
+            # Drawn as the weights of nn.Linear; the last layers of all networks act as one layer.
             bound = (width * (num_features if last else 1)) ** -0.5
             draw = torch.empty(num_features, out, width).uniform_(-bound, bound)
             self.weights.append(nn.Parameter(draw))

@@ -15,34 +15,35 @@ from ltr.shapes import check_at_least
 class AttentionScorer(FeatureScorer):
     """Scores each document in the context of its list, by self-attention.
 
-    An MLP on each document, self-attention over the list, then a linear layer to one score.
+    The network is an MLP on each document, then self-attention over the list, then the output
+    layer, which gives one score for each document.
 
     A document's score depends on the other documents of its list, but not on their order or on
     padding. So a list must be scored as a whole. A list of one document attends to itself.
 
-    With `points`, the documents attend to each other through that number of learned vectors: the
-    vectors attend to the documents, then the documents attend to the vectors. Use `points` for
-    lists of more than about 1,000 documents.
+    With `points`, documents do not attend to each other directly, but through that number of
+    learned vectors: the vectors attend to the documents, then the documents attend to the vectors.
+    Use `points` for lists of more than about 1,000 documents.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the MLP's layers; `heads` must divide the last width, w.
         heads: the number of attention heads, >= 1.
         blocks: the number of blocks, >= 1. A block is attention, then a hidden layer of 2 w units.
-            A layer norm of each document precedes both.
-        points: the number of learned vectors, >= 1. Default: None, every document attends to every
-            document.
+            A layer norm of each document precedes each of the two.
+        points: the number of learned vectors, >= 1. Default: None, for no such vectors: each
+            document attends to all documents of its list.
         dropout: probability of dropping a unit in training, in [0, 1).
 
     Raises:
-        ValueError: an argument is out of range, or heads does not divide the last width.
+        ValueError: an argument is out of range, or `heads` does not divide the last width.
 
-    Cost: for each block and list of n documents, O(n^2 w + n w^2); O(n points w + n w^2) with
-    `points`.
+    Cost: for each block and list of n documents, O(n^2 w + n w^2); with p points,
+    O(n p w + n w^2).
 
     Reference: Pobrotyn et al., "Context-aware learning to rank with self-attention", 2020. Pang et
     al., "SetRank: learning a permutation-invariant ranking model for information retrieval", 2020.
-    The points: Lee et al., "Set Transformer", 2019, equations 9 and 10.
+    For `points`: Lee et al., "Set Transformer", 2019, equations 9 and 10.
 
     >>> scorer = AttentionScorer(num_features=46, hidden=(64, 32), heads=4)
     >>> features, mask = torch.randn(8, 20, 46), torch.arange(20) < 12
@@ -82,8 +83,8 @@ class AttentionScorer(FeatureScorer):
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return the scores (..., n) of features (..., n, d)."""
         layers = self.ready(features)
-        # A list without documents attends to its padding, since it cannot attend to nothing. `sum`
-        # instead of `any`: the ONNX form of `any` is a maximum, which differs between opsets.
+        # A list without documents attends to its padding, since attention needs at least
+        # one item. `sum` replaces `any`, whose ONNX form, a maximum, differs between opsets.
         if mask is not None:
             mask = mask | (mask.sum(-1, keepdim=True) == 0)
         return layers(features, mask).squeeze(-1)
@@ -105,7 +106,10 @@ class _Network(nn.Module):
 
 
 class _Block(nn.Module):
-    """Adds attention to x, then a hidden layer. At first both add 0: their last weights are 0."""
+    """Adds the output of attention to x, then the output of a hidden layer.
+
+    At first both outputs are 0, because the weights of their last layers are 0.
+    """
 
     def __init__(self, options: AttentionScorer, width: int):
         super().__init__()
@@ -139,7 +143,7 @@ class _Block(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Multi-head attention of queries (..., m, w) to items (..., n, w) under mask (..., n)."""
+    """Multi-head attention of queries (..., m, w) to items (..., n, w) with a mask (..., n)."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()

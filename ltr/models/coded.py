@@ -11,10 +11,11 @@ class CodedLinear(nn.Linear):
     """A linear layer that also takes `Coded` features, with one lookup for each code.
 
     Its output equals that of `nn.Linear` for `Coded.dense()`, up to rounding, because a product
-    with one-hot codes is the sum of some columns of the weight. The weights, their names, their
+    with one-hot codes is a sum of columns of the weight matrix. The weights, their names, their
     initial values and their gradients are also those of `nn.Linear`.
 
-    Cost: for k numbers and w levels, k instead of k + w multiplications for each output.
+    Cost: for k numeric features and categories with w one-hot values in total, k multiplications
+    for each output, instead of k + w.
 
     >>> layer = CodedLinear(4, 2)
     >>> coded = Coded(torch.tensor([[0.5]]), torch.tensor([[0, 2]]), width=3)
@@ -35,6 +36,6 @@ class CodedLinear(nn.Linear):
 
 
 def level_rows(rows: Tensor, codes: Tensor) -> list[Tensor]:
-    """Return (..., n, k) per category: the row of `rows` (w, k) for each code, 0 for code w."""
+    """Return (..., n, k) for each category: its codes' rows of `rows` (w, k), 0 for code w."""
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
     return [functional.embedding(one, padded) for one in codes.unbind(-1)]

@@ -17,10 +17,11 @@ from ltr.shapes import check_whole
 class CrossScorer(FeatureScorer):
     """Scores each item by layers that multiply features with each other, followed by an MLP.
 
-    Each cross layer computes x <- x_0 * (U V x + b) + x, element by element, with the features x_0,
-    V (rank, d) and U (d, rank). The first layer gives products of two features; each further layer
-    adds one feature to the products. An MLP needs many documents to learn such products. On
-    generated tables with products, this scorer needs fewer documents than an MLP.
+    Each cross layer computes x <- x_0 * (U V x + b) + x, where * multiplies element by element, x_0
+    are the features, and V (rank, d), U (d, rank) and b (d,) are learned. The first layer gives
+    products of two features; each further layer gives products with one more factor. An MLP needs
+    many documents to learn such products. On generated tables whose labels depend on products of
+    features, this scorer needs fewer documents than an MLP.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
@@ -30,14 +31,14 @@ class CrossScorer(FeatureScorer):
         dropout: probability of dropping a hidden unit of the MLP in training, in [0, 1).
 
     Raises:
-        ValueError: num_features, a width, crosses or rank < 1; dropout is not in [0, 1).
+        ValueError: `num_features`, a width, `crosses` or `rank` is < 1; `dropout` is not in [0, 1).
 
-    Cost: 2 * crosses * rank * d multiplications per document, besides those of the MLP; a category
-    counts as one feature, however many levels it has.
+    Cost: 2 * crosses * rank * d multiplications per document, besides those of the MLP. Here d
+    counts a category as one feature, however many levels it has.
 
     Reference: Wang et al., "DCN V2: Improved Deep & Cross Network and Practical Lessons for
-    Web-scale Learning to Rank Systems", 2021: the stacked structure, with the low rank of section
-    3.4.
+    Web-scale Learning to Rank Systems", 2021: the stacked structure, with matrices of low rank as
+    in section 3.4.
 
     >>> scorer = CrossScorer(num_features=46, hidden=(64, 32))
     >>> scorer(torch.randn(8, 20, 46)).shape
@@ -81,7 +82,7 @@ class _Cross(nn.Module):
         inner = self.down(x)
         if not isinstance(first, Coded) or not isinstance(x, Coded):
             return torch.addcmul(cast(Tensor, x), cast(Tensor, first), self.up(inner))
-        # one-hot values stay 0 except at the codes, so U and b need only the rows of the codes
+        # one-hot values stay 0 except at the codes, so only the codes' rows of U and b are needed
         k, bias = first.numbers.shape[-1], self.up.bias.unsqueeze(1)
         outer = functional.linear(inner, self.up.weight[:k], self.up.bias[:k])
         numbers = torch.addcmul(x.numbers, first.numbers, outer)
@@ -92,7 +93,7 @@ class _Cross(nn.Module):
 
 
 class _Stacked(nn.Module):
-    """Cross layers, each of which also gets the features, then other layers."""
+    """Cross layers, followed by other layers. Each cross layer also gets the original features."""
 
     def __init__(self, crosses: Sequence[_Cross], deep: nn.Module):
         super().__init__()

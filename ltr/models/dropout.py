@@ -11,11 +11,11 @@ _VALUES = 1 << 16  # the number of values of 16 random bits
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout` that uses 16 random bits per value on the CPU.
 
-    PyTorch draws at least 32 random bits per value, which takes a third of a training step of a
-    small network. This dropout is 2.5 times as fast, forward and backward, and makes a training
-    step of an `MLPScorer` 1.3 times as fast. The probability is rounded to a multiple of 1 /
-    65,536, and the kept values are divided by exactly 1 minus the rounded probability. On other
-    devices, and in `torch.compile`, the dropout is PyTorch's own.
+    PyTorch draws at least 32 random bits per value, which takes a third of the time of a training
+    step of a small network. This dropout is 2.5 times as fast, forward and backward, and makes a
+    training step of an `MLPScorer` 1.3 times as fast. The probability is rounded to a multiple of
+    1/65,536, and the kept values are divided by exactly 1 minus the rounded probability. On other
+    devices, and under `torch.compile`, PyTorch's own dropout is used.
 
     Args:
         p: probability of dropping a value.
@@ -27,7 +27,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the input; in training, with some values set to 0 and the others scaled."""
+        """Return the input; in training, some values are set to 0 and the others are scaled."""
         dropped = round(self.p * _VALUES)
         plain = input.device.type != "cpu" or torch.compiler.is_compiling()
         if not self.training or not 0 < dropped < _VALUES or plain:

@@ -17,9 +17,10 @@ class Ensemble(Scorer):
     The members are copies of one scorer, each with its own weights. Each member learns
     independently, from the loss of its own scores. The ensemble ranks better than one member.
 
-    Scores of different members may have different scales. `fit_scales` sets the factors `scales` on
-    training lists: with them, all members have the same mean standard deviation within a list, and
-    so the same influence. The factors are constants, so a score does not depend on other documents.
+    Scores of different members may have different scales. `fit_scales` chooses the factors `scales`
+    from the scores of training lists. With these factors, the scores of all members have the same
+    mean standard deviation within a list, so all members have the same influence. Since the factors
+    are constants, scaling does not make a score depend on other documents.
 
     Args:
         scorer: the scorer to copy, without weights yet: `build` gives each copy its own weights.
@@ -27,11 +28,11 @@ class Ensemble(Scorer):
         members: the number of members, >= 1.
 
     Attributes:
-        copies: the members; empty until the number of features is known.
+        copies: the members; none until the number of features is known.
         scales: (members,), the factors of the members' scores; 1 at first.
 
     Raises:
-        ValueError: members < 1; `scorer` is not a `Scorer`, or has weights already and members > 1.
+        ValueError: `members` is < 1; `scorer` is not a `Scorer`, or has weights with `members` > 1.
 
     >>> ensemble = Ensemble(MLPScorer(hidden=(32,)), members=3)
     >>> ensemble.build(46)
@@ -55,7 +56,7 @@ class Ensemble(Scorer):
                 "scorer must have no weights yet, so that members start with different ones: make "
                 f"{type(scorer).__name__} without num_features, or take members=1"
             )
-        self.__dict__["scorer"] = scorer  # not a submodule: only the copies' weights count
+        self.__dict__["scorer"] = scorer  # not a submodule: only copies are trained
         self.item_dims = scorer.item_dims
         self.per_document = scorer.per_document
         self.takes_codes = type(self).takes_codes and scorer.takes_codes
@@ -84,7 +85,7 @@ class Ensemble(Scorer):
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
         scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
-        # A sum, because its ONNX form is the same in every opset.
+        # A sum, not a mean, because the ONNX form of a sum is the same in every opset.
         return torch.stack(scaled).sum(0) / len(scaled)
 
     @torch.no_grad()
@@ -92,14 +93,14 @@ class Ensemble(Scorer):
         """Set each member's factor to 1 / (mean standard deviation of its scores within a list).
 
         The factor is 1 for a member that gives all documents of each list the same score. Lists of
-        one document do not count.
+        fewer than two documents do not count.
 
         Args:
             scores: (members, N), the members' scores of the documents, one list after the other.
             lengths: (B,), the lengths of the lists.
 
         Raises:
-            ValueError: scores are not (members, N), or lengths do not sum to N.
+            ValueError: the scores are not (members, N), or the lengths do not sum to N.
 
         >>> ensemble = Ensemble(members=2)
         >>> ensemble.fit_scales(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), torch.tensor([2]))

@@ -9,15 +9,15 @@ from ltr.models.scorer import FeatureScorer
 class LinearScorer(FeatureScorer):
     """Linear model: the score is a weighted sum of the features.
 
-    score = w . features + b.
+    score = w . features + b, with learned weights w and a learned bias b.
 
-    The ranking does not depend on b. Losses that fit the values of the labels need b.
+    The ranking does not depend on b. Losses that fit scores to the values of labels need b.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
 
     Raises:
-        ValueError: num_features < 1.
+        ValueError: `num_features` is < 1.
 
     >>> import torch
     >>> scorer = LinearScorer(num_features=46)

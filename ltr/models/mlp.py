@@ -15,23 +15,24 @@ from ltr.models.scorer import FeatureScorer
 class MLPScorer(FeatureScorer):
     """Scores each item by itself with a multi-layer perceptron.
 
-    Each hidden layer is linear, activation and dropout. A linear layer to one score follows.
+    Each hidden layer is a linear layer, an activation and dropout. The output layer, which is also
+    linear, gives one score.
 
-    With `norm`, a layer norm follows each hidden linear layer. It depends on only one item. On
-    tables of features, layer norm made rankings worse in every measurement, so it is off by
-    default. Batch norm is not offered, because padding and other lists would change an item's
-    score.
+    With `norm`, a layer norm follows the linear layer of each hidden layer, and normalizes each
+    item by itself. On tables of features, layer norm made rankings worse in every measurement, so
+    it is off by default. Batch norm is not offered, because padding and other lists would change an
+    item's score.
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers; () for none.
         dropout: probability of dropping a hidden unit in training, in [0, 1).
-        activation: the class of the activation, which is called without arguments.
+        activation: the class of the activation, a subclass of `nn.Module`, made without arguments.
         norm: whether the hidden layers have a layer norm. Default: False.
 
     Raises:
-        ValueError: num_features or a width < 1; dropout is not in [0, 1); the activation is not a
-            subclass of `nn.Module`.
+        ValueError: `num_features` or a width is < 1; `dropout` is not in [0, 1); `activation` is
+            not a subclass of `nn.Module`.
 
     >>> import torch
     >>> scorer = MLPScorer(num_features=46, hidden=(64, 32))
@@ -55,7 +56,7 @@ class MLPScorer(FeatureScorer):
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         if not isinstance(activation, type) or not issubclass(activation, nn.Module):
             raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
-        # Set first, because the base class makes the layers. These are plain values, not modules.
+        # Set first: `super().__init__` makes the layers from these values, which are not modules.
         self.hidden = tuple(hidden)
         self.dropout = dropout
         self.activation = activation
@@ -63,7 +64,7 @@ class MLPScorer(FeatureScorer):
         super().__init__(num_features)
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """Return the hidden layers and the layer to one score."""
+        """Return the hidden layers and the output layer, which gives one score."""
         layers = hidden_layers(
             num_features, self.hidden, self.dropout, self.activation, norm=self.norm
         )
@@ -79,9 +80,10 @@ def hidden_layers(
     *,
     norm: bool = False,
 ) -> list[nn.Module]:
-    """Return the hidden layers of an MLP: linear, layer norm, activation and dropout for each.
+    """Return the layers of an MLP without its output layer.
 
-    The first linear layer also takes `Coded`.
+    Each hidden layer is a linear layer, a layer norm if `norm` is set, an activation, and dropout
+    if its probability is not 0. The first linear layer also takes `Coded`.
     """
     layers: list[nn.Module] = []
     for width, out in pairwise([num_features, *widths]):

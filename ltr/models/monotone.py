@@ -20,23 +20,23 @@ class MonotoneScorer(FeatureScorer):
 
         f(u) + sum over k of a_k(u) phi_k(sum over j of |w_kj| m_j + b_k(u)).
 
-    One MLP of u gives f, the biases b_k and the factors a_k > 0. Each a_k is a softplus, divided by
-    the number of units. phi_k(z) is max(z, 0) for one half of the units and min(z, 0) for the
-    other. The |w_kj| and a_k are >= 0 and phi_k never falls, so the score never falls with m_j,
-    whatever the weights are. Only rounding may lower the score, by a unit in its last places.
-    Features that are not in m are unconstrained. After `PiecewiseLinearBins`, the score bends at
-    the bin edges of each monotone column.
+    The w_kj are learned weights. One MLP of u gives f, the biases b_k and the factors a_k > 0. Each
+    a_k is a softplus, divided by the number of units. phi_k(z) is max(z, 0) for one half of the
+    units and min(z, 0) for the other half. The |w_kj| and the a_k are >= 0 and phi_k never falls,
+    so the score never falls with m_j, whatever the weights are. Only rounding may lower the score,
+    in its last digits. The score may depend on u in any way. After `PiecewiseLinearBins`, the score
+    bends at the bin edges of each monotone column.
 
     Args:
         directions: for each feature, 1 if the score must not fall with the feature, -1 if the score
-            must not rise with it, and 0 if the feature is free.
-        hidden: widths of the hidden layers of the MLP of u, at least one. The last width is also
+            must not rise with it, and 0 if the feature is unconstrained.
+        hidden: widths of the hidden layers of the MLP of u, at least one width. The last is also
             the number of monotone units.
         dropout: probability of dropping a hidden unit of the MLP in training, in [0, 1).
 
     Raises:
-        ValueError: a direction is not 1, 0 or -1; all directions are 0; there is no width, or a
-            width < 1; dropout is not in [0, 1).
+        ValueError: a direction is not 1, 0 or -1; all directions are 0; `hidden` is empty or has a
+            width < 1; `dropout` is not in [0, 1).
 
     Cost: that of the MLP, and one product of m with the weights w.
 
@@ -69,7 +69,7 @@ class MonotoneScorer(FeatureScorer):
         super().__init__()
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """Return the MLP of the free features and the monotone units."""
+        """Return the network: the MLP of the unconstrained features, and the monotone units."""
         if num_features != len(self.directions):
             raise ValueError(
                 f"num_features must be {len(self.directions)}, one for each of the directions, "
@@ -106,10 +106,10 @@ class _Monotone(nn.Module):
         others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
         known = others if coded is None else coded._replace(numbers=others)
         found, k = self.context(known), self.units
-        # ONNX has no split of unequal parts before opset 18, so these parts are slices.
+        # Slices, because the ONNX form of a split into unequal parts needs opset 18.
         base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
         inner = functional.linear(ordered, self.weight.abs()) + biases
         above, below = inner[..., : k // 2], inner[..., k // 2 :]
         bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)
-        # The mean over the units: with a sum, a wide layer would begin with large scores.
+        # The mean over the units, because with a sum, wide layers would start with large scores.
         return base + (functional.softplus(gates) * bent).sum(-1, keepdim=True) / k

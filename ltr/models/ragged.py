@@ -11,15 +11,15 @@ def score_ragged(scorer: nn.Module, features: Tensor | Coded, lengths: Tensor) -
     """Return the scores (N,) of ragged lists.
 
     A scorer with `per_document` scores the documents directly, without padding. Any other scorer
-    gets the lists that have documents, padded to the longest of these lists, with their mask.
+    gets the lists that are not empty, padded to the length of the longest, with a mask.
 
     Args:
-        scorer: a `Scorer`, or a module with the same call.
+        scorer: a `Scorer`, or a module that is called in the same way.
         features: (N, *item), or `Coded` for (N, d): the documents, one list after the other.
         lengths: (B,) whole numbers >= 0, which sum to N; their values are checked only on the CPU.
 
     Raises:
-        ValueError: features do not have the axes (N, *item), or lengths do not fit N.
+        ValueError: the features do not have the axes (N, *item), or the lengths do not fit N.
 
     >>> import torch
     >>> from ltr.models import LinearScorer

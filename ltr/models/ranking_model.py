@@ -40,7 +40,7 @@ _BLOCK = 1 << 20  # the most feature values of lists on disk to score at a time
 
 
 class Predictor(Protocol):
-    """A scorer of table rows: a `RankingModel`, the model of a `Blend` or an ONNX file."""
+    """A scorer of table rows: a `RankingModel`, or the model of a `Blend` or of an ONNX file."""
 
     @property
     def schema(self) -> Schema | None:
@@ -141,8 +141,8 @@ class RankingModel(nn.Module):
             lengths: (B,) int64, the number of documents of each list; instead of a mask.
 
         Raises:
-            ValueError: there are categories and no transform that takes them; mask and lengths are
-                both given; or a shape or dtype is wrong.
+            ValueError: there are categories but no transform that takes them; `mask` and `lengths`
+                are both given; or a shape or dtype is wrong.
         """
         if mask is not None and lengths is not None:
             raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
@@ -176,7 +176,7 @@ class RankingModel(nn.Module):
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
-        """Return the scores of documents `start` to `end`, whole lists if scores depend on them."""
+        """Return the scores of documents `start` to `end`: whole lists, if `looks_at_list`."""
         batch = {"features": torch.from_numpy(lists.features[start:end]).to(device)}
         if lists.categories is not None:
             batch["categories"] = torch.from_numpy(lists.categories[start:end]).to(device)
@@ -196,7 +196,7 @@ class RankingModel(nn.Module):
             table: a pandas or polars data frame, an Arrow table, or an array (rows, d), whose
                 columns are called x0, x1 and so on; a file, a folder or a pattern of CSV, Parquet
                 or LETOR text; or a folder that `ltr convert` wrote. Columns are matched by name;
-                further columns are ignored.
+                other columns are ignored.
             qid: the name of the query column, or an array (rows,) with the query of each row.
                 Needed only if scores depend on the whole list. Default: the query column of the
                 training data.
@@ -228,13 +228,13 @@ class RankingModel(nn.Module):
 
     @property
     def parts(self) -> dict[str, nn.Module | None]:
-        """The modules by name; in a folder, the names of their weights begin with these names."""
+        """The scorer and transform by name. The names of saved weights begin with these names."""
         return {"scorer": self.scorer, "transform": self.transform}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `config.json`: the configurations of the parts, and the schema.
 
-        A part without a configuration is None; `unsaved` gives the reason.
+        A part without a configuration is None; the value of `unsaved` gives the reason.
         """
         unsaved: dict[str, str] = {}
         parts = configs(self.parts, unsaved)
@@ -289,8 +289,8 @@ class RankingModel(nn.Module):
             weights: the content of `model.safetensors`.
             folder: the folder, for error messages.
             trusted: see `ltr.config.check_trust`.
-            prefix: the text with which the names of the weights begin.
-            given: ready-made parts by name, for parts without a configuration.
+            prefix: text before the names of the parts in the names of the weights.
+            given: parts by name, used instead of parts made from their configurations.
 
         Raises:
             ValueError: see `load`.
@@ -346,7 +346,7 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
 
 
 def _read(model: Predictor, table: Any) -> tuple[Frame, Schema]:
-    """Return a `Frame` of a table or an array (with columns x0, x1 and so on), and the schema."""
+    """Return a table or an array (columns x0, x1 and so on) as a `Frame`, and its schema."""
     if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
         if model.schema is None:
             raise ValueError(
@@ -376,10 +376,10 @@ def score_file(
     share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """Yield the rows of a table in files, and their scores, chunk by chunk in the table's order.
+    """Yield columns of a table in files and the scores of its rows, in chunks in the table's order.
 
-    A table is read chunk by chunk, so the memory does not grow with the table, unless scores depend
-    on the whole list. Lists on disk are read in blocks of whole lists.
+    Unless scores depend on the whole list, a table is read chunk by chunk, so the memory does not
+    grow with the table. Lists on disk are read in blocks of whole lists.
 
     Args:
         model: the model that scores the rows.
@@ -388,13 +388,14 @@ def score_file(
         qid: see `RankingModel.predict`.
         keys: the columns to yield with the scores. LETOR text and lists on disk have the columns
             "qid", "doc_id" and "label", if the lists have these values.
-        label: the column of `keys` that holds numbers; the other `keys` of a CSV file are text.
+        label: the column of `keys` that is read as numbers; the other `keys` of a CSV file are
+            read as text.
         share: the index of this process, from 0, and the number of processes, which take the
             chunks in turn.
-        options: further arguments of `model.predict`.
+        options: further arguments of `model.predict` or, for lists, of `model.score`.
 
     Yields:
-        A table with the columns `keys` of some rows, and the scores of these rows, float32 (rows,).
+        A table with the columns `keys` of a chunk of rows, and their scores, float32 (rows,).
 
     Raises:
         ValueError: see `RankingModel.predict`; or the table has no rows.
@@ -487,7 +488,7 @@ def _score_lists(
 
 
 def _order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
-    """Return the rows in the order of the queries; None if scores do not depend on the list."""
+    """Return the rows in the order of their queries; None if scores do not depend on the list."""
     if qid is None:
         if not model.looks_at_list:
             return None
@@ -510,7 +511,7 @@ def _order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
 
 
 def _bounds(lists: ListDataset, whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of chunks of at most `ROWS` documents; whole lists if `whole`."""
+    """Yield the bounds of chunks of at most `ROWS` documents; whole lists if `whole` is set."""
     ends = lists.offsets if whole else np.arange(len(lists.features) + 1)
     start = 0
     while start < ends[-1]:

@@ -20,7 +20,7 @@ class Scorer(nn.Module):
     scorer follows two rules:
 
     - Features under the mask, NaN and inf included, affect neither scores nor gradients: `score`
-      gets 0 there. The score of a masked item is 0.
+      gets 0 instead of them. The score of a masked item is 0.
     - The real items get the scores that they would get with the masked items deleted. A list gets
       the scores that it would get alone: nothing is averaged over the batch or over padding.
 
@@ -30,8 +30,8 @@ class Scorer(nn.Module):
         per_document: whether an item's score depends only on that item. Such a scorer gets the
             items of ragged lists directly, (N, *item); any other scorer gets padded lists.
         takes_codes: whether `score` also takes `Coded` features: categories as codes, not as
-            one-hot values. A subclass does not inherit this value, since it may change the
-            features.
+            one-hot values. A subclass does not inherit this value, but sets it again, since the
+            subclass may change the features.
 
     >>> class Total(Scorer):
     ...     def score(self, features, mask):
@@ -50,7 +50,7 @@ class Scorer(nn.Module):
         cls.takes_codes = cls.__dict__.get("takes_codes", False)
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Set the number of features from the data; called before training and loading.
+        """Set the number of features; called before training, and before weights are loaded.
 
         A scorer that does not depend on the number of features need not override this method.
 
@@ -96,13 +96,13 @@ class FeatureScorer(Scorer):
     """Base class of scorers for feature vectors; a subclass defines `make_layers`.
 
     A subclass whose layers look at other items of the list sets `per_document = False` and
-    overrides `score`, since the inherited `score` passes no mask on.
+    overrides `score`, since the inherited `score` does not pass the mask to the layers.
 
     Args:
-        num_features: d, the number of features. Default: None, then `build` makes the layers.
+        num_features: d, the number of features. Default: None: `build` makes the layers.
 
     Raises:
-        ValueError: num_features < 1.
+        ValueError: `num_features` is < 1.
 
     >>> class Last(FeatureScorer):
     ...     def make_layers(self, num_features):
@@ -131,7 +131,7 @@ class FeatureScorer(Scorer):
         """Make the layers, with new weights, unless they already have this number of features.
 
         Raises:
-            ValueError: num_features is < 1, is an image's shape, or differs from the constructor's.
+            ValueError: `num_features` is < 1, is an image's shape, or is not the constructor's.
         """
         if self.num_features == num_features:
             return
@@ -152,7 +152,7 @@ class FeatureScorer(Scorer):
         return self.ready(features)(features).squeeze(-1)
 
     def ready(self, features: Tensor | Coded) -> nn.Module:
-        """Return the layers, after a check of the features (..., n, d).
+        """Check the features (..., n, d), and return the layers.
 
         Raises:
             ValueError: the layers are missing, or the features are not floating point or do not
@@ -188,8 +188,8 @@ def transformed(
 ) -> Tensor | Coded:
     """Return a transform's output: `Coded` if scorer and transform support it, else a tensor.
 
-    A user's own transform may take neither categories nor lengths, so it gets them only if they
-    matter.
+    A user's own transform may not take `categories` or `lengths`. So it gets `categories` only if
+    they are given, and `lengths` only if it looks at whole lists.
 
     Args:
         scorer: the scorer that gets the output.
@@ -202,7 +202,7 @@ def transformed(
     known: dict[str, Tensor] = {} if categories is None else {"categories": categories}
     if transform.within_list and lengths is not None:
         known["lengths"] = lengths
-    # a subclass that overrides `forward` may change the values
+    # not for a subclass that overrides `forward`, since `coded` may then give other values
     if (
         categories is not None
         and scorer.takes_codes

@@ -22,11 +22,11 @@ _COLUMNS = ("position", "protected")  # the side inputs that a table may have
 
 
 class ListMean(Metric):
-    """Mean over all lists, from the mean of each batch; NaN stays NaN.
+    """Mean over all lists, computed from the mean of each batch; NaN stays NaN.
 
     This mean is exact for batches and processes of different sizes. Lightning's own mean (2.6)
     rounds the mean number of lists per process to a whole number. torchmetrics' `MeanMetric` (1.9)
-    ignores its weights if it keeps NaN.
+    ignores its weights if it is set to keep NaN.
 
     >>> mean = ListMean()
     >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))
@@ -47,7 +47,7 @@ class ListMean(Metric):
             self.add_state(name, default=zero, dist_reduce_fx="sum")
 
     def update(self, value: Tensor, lists: Tensor) -> None:
-        """Add a batch of `lists` lists with the mean `value`, a scalar."""
+        """Add a batch: the mean `value` over its lists, and their number `lists`, both scalars."""
         self.total += value.double() * lists
         self.lists += lists
 
@@ -61,7 +61,7 @@ class TrainableModule(LightningModule):
 
     The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
-    A checkpoint names the class of its optimizer. Resuming with another class raises `ValueError`.
+    A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`.
     Without this check, Lightning would load the state of one optimizer into the other.
 
     Args:
@@ -108,7 +108,7 @@ class TrainableModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, except those the Trainer has."""
+        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, except those in the Trainer."""
         return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
 
     def weigh_processes(self, loss: Tensor, lists: Tensor, reduction: str = "mean") -> Tensor:
@@ -133,7 +133,7 @@ class TrainableModule(LightningModule):
         return loss * (processes * own / every.clamp(min=1))
 
     def on_train_start(self) -> None:
-        """Raise `ValueError` if the checkpoint's state belongs to another optimizer."""
+        """Raise `ValueError` if the checkpoint's optimizer has another class."""
         now = [type(one).__name__ for one in self.trainer.optimizers]
         if self._resumed not in (None, now):
             raise ValueError(
@@ -142,7 +142,7 @@ class TrainableModule(LightningModule):
             )
 
     def on_train_epoch_start(self) -> None:
-        """Reset the mean of the loss; Lightning calls this only at the start of an epoch."""
+        """Reset the mean of the loss; not called if a run resumes in the middle of an epoch."""
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -162,8 +162,8 @@ class ScoredLists(NamedTuple):
         labels: the labels, in the shape of the scores.
         mask: (B, n) bool, True = a real item; None: all items are real.
         weights: weights of the lists or items, in the form that the loss takes; None: all equal.
-        lengths: (B,) int64, the number of items of each list, if the lists are ragged.
-        side_inputs: further arguments of the loss by their names, each in the shape of the scores.
+        lengths: (B,) int64, the number of items of each list, if the lists are ragged; else None.
+        side_inputs: further arguments of the loss by name, each in the shape of the scores.
     """
 
     scores: Tensor
@@ -174,7 +174,7 @@ class ScoredLists(NamedTuple):
     side_inputs: Mapping[str, Tensor] = MappingProxyType({})
 
     def real(self) -> Tensor:
-        """Return the number of lists with a real item; lists that only fill an epoch have none."""
+        """Return the number of lists with a real item; a filler of a `ListDataset` has none."""
         if self.lengths is not None:
             return (self.lengths > 0).sum()
         if self.mask is None:
@@ -193,15 +193,15 @@ class ScoringModule(TrainableModule):
 
     Args:
         loss: the loss to minimize.
-        metrics: a dict from names to metrics, which are logged by these names. A name has only
+        metrics: a dict from names to metrics; each metric is logged under its name. A name has only
             letters, digits and _.
         optimizer: a function from the parameters to the optimizer.
         scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Raises:
-        ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
-            is "loss" or has characters other than letters, digits and _; in training, the loss is
-            not a scalar, or has no gradient, or lacks a side input.
+        ValueError: the loss is a class, not an object; a metric is not a `RankingMetric`, or its
+            name is "loss" or has characters other than letters, digits and _; in training, the loss
+            is not a scalar, or has no gradient, or lacks a side input.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class ScoringModule(TrainableModule):
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
 
     def on_validation_epoch_start(self) -> None:
-        """Reset the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
+        """Reset loss and metrics: `fit` cannot use the inference tensors that `validate` leaves."""
         self.val_loss.reset()
         self.val_metrics.reset()
 
@@ -293,13 +293,13 @@ class ScoringModule(TrainableModule):
 
 
 def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
-    """Return a callback of each class that the module's Trainer lacks."""
+    """Return a new callback of each class of which the module's Trainer has none."""
     there = getattr(module.trainer, "callbacks", [])
     return [kind() for kind in kinds if not any(isinstance(one, kind) for one in there)]
 
 
 def check_part(name: str, value: Any) -> None:
-    """Check that a network or loss is a module or None.
+    """Check that a network or a loss is a module or None.
 
     Raises:
         ValueError: the value is something else, such as a class.

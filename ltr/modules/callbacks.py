@@ -21,7 +21,7 @@ class SeedSteps(Callback):
             keeps the seed, and a resumed run uses the seed of its checkpoint.
 
     Raises:
-        ValueError: seed < 0.
+        ValueError: `seed` is < 0.
 
     >>> SeedSteps(seed=3).state_dict()
     {'seed': 3}

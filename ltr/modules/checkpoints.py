@@ -22,14 +22,15 @@ from ltr.models import RankingModel
 
 
 def is_first_process() -> bool:
-    """Return whether this process writes the files; works before the processes are connected."""
+    """Return whether this is the process that writes files, even before processes are connected."""
     return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def train_steps(trainer: Trainer) -> int:
-    """Return the number of training steps so far; with manual optimization, of batches.
+    """Return the number of training steps so far.
 
-    With manual optimization, Lightning counts a step for each optimizer.
+    With manual optimization, Lightning counts a step for each optimizer. The result is then the
+    number of batches.
     """
     if trainer.lightning_module.automatic_optimization:
         return trainer.global_step
@@ -40,7 +41,7 @@ class _RunCheckpoint(lightning_callbacks.ModelCheckpoint):
     """Keeps a file in a run's folder `checkpoints`; the file gets its name when it is complete."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the folder, the same in all processes, and the way in which a file is written."""
+        """Set the folder, which is the same in all processes, and how a checkpoint is written."""
         self.dirpath = checkpoint_folder(trainer)
         strategy = trainer.strategy
         if writes_whole_models(strategy) and type(strategy.checkpoint_io) is TorchCheckpointIO:
@@ -61,7 +62,7 @@ class BestCheckpoint(_RunCheckpoint):
         mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
-        MisconfigurationException: mode is neither "max" nor "min"; in training, no value with the
+        MisconfigurationException: `mode` is neither "max" nor "min"; in training, no value with the
             name `monitor` is logged.
 
     >>> BestCheckpoint(monitor="val_mrr").state_dict()
@@ -79,13 +80,13 @@ class BestCheckpoint(_RunCheckpoint):
         return Path(str(self.dirpath)).with_name("model")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value, and save if it is the best."""
+        """Compare the value if epochs have one validation each, or none; save if it is best."""
         before = self.best_model_score
         super().on_train_epoch_end(trainer, pl_module)
         self._save_model(before, trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value, unless validation runs exactly once in each epoch."""
+        """Compare the value, unless `on_train_epoch_end` does so; save if it is best."""
         before = self.best_model_score
         super().on_validation_end(trainer, pl_module)
         self._save_model(before, trainer, pl_module)
@@ -114,9 +115,9 @@ class BestCheckpoint(_RunCheckpoint):
 class LastCheckpoint(_RunCheckpoint):
     """Keeps `checkpoints/last.ckpt` in the folder of the run; a killed run resumes from this file.
 
-    The file is saved at the end of each epoch, after the callbacks that change their state then. To
-    save more often, make epochs shorter, with `trainer.limit_train_batches`. Each epoch draws its
-    own order of the lists.
+    The file is saved at the end of each epoch, after all other callbacks have updated their states.
+    To save more often, make epochs shorter with `trainer.limit_train_batches`. Each epoch draws its
+    own order of the lists, so later epochs use other lists.
     """
 
     def __init__(self) -> None:
@@ -130,7 +131,7 @@ class LastCheckpoint(_RunCheckpoint):
         super().on_train_epoch_end(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the logs again: Lightning logs `train_loss` after the end of the epoch."""
+        """Save the logs again: Lightning logs `train_loss` only after `on_train_epoch_end`."""
         _save_logs(trainer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -145,8 +146,8 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
     """Stops training when a logged value no longer improves.
 
     It works like Lightning's callback, with two differences: a resumed run uses the patience of its
-    own configuration, and trains no further epoch if the run had already stopped early. A check
-    without the value, as in a run that ends before the first validation, does not count;
+    own configuration, and trains no further epoch if the run had already stopped early. If the
+    value is not logged, as in a run that ends before the first validation, nothing is checked.
     `CheckMonitors` refuses wrong names.
 
     Args:
@@ -157,7 +158,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         min_delta: the smallest improvement that counts as a new best value.
 
     Raises:
-        ValueError: patience is < 1.
+        ValueError: `patience` is < 1.
 
     >>> EarlyStopping(patience=0)
     Traceback (most recent call last):
@@ -179,7 +180,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         super().__init__(monitor, min_delta, most, mode=mode, strict=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count, but keep the patience of this run's configuration."""
+        """Restore the state, but keep the patience of this run's configuration."""
         super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -203,7 +204,8 @@ class WholeCheckpoints(TorchCheckpointIO):
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        content = io.BytesIO()  # torch.save gives no reason if it cannot write a file
+        # In memory first, because torch.save gives no reason if it cannot write a file.
+        content = io.BytesIO()
         torch.save(checkpoint, content)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with atomic_write(path) as part:

@@ -24,13 +24,13 @@ def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False)
 
     Args:
         scores: (N,) if the batch has `lengths`, else (B, n).
-        batch: the batch of these lists: `features` (N, ...) with `lengths` (B,), or (B, n, ...)
-            with `mask` (B, n); `qid` if present.
+        batch: the batch that has these scores: `features` (N, ...) with `lengths` (B,), or
+            `features` (B, n, ...) with `mask` (B, n); and `qid` if the lists have names.
         finite: whether an infinite score is an error too.
 
     Raises:
-        ValueError: a score is NaN; the message says whether the list's features are finite, and so
-            whether the data or the model is the cause.
+        ValueError: a score is NaN or, with `finite`, infinite. The message says whether the list's
+            features are finite, and so whether the data or the model is the cause.
 
     >>> batch = {"features": torch.ones(2, 1, 3), "qid": ["a", "b"]}
     >>> check_scores(torch.tensor([[0.5], [float("nan")]]), batch)
@@ -101,7 +101,7 @@ class FailedStep:
     found: bool = False
 
     def find_layer(self, module: nn.Module, run: Callable[[], Any]) -> None:
-        """Run the step again, and keep the first layer whose output is not finite.
+        """Run the step again, and name in `cause` the first layer whose output is not finite.
 
         Args:
             module: the module with the layers.
@@ -133,15 +133,15 @@ class FailedStep:
                 handle.remove()
 
     def find_gradient(self, module: nn.Module) -> None:
-        """If no layer was found, name the bad gradient that is nearest to the loss."""
+        """If no layer was found, name in `cause` the bad gradient that is nearest to the loss."""
         if not self.found:
             self.cause = "; ".join(filter(None, [self.cause, _first_gradient(module)]))
 
     def report(self, folder: str | Path) -> str:
         """Return a description of the problem, and save the batch in a folder.
 
-        `torch.load` reads the file: a dict of the `batch`, its `lists`, `epoch`, `step`,
-        `batch_idx` and the `loss`.
+        `torch.load` reads the file, a dict with the keys `batch`, `lists` (the names of the bad
+        lists, or of all lists if these are unknown), `epoch`, `step`, `batch_idx` and `loss`.
         """
         lists, names = _lists(self.batch, self.rows)
         path = Path(folder) / f"not-finite-epoch{self.epoch}-step{self.step}.pt"
@@ -178,7 +178,7 @@ def _largest(tensors: Any) -> Tensor:
 
 
 def _first_gradient(module: nn.Module) -> str:
-    """Return a text that names the parameter nearest to the loss whose gradient is not finite."""
+    """Return a text about the gradients that are not finite; it names the nearest to the loss."""
     with_gradient = [(n, p.grad) for n, p in module.named_parameters() if p.grad is not None]
     wrong = [name for name, gradient in with_gradient if not gradient.isfinite().all()]
     if not wrong:
@@ -201,7 +201,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _not_finite(value: Any) -> Tensor | None:
-    """Return the first tensor in `value` that is not finite."""
+    """Return the first tensor in `value` that is not finite, or None."""
     for tensor in _tensors(value):
         if tensor.is_floating_point() and not tensor.isfinite().all():
             return tensor.detach()
@@ -227,7 +227,7 @@ def _size(batch: Any) -> int:
 
 
 def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
-    """Return the lists in words, and their names: qids, or else positions in the batch."""
+    """Return the lists `rows` in words, and their names: qids, or else positions in the batch."""
     size = _size(batch)
     batch = batch if isinstance(batch, dict) else {}
     mask = batch.get("mask")

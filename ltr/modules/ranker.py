@@ -20,14 +20,14 @@ from ltr.modules.steps import side_inputs
 class Ranker(ScoringModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
-    A scorer made without the number of features gets it from the data module. The Ranker also
-    adopts the data module's `feature_transform`, but only once: from then on the transform belongs
-    to the model, and batches hold raw features. Without a data module there is no transform. In
-    `fit` the Ranker also adopts the `schema` of a data module of tables.
+    A scorer made without `num_features` gets the number of features from the data module. The
+    Ranker also adopts the data module's `feature_transform`, but only once: from then on the
+    transform belongs to the model, and batches hold raw features. Without a data module there is no
+    transform. In `fit` the Ranker also adopts the `schema` of a data module of tables.
 
     The Ranker logs once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
     each metric. A loss that draws noise draws it for `val_loss` too. A NaN score ends a validation,
-    test or prediction with a `ValueError` that names the list; nothing is dropped.
+    test or prediction with a `ValueError` that names the list; no list is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from the end of an epoch equals an uninterrupted run.
@@ -45,21 +45,21 @@ class Ranker(ScoringModule):
     Args:
         scorer: the model. Default: `MLPScorer()`.
         loss: the loss to minimize. Default: `SoftNDCG()`.
-        metrics: a dict from names to metrics, which are logged by these names. A name has only
+        metrics: a dict from names to metrics; each metric is logged under its name. A name has only
             letters, digits and _. Default: `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and
             `mrr` (`MRR()`).
         optimizer: a function from the parameters to the optimizer. Default: None, which means
-            `torch.optim.AdamW`. The default is None so that another class in a configuration does
-            not inherit AdamW's weight decay.
+            `torch.optim.AdamW`. The default is None so that another optimizer in a configuration
+            does not inherit AdamW's weight decay.
         scheduler: a function from the optimizer to the scheduler, which is stepped once an epoch.
             The scheduler may be Lightning's `ReduceLROnPlateau`, which has a `monitor`. Default: a
             constant learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
 
     Raises:
-        ValueError: a scorer or loss is a class, not an object; a metric's name is "loss", or has
-            characters other than letters, digits and _; in training, the loss is not a scalar, has
-            no gradient, or lacks a side input.
+        ValueError: the scorer or the loss is a class, not an object; a metric's name is "loss", or
+            has characters other than letters, digits and _; in training, the loss is not a scalar,
+            has no gradient, or lacks a side input.
 
     >>> from ltr.losses import PointwiseMSE
     >>> from ltr.models import LinearScorer
@@ -115,8 +115,8 @@ class Ranker(ScoringModule):
             lengths: (B,) int64, the number of documents of each list; instead of a mask.
 
         Raises:
-            ValueError: there are categories and no transform that takes them; mask and lengths are
-                both given; or a shape or dtype is wrong.
+            ValueError: there are categories but no transform that takes them; `mask` and `lengths`
+                are both given; or a shape or dtype is wrong.
         """
         return self.model(features, mask, categories, lengths)
 
@@ -139,7 +139,7 @@ class Ranker(ScoringModule):
             num_features = getattr(data, "num_features", None)
         if num_features is not None:
             self.scorer.build(num_features)
-        if self._compile:  # in place, so the names in a checkpoint stay the same
+        if self._compile:  # in place, so that weights keep their names in a checkpoint
             self.scorer.compile()
             self.loss.compile()
             self._compile = False
@@ -157,9 +157,9 @@ class Ranker(ScoringModule):
         )
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (N,) with `lengths` and, if they exist, `qid`, `doc_id`, `rows`.
+        """Return the `scores` and, if the batch has them, `qid`, `doc_id`, `rows` and `lengths`.
 
-        For a padded batch, return `scores` (B, n) with `mask`.
+        If the batch is padded, the scores are (B, n), with `mask`; otherwise they are (N,).
         """
         keys = ("qid", "doc_id", "rows", "mask", "lengths")
         known = {key: batch[key] for key in keys if key in batch}

@@ -22,18 +22,18 @@ class CheckFinite(Callback):
     """Stops training at the first step whose loss or gradient is not finite.
 
     The error names the epoch, the step, the lists and the first layer whose output is not finite.
-    The batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file: a dict of
-    the `batch`, its `lists`, `epoch`, `step`, `batch_idx` and the `loss`. To find the layer, the
-    batch runs once more with the same random numbers.
+    The batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file, a dict with
+    the keys `batch`, `lists`, `epoch`, `step`, `batch_idx` and `loss`. To find the layer, the batch
+    runs once more with the same random numbers.
 
     Parameters that are not finite are never saved, so the last good checkpoint stays.
 
-    In each step the callback reads one value from the device. Under a gradient scaler (precision
-    16-mixed) only the loss is checked, since gradients may overflow there and the scaler skips such
-    steps. With manual optimization the check comes at the end of the batch, and the error names no
-    layer.
+    In each step the callback reads one value from the device. With a gradient scaler (precision
+    16-mixed) only the loss is checked, because scaled gradients may overflow, and the scaler skips
+    the steps in which they do. With manual optimization the check comes at the end of the batch,
+    and the error names no layer.
 
-    The modules of `ltr` add this callback to their Trainer, unless it already has one.
+    The modules of `ltr` add this callback to their Trainer, unless the Trainer already has one.
 
     Raises:
         ValueError: in training, the loss or a gradient is not finite; when a checkpoint is saved,
@@ -59,14 +59,14 @@ class CheckFinite(Callback):
         self._loss = loss if self._loss is None else self._loss + loss
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check the loss and the gradients."""
+        """With automatic optimization, check the loss and the gradients."""
         if pl_module.automatic_optimization:
             self._check(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
     ) -> None:
-        """Check a batch of manual optimization."""
+        """With manual optimization, check the loss and the gradients of the whole batch."""
         if not pl_module.automatic_optimization:
             self._check(trainer, pl_module)
         self._batch = self._loss = None
@@ -74,7 +74,7 @@ class CheckFinite(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Raise `ValueError` if a parameter is not finite; the previous checkpoint stays."""
+        """Raise `ValueError` for a parameter that is not finite; the previous checkpoint stays."""
         step, epoch = trainer.global_step, trainer.current_epoch + 1
         check_finite(pl_module, f"the checkpoint after step {step} in epoch {epoch}: ")
 
@@ -86,7 +86,7 @@ class CheckFinite(Callback):
             groups = [group for one in trainer.optimizers for group in one.param_groups]
             gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         bad = ~all_finite(self._loss, gradients)
-        # the processes stop together: one that continued would wait for the others
+        # all processes stop, because one that continued would wait for the others
         if trainer.world_size > 1:
             torch.distributed.all_reduce(bad := bad.to(torch.int32))
         if bad:
@@ -100,7 +100,7 @@ class CheckFinite(Callback):
             failed.find_layer(module, lambda: self._run_again(trainer, module))
         here = failed.found or not bool(loss.isfinite().all())
         source, together = 0, trainer.world_size > 1
-        if together:  # the process whose own batch failed writes the message
+        if together:  # a process whose own batch failed writes the message
             wrong: list[Any] = [None] * trainer.world_size
             torch.distributed.all_gather_object(wrong, here)
             source = wrong.index(True) if True in wrong else 0
@@ -140,7 +140,7 @@ class CheckMonitors(Callback):
         self._validated = self._validated or not trainer.sanity_checking
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check all names, if there was a validation before."""
+        """Check all names, unless no validation has run yet."""
         if self._validated:
             _check_monitors(trainer)
 

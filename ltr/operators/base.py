@@ -24,15 +24,15 @@ class RankOperator(nn.Module):
     - The m real items of a list get the same ranks as without the masked items. A masked item has
       rank m + 1 and gradient 0. NaN and inf under the mask do not affect any result.
     - Half-precision scores give float32 ranks.
-    - A NaN score makes ranks of its own list NaN and does not affect other lists. An infinite score
-      makes at least its own rank NaN (inf - inf is NaN), except in hard operators, which rank it.
+    - A NaN score makes all ranks of its own list NaN and does not affect other lists. An infinite
+      score makes at least its own rank NaN (inf - inf is NaN). Only hard operators rank infinite
+      scores.
     - Weights are scaled to sum to m. In `SinkhornSort` the weights are the masses of the items.
-      `SigmoidRank`, `GaussianRank`, `LaplaceRank` and `SoftplusRank` count an item of weight w like
-      w items. Weights that are all 0 count as equal. Negative weights are not checked, since a
-      check would wait for the device.
-    - An operator without a weighted form refuses `weights` with a ValueError, because each of its
-      positions holds one item. A loss can weight its terms instead, as `SoftNDCG` weights the
-      gains.
+      `SigmoidRank`, `GaussianRank`, `LaplaceRank` and `SoftplusRank` count an item of weight w as w
+      tied items. Weights that are all 0 count as equal. Weights are not checked for negative
+      values, since a check would wait for the device.
+    - An operator without a weighted form refuses `weights` with a ValueError, because each position
+      holds one item. A loss can weight its terms instead, as `SoftNDCG` weights the gains.
 
     >>> class HingeRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):
@@ -44,10 +44,10 @@ class RankOperator(nn.Module):
 
     @property
     def exact_cutoff(self) -> bool:
-        """Return whether a cutoff is exact, because `discounts` uses only discounts of whole ranks.
+        """Return whether `discounts` uses only whole ranks, so that a cutoff is exact.
 
-        True for hard ranks (temperature 0), and for an operator that averages discounts over the
-        distribution of whole ranks. The mean ranks of such an operator are not whole.
+        True for hard ranks (temperature 0), and for an operator whose `discounts` are averages over
+        a distribution of whole ranks. The soft ranks of such an operator are not whole.
         """
         return False
 
@@ -62,16 +62,16 @@ class RankOperator(nn.Module):
     ) -> Tensor:
         """Return `discount` of the soft ranks, (..., n), 0 where masked.
 
-        An operator that knows the distribution of each rank returns the mean discount instead.
-        `truncated` sets a discount to 0 after rank k.
+        An operator that knows the distribution of each rank returns the mean discount instead. To
+        set a discount to 0 after rank k, wrap it in `truncated`.
         """
         return masked_fill(discount(self(scores, mask)), mask)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        The membership is `(ranks <= k)` with the smooth cutoff of `truncated`, so items outside the
-        first k have a gradient. The cutoff is exact if `exact_cutoff` is True.
+        The membership is a smooth form of `ranks <= k`, by the cutoff of `truncated`, so items
+        outside the first k have a gradient. The cutoff is exact if `exact_cutoff` is True.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -81,14 +81,15 @@ class RankOperator(nn.Module):
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return how surely item j comes before item i, (..., n, n) in [0, 1]: row i, column j.
 
-        The value is a smooth step of the difference of the two ranks, as wide as the smooth cutoff
-        of `truncated`: 1/2 for equal ranks. For hard ranks the value is 0 or 1. The diagonal is 0.
+        The value is a smooth step function of the difference between the two ranks, as wide as the
+        smooth cutoff of `truncated`. It is 1/2 for equal ranks. If `exact_cutoff` is True, the
+        value is 0 or 1. The diagonal is 0.
         """
         return rank_steps(self(scores, mask), exact=self.exact_cutoff)
 
 
 def rank_steps(ranks: Tensor, *, exact: bool) -> Tensor:
-    """Return steps (..., n, n) of the differences of ranks (..., n), as in `RankOperator.before`.
+    """Return the steps (..., n, n) between ranks (..., n), as in `RankOperator.before`.
 
     >>> rank_steps(torch.tensor([1.0, 2.0, 2.0]), exact=False)
     tensor([[0.0000, 0.0317, 0.0317],
@@ -118,7 +119,7 @@ def check_operator(operator: RankOperator) -> RankOperator:
 class SortOperator(RankOperator):
     """Base class of rank operators with a soft permutation matrix.
 
-    The transpose of the matrix gives the ranks.
+    The transpose of the matrix, applied to 1..n, gives the ranks.
 
     >>> from ltr.operators import DensePermutation
     >>> class SquaredSort(SortOperator):
@@ -144,7 +145,7 @@ class SortOperator(RankOperator):
 
 
 class TemperatureRank(RankOperator):
-    """A rank operator with a single parameter, the temperature; 0 gives hard ranks.
+    """Base class of rank operators with a temperature; 0 gives hard ranks.
 
     A sort operator with a temperature lists this class before `SortOperator` among its bases.
 

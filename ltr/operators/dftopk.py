@@ -29,13 +29,13 @@ class DFTopK(TemperatureRank):
     they sum to n / 2. The memberships of `LapSum` sum to k, at the cost of a sort.
 
     The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
-    sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. The ranks
-    lie in [1, m] and keep the order of the scores; their sum may differ from m (m + 1) / 2. As the
-    temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean rank).
-    As the temperature grows, all ranks tend to (m + 1) / 2.
+    sigmoid((b_k - s_i) / temperature). Each term is 1 minus the membership of item i in the first
+    k. The ranks lie in [1, m] and keep the order of the scores; their sum may differ from
+    m (m + 1) / 2. As the temperature approaches 0, they tend to the hard ranks, except that tied
+    items share their mean rank. As the temperature grows, all ranks tend to (m + 1) / 2.
 
-    Choose `DFTopK` for a loss on the first k of long lists, if a sort is too slow. The memberships
-    do not sum to k, and only two scores move the threshold: if either matters, use `LapSum`.
+    Choose `DFTopK` for a loss on the first k items of long lists, if a sort is too slow. If a loss
+    needs memberships that sum to k, or a threshold that depends on all scores, use `LapSum`.
 
     Args:
         temperature: the scale of the sigmoid, in units of the scores, >= 0; 0 gives hard ranks
@@ -47,7 +47,7 @@ class DFTopK(TemperatureRank):
         ValueError: temperature < 0 or in (0, 1e-30).
 
     Reference: Zhu, Zhang, Wang, Wang, Li, Zhou, Wen, Jiang, Lin and Yang, "Differentiable Fast
-    Top-K Selection for Large-Scale Recommendation", arXiv:2510.11472, 2025; the paper has no ranks.
+    Top-K Selection for Large-Scale Recommendation", arXiv:2510.11472, 2025 (without the ranks).
 
     >>> operator = DFTopK(temperature=0.01)
     >>> operator(torch.tensor([0.3, 0.7, 0.5])).round()
@@ -88,11 +88,11 @@ class DFTopK(TemperatureRank):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        If k >= m, all m real items have membership 1. Tied items have the same membership: 1/2 if
-        the two scores at the cutoff are tied. The derivative of the threshold is 1/2 for each of
-        its two scores, and no other score changes it. So raising a score far from the cutoff
-        changes only the membership of its own item. A score that is not finite makes all
-        memberships of its list NaN.
+        If k >= m, all m real items have membership 1. At a temperature > 0, tied items have the
+        same membership, which is 1/2 if the threshold equals their score. The derivative of the
+        threshold is 1/2 with respect to each of the two scores that define it, and 0 with respect
+        to any other score. So raising a score far from the cutoff changes only the membership of
+        its own item. A score that is not finite makes all memberships of its list NaN.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -107,7 +107,7 @@ class DFTopK(TemperatureRank):
             return masked_fill(members, mask)
         lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
         first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
-        # Halves are added, since the sum of two large scores would overflow.
+        # Halves are added, since the sum of two large scores could overflow.
         threshold = (first / 2 + second / 2).unsqueeze(-1)
         members = torch.sigmoid((scores - threshold) / self.temperature)
         if mask is not None:

@@ -1,4 +1,4 @@
-"""The plain definitions of what each pair of items adds to a soft rank, elementwise."""
+"""What each pair of items adds to a soft rank, computed elementwise by the plain definitions."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from ltr.kernels.named import Distribution
 from ltr.shapes import full_precision
 
 Count = Distribution | Literal["softplus"]
-"""How a pair of items counts: by the distribution function of a noise, or by softplus / log 2."""
+"""How a pair of items counts: by the distribution function of noise, or by softplus / log 2."""
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def laplace_cdf(x: Tensor) -> Tensor:
 
 
 def normal_cdf(x: Tensor) -> Tensor:
-    """Return Phi(x), with full relative accuracy in the lower tail.
+    """Return the standard normal distribution function, to full relative accuracy for x < 0.
 
     >>> normal_cdf(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.1587, 0.5000, 0.8413])
@@ -43,7 +43,7 @@ CUMULATIVE: dict[Distribution, Callable[[Tensor], Tensor]] = {
     "logistic": torch.sigmoid,
     "normal": normal_cdf,
 }
-"""The distribution function of each noise of scale 1, by name."""
+"""The distribution functions of noise of scale 1, by the name of the distribution."""
 
 
 def counts_above(
@@ -52,20 +52,20 @@ def counts_above(
     """Return, for each item, the sum of the probabilities that items are above it: (..., n).
 
     The item itself counts 1/2. The probabilities are `CUMULATIVE[kind]` of the scaled differences;
-    this function sums them with fewer arrays (..., n, n). With the kind "softplus", an item at a
-    scaled difference x counts log(1 + exp(x)) / log 2, and the item itself counts 1.
+    this function needs fewer arrays (..., n, n) than those functions. With the kind "softplus", an
+    item at a scaled difference x counts log(1 + exp(x)) / log 2, and the item itself counts 1.
 
     Args:
         scores: (..., n).
         kind: the distribution of the noise, or "softplus".
-        scales: the scale of the noise, > 0, or one scale for each item that may be above,
-            (..., 1, n).
+        scales: the scale of the noise, > 0: one for all items, or one for each item that may be
+            above, (..., 1, n).
         column: (..., n), the weight of each item in the sums; None for weights of 1.
 
     >>> counts_above(torch.tensor([1.0, 3.0, 3.0]), "laplace", 0.1, None)
     tensor([2.5000, 1.0000, 1.0000])
     """
-    # In-place operations change no tensor that autograd saves.
+    # The in-place operations below change no tensor that autograd has saved.
     gaps = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).div_(scales)
     if kind == "softplus":
         return _product(softplus(gaps, threshold=50), column) / math.log(2)

@@ -1,6 +1,6 @@
 """Soft ranks, sorts, top-k and quantiles as functions; each docstring names the hard limit.
 
-All functions take x and, after any arguments of their own,
+Each function takes x and, after any arguments of its own,
 `operator=None, mask=None, dim=-1, descending=True, *, temperature=None`. The operator is any
 `RankOperator`, or any `SortOperator` if a matrix is needed. The default is `SoftSort()`, with
 temperature 0.1 for values of unit scale. `temperature=0.5` is short for `operator=SoftSort(0.5)`.
@@ -131,9 +131,9 @@ def soft_argsort(
     """Return soft indices along `dim`: the soft permutation applied to 0..n-1.
 
     The hard limit is `torch.argsort(x, dim, descending=True)`. The soft index at a position is the
-    mean index of the items that may be there. It is meaningful only if the order of the input list
-    has a meaning; otherwise use `sort_with`. The indices also count masked items. Positions past
-    the m real items get 0.
+    mean index of all items, weighted by their probabilities of being at that position. It is
+    meaningful only if the order of the input list has a meaning; otherwise use `sort_with`. The
+    indices also count masked items. Positions past the m real items get 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -269,10 +269,10 @@ def soft_quantile(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Return soft quantiles along `dim`: soft sorted values, interpolated linearly at q (m - 1).
+    """Return soft quantiles along `dim`: soft sorted values, interpolated linearly.
 
-    Here m is the number of real items. The hard limit is `torch.quantile(x, q, dim)`: q counts from
-    the lowest value. A list with no real item gives 0.
+    The quantile of level q is at position q (m - 1), counted from the lowest of the m real values.
+    The hard limit is `torch.quantile(x, q, dim)`. A list with no real item gives 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -342,7 +342,7 @@ def soft_median(
 def _chosen(
     operator: RankOperator | IsotonicSort | None, temperature: float | None
 ) -> RankOperator:
-    """Return the operator that the arguments give; at most one of the two may be given."""
+    """Return the chosen operator; at most one of `operator` and `temperature` may be given."""
     if operator is None:
         return SoftSort() if temperature is None else SoftSort(temperature)
     if temperature is not None:
@@ -354,8 +354,8 @@ def _chosen(
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
-    # Move the list axis to the end. Also return its old position, counted from the end, because a
-    # first axis of samples may be added.
+    # Move the list axis to the end. Also return the old position of this axis, counted from the
+    # end, because the result may get a first axis of samples.
     refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -376,7 +376,8 @@ def _moved(shape: torch.Size, axis: int) -> list[int]:
 def _draw(
     x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool
 ) -> tuple[Tensor, Tensor | None, RankOperator]:
-    # Return the keys to sort by, with one draw of noise for the whole call.
+    # Return the keys to sort by, their mask, and the operator without noise. The noise is drawn
+    # once for the whole call.
     plain, keys = operator, x if descending else -x
     while isinstance(plain, Stochastic):
         keys, mask, _ = plain.transform(keys, mask)

@@ -45,7 +45,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
     real_rows: Tensor | None = None
 
     def row_mask(self) -> Tensor | None:
-        """Return the real rows, (..., rows) bool, or None."""
+        """Return which rows are real, (..., rows) bool; None without masks."""
         return self.real_rows
 
     def top(self, k: int) -> "Matching":
@@ -65,10 +65,11 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
     def hard(self) -> Tensor:
         """Return the most likely matching as order (..., n) int64: row i gets column order[i].
 
-        It is the linear assignment on the logarithms (scipy, on the CPU). With as many real rows as
-        real columns, normalizing the rows and columns does not change this assignment. So it is
-        exactly the best matching of the score matrix, noise included, at any temperature and after
-        any number of iterations. Masked rows get the masked columns in order.
+        The matching is the linear assignment with the largest sum of logarithms (scipy, on the
+        CPU). With as many real rows as real columns, normalizing the rows and columns does not
+        change this assignment. So the result is exactly the best matching of the score matrix,
+        noise included, at any temperature and after any number of iterations. Masked rows get the
+        masked columns in order.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.
@@ -106,20 +107,20 @@ class GumbelSinkhorn(nn.Module):
 
     For a matrix X (..., n, n), the rows and columns of exp(X / temperature) are normalized in turn.
     The hard limit, as the temperature approaches 0, is
-    `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as the temperature grows, all elements
-    tend to 1 / n. With `samples`, the module adds Gumbel noise to X and a first axis of samples to
-    the result, in training mode only, as dropout does. Hard matchings with noise are samples of
-    random permutations; soft matchings relax these samples.
+    `scipy.optimize.linear_sum_assignment(X, maximize=True)`. As the temperature grows, all elements
+    tend to 1 / n. If `samples` is given, the module adds Gumbel noise to X, and the result has a
+    first axis of samples. Like dropout, it adds noise in training mode only. With noise, the hard
+    matchings are random permutations, and the soft matchings are relaxations of them.
 
     `GumbelSinkhorn` takes a matrix, so it is not a `RankOperator`. It returns a `Matching`, a
     `SoftPermutation` that matches rows with columns.
 
     Args:
         temperature: tau, in units of X, >= 0; 0 gives the hard matching (no gradient). Default: 1.
-        iterations: the number of Sinkhorn iterations, in the log domain; derivatives go through
-            them. Each iteration normalizes the rows last: rows sum to 1 to the last digit, columns
-            only in the limit. Default: 20. None: Newton's method, with implicit derivatives that
-            are correct to second order.
+        iterations: the number of Sinkhorn iterations, in the log domain; derivatives go through all
+            iterations. Each iteration normalizes the rows last: rows sum to 1 to the last digit,
+            columns only in the limit. Default: 20. None: Newton's method, with implicit derivatives
+            that are correct to second order.
         samples: the number of draws, or None for no noise (default).
         scale: the scale of the noise, in units of X. Default: 1.
         generator: the random generator. Default: torch's own.
@@ -159,12 +160,12 @@ class GumbelSinkhorn(nn.Module):
     ) -> Matching:
         """Return the soft matching (..., n, n) of a matrix, or with samples (samples, ..., n, n).
 
-        The matching is 0 in masked rows and columns. If r rows and c columns are real, the columns
-        sum to r / c.
+        The matching is 0 in masked rows and columns. If r rows and c columns are real, the real
+        columns sum to r / c.
 
         Args:
-            matrix: X (..., n, n); X[i, j] says how well row i and column j match. Half precision is
-                computed in float32.
+            matrix: X (..., n, n); X[i, j] says how well row i and column j match. A matrix in half
+                precision is computed in float32.
             mask: (..., n) bool, the real columns. Default: all are real.
             row_mask: (..., n) bool, the real rows. Default: the first m rows, if m columns are
                 real.

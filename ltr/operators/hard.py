@@ -16,7 +16,7 @@ from ltr.shapes import (
 def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the ranks 1..m of the m real items; 1 = the highest score.
 
-    The ranks are those of `scipy.stats.rankdata(-scores, method="ordinal")`: ties get different
+    The ranks are those of `scipy.stats.rankdata(-scores, method="ordinal")`: ties get distinct
     ranks, in the order of the list. Masked items get rank m + 1. In a list with a NaN score all
     ranks are NaN. There is no gradient.
 

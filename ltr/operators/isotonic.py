@@ -25,12 +25,12 @@ from ltr.shapes import (
 def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
     """Return the blocks of the ascending isotonic fit whose value on a block is A(p) - A(q).
 
-    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. Such fits are the
-    projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
+    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. Such fits give the
+    projections onto the permutahedron in Blondel et al. 2020, sections 4 and 5.
 
     The blocks are returned as whole numbers without a gradient. From the blocks, the operators
     compute values and derivatives by formulas in plain PyTorch. So second derivatives are correct,
-    and no two rounded block values are ever compared.
+    and no caller has to find the blocks by comparing rounded values.
 
     Args:
         p: (..., n), float64.
@@ -75,8 +75,8 @@ def _pool_means(p: list[float], q: list[float]) -> list[int]:
     sizes: list[int] = []
     for above, below in zip(p, q, strict=True):
         total, size = above - below, 1
-        # A mean above the next one is a violation. A comparison with NaN is False, so the loop
-        # ends.
+        # A mean above the next mean violates the ascending order, so the two blocks are joined. A
+        # comparison with NaN is False, so the loop also ends with NaN.
         while sizes and sums[-1] * size > total * sizes[-1]:
             total += sums.pop()
             size += sizes.pop()
@@ -140,8 +140,8 @@ class IsotonicRank(TemperatureRank):
 
     The ranks are -scores / temperature, projected onto the permutahedron: the convex hull of all
     orders of (1, ..., m). The hard limit is `hard_ranks`, the vertex of the permutahedron that is
-    farthest in that direction. The pool-adjacent-violators algorithm divides the descending scores
-    t into blocks B. With positions i from 1, the ranks are
+    farthest in the direction of -scores. The pool-adjacent-violators algorithm divides the
+    descending scores t into blocks. For position i, counted from 1, in block B, the ranks are
 
     - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
@@ -159,13 +159,13 @@ class IsotonicRank(TemperatureRank):
         temperature: the strength of the regularization, in units of the scores per rank, >= 0; 0
             gives hard ranks (ties in list order, no gradient). Default: 1.
         regularization: "l2" (default; the Euclidean projection, with piecewise linear ranks) or
-            "kl" (the projection of the exponentials by Kullback-Leibler divergence, with ranks that
-            are smooth within a block).
+            "kl" (the projection of the exponentials by Kullback-Leibler divergence; the ranks are
+            smooth within a block).
 
     Cost: one sort and O(n) in float64; the blocks are found on the CPU.
 
     Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), or an unknown regularization.
+        ValueError: temperature < 0 or in (0, 1e-30), or regularization is unknown.
 
     Reference: Blondel, Teboul, Berthet and Djolonga, "Fast Differentiable Sorting and Ranking",
     ICML 2020, equation 8 and proposition 3.
@@ -221,16 +221,16 @@ class IsotonicSort(nn.Module):
 
     The values are (m, ..., 1) / temperature, projected onto the permutahedron of the scores: the
     convex hull of all their orders. The hard limit is `torch.sort(scores, descending=True).values`.
-    With sorted scores t, blocks B and positions i from 1, the values are
+    For position i, counted from 1, in block B of the descending scores t, the values are
 
     - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
-    There is no matrix, so this is not a `SortOperator`: `forward` returns the values. At a low
-    temperature they are exactly the sorted scores. As the temperature grows, all values tend to the
-    mean of the scores (with kl: to the logarithm of the mean of their exponentials). With l2 the
-    values have the same sum as the scores; with kl the exponentials of the values have the same sum
-    as those of the scores.
+    There is no matrix, so this class is not a `SortOperator`: `forward` returns the values. At a
+    low temperature the values are exactly the sorted scores. As the temperature grows, all values
+    tend to the mean of the scores (with kl: to the logarithm of the mean of their exponentials).
+    With l2 the values have the same sum as the scores; with kl the exponentials of the values have
+    the same sum as those of the scores.
 
     Args:
         temperature: the strength of the regularization, in ranks per unit of the scores (the
@@ -242,7 +242,7 @@ class IsotonicSort(nn.Module):
     Cost: one sort and O(n) in float64; the blocks are found on the CPU.
 
     Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), or an unknown regularization.
+        ValueError: temperature < 0 or in (0, 1e-30), or regularization is unknown.
 
     Reference: Blondel et al., ICML 2020, equation 7 and proposition 3.
 

@@ -1,4 +1,4 @@
-"""LapSum (Struski et al. 2025): ranks, soft top-k and soft sort from sums of Laplace functions."""
+"""LapSum (Struski et al. 2025): ranks, top-k and sort by sums of Laplace distribution functions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
 def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the exact sums of exp(-|s_j - s_i| / temperature) above and below each item i.
 
-    The sums are over the positions before and after the item in the sorted order. So for tied
-    items, the order decides on which side they count. The item itself counts on neither side.
+    The sums are over the positions before and after the item in the sorted order. So this order
+    also decides which of the items tied with i count as above. The item itself counts on neither
+    side.
 
     Args:
         scores: (..., n).
@@ -94,8 +95,8 @@ def _arguments(
 
 
 def _scaled(gaps: Tensor, temperature: float) -> Tensor:
-    # Return gaps / temperature, clipped so that differences do not overflow. At much smaller values
-    # than the limit, probabilities are already 0 or 1.
+    # Return gaps / temperature, clipped so that differences of the results do not overflow. Far
+    # below this limit, probabilities are already 0 or 1.
     most = torch.finfo(gaps.dtype).max / 16
     return (gaps / temperature).clamp(-most, most)
 
@@ -153,9 +154,9 @@ def _threshold(
 
 def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     # Return log p (..., K, 1) with its derivatives by the implicit function theorem. A Newton step
-    # for sum F = k does not change the value here, but it doubles the number of correct
-    # derivatives: two steps give three orders. All tails may underflow, so they are divided by that
-    # of the nearest score.
+    # for sum F = k does not change the value here, but it doubles the number of correct orders of
+    # derivatives: two steps make three orders of derivatives correct. All tails may underflow, so
+    # they are divided by the tail of the nearest score.
     x = (from_anchor - log_p).detach()
     side = torch.where(x > 0, -1.0, 1.0).to(x.dtype)
     real = None if mask is None else mask.unsqueeze(-2)
@@ -165,8 +166,8 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
         return side * masked_fill(torch.exp(nearest + side * x), real)
 
     start = tails(x)
-    # A tail of exp(-limit) is far below rounding, so beyond the limit k does not change the
-    # results.
+    # A tail of exp(-limit) is far smaller than rounding errors, so beyond the limit k does not
+    # change the results.
     limit = 300.0 if x.dtype == torch.float64 else 40.0
     moved = 2 * torch.exp(nearest.clamp(max=limit)) * (k - k.detach())
     for _ in range(2):
@@ -177,8 +178,8 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
 
 
 def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
-    # Return log(F(x) - F(y)) for x > y and width = x - y > 0. It is finite even if both tails
-    # underflow.
+    # Return log(F(x) - F(y)) for the Laplace distribution function F, x > y and width = x - y > 0.
+    # The result is finite even if both tails underflow.
     across = (x > 0) & (y < 0)
     above, below = torch.where(across, x, 1.0), torch.where(across, y, -1.0)
     both = torch.log(-(torch.expm1(-above) + torch.expm1(below)) / 2)
@@ -230,12 +231,13 @@ class LapSum(KernelRank, SortOperator):
     - `sort`: soft sorted scores without a matrix: the thresholds b_k for k = 1/2, 3/2, ...
 
     Choose `LapSum` for long lists. As the temperature approaches 0, all results tend to the hard
-    results, with equal values for tied items. As the temperature grows, ranks tend to (n + 1) / 2,
-    memberships to k / n and matrix elements to 1/n.
+    results, except that tied items have equal ranks, memberships and columns. As the temperature
+    grows, ranks tend to (n + 1) / 2, memberships to k / n and matrix elements to 1/n.
 
     Args:
         temperature: the scale of the Laplace distribution, in units of the scores, >= 0; 0 gives
-            hard results (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
+            hard results (ties in list order; no gradient of the ranks and memberships for the
+            scores). Default: 0.1, for scores of unit scale.
 
     Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory; the matrix takes O(n^2)
     time and memory.
@@ -293,10 +295,10 @@ class LapSum(KernelRank, SortOperator):
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
         The hard limit is the indicator of `torch.topk(scores, k).indices`; if k is not whole, the
-        item at the next rank has the fractional part of k. The threshold b_k has a closed form
-        between two neighboring scores, and its derivative is db/ds = softmax of
-        -|s - b| / temperature. All derivatives are exact up to the third order. Tied items have
-        equal memberships.
+        membership of the item at the next rank is the fractional part of k. The threshold b_k has a
+        closed form between two neighboring scores. Its derivative with respect to the scores s is
+        the softmax of -|s - b_k| / temperature. All derivatives are exact up to the third order. At
+        a temperature > 0, tied items have equal memberships.
 
         Args:
             k: the number of items to select: a number > 0, or a tensor that broadcasts against the
@@ -332,7 +334,7 @@ class LapSum(KernelRank, SortOperator):
 
         The values are the thresholds above which the soft number of items is 1/2, 3/2, ...: the b_i
         for which the sum over j of F((s_j - b_i) / temperature) is i - 1/2. In the hard limit,
-        i - 1 items are above b_i, and the item at b_i counts 1/2. The hard limit is
+        i - 1 items are above b_i, and the item at b_i counts 1/2, so the values are
         `torch.sort(scores, descending=True).values`. `permutation(scores).sort()` is another soft
         sort, by a doubly stochastic matrix; its values stay between the lowest and the highest
         score.
@@ -355,15 +357,15 @@ class LapSum(KernelRank, SortOperator):
         if self.temperature == 0:
             order = descending_order(scores.detach(), mask)
             return masked_fill(take_along(scores, order, -1), rows)
-        if mask is not None:  # a list without real items is computed as all real, then masked
+        if mask is not None:  # a list without real items counts as all real, and is masked below
             mask = mask | ~mask.any(-1, keepdim=True)
         position = positions(scores).expand(scores.shape)
         wanted = torch.minimum(position, count(scores, mask)) - 0.5
         anchor, log_p = _threshold(scores.detach(), wanted, mask, self.temperature)
         b = anchor + self.temperature * log_p
-        # A Newton step does not change the value here, but doubles the number of correct
-        # derivatives. The nearest item is at most log n temperatures away, so the density does
-        # not underflow.
+        # A Newton step does not change the value here, but doubles the number of correct orders of
+        # derivatives. The item nearest to a threshold is at most log n temperatures away from it,
+        # so the density does not underflow.
         one = torch.ones_like(scores)
         above, density = survival("laplace"), laplace()
         for _ in range(2):

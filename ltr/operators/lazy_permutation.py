@@ -1,4 +1,4 @@
-"""Soft permutations that store scores and compute results without the matrix."""
+"""Soft permutations that store scores instead of a matrix."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ class LazyPermutation(SoftPermutation):
         return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # With P.mT W, the gradient for P would have the layout of P.mT and would be copied.
+        # This computes (W.mT P).mT: with P.mT W, the gradient for P would have the layout of P.mT
+        # and would be copied.
         given = [(W.mT, 2)]
         return self._over_rows(lambda P, W: matmul(W, P).mT, rows=given, summed=True)
 
@@ -142,13 +143,13 @@ class LazyPermutation(SoftPermutation):
         summed: bool = False,
         log: bool = False,
     ) -> Tensor:
-        # Apply `compute` to some rows of the matrix and to the tensor in `items`, which is given
-        # whole, or in `rows`, whose last axis is split into the same rows. Sum the results over the
-        # tiles of rows, or join them.
+        # Call `compute` for each tile of rows of the matrix, with the tensor in `items`, which is
+        # passed whole, or the tensor in `rows`, whose last axis is split in the same way as the
+        # rows. Sum the results over the tiles, or join them.
         x, own = (*items, *rows)[0]
         whole_matrix = self.scores.numel() * self.rows <= MOST
         if self.is_short and whole_matrix and x.shape[: x.dim() - own] == self.scores.shape[:-1]:
-            # Here tiles would only cost time.
+            # For so small a matrix, tiles would only cost time.
             return compute(self.log_dense() if log else self.dense(), x)
         numbers, real = self.item_numbers(), self.row_mask()
         masks, has_real = [] if self.mask is None else [self.mask], real is not None
@@ -190,6 +191,8 @@ class PowerPermutation(
     static=("temperature", "power", "num_rows"),
 ):
     """The matrix of `SoftSort` with any power: softmaxes of -|s_[i] - s_j|^power / temperature.
+
+    Here s_[i] is the i-th highest score.
 
     Args:
         scores: (..., n).
@@ -345,10 +348,10 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
 
 
 def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
-    """Return the sums over k of |t_j - t_k| for descending points (..., n), in O(n) time.
+    """Return the sums over k of |t_j - t_k| for descending points t (..., n), in O(n) time.
 
-    All terms are gaps between neighbors, which are not negative. So no digits cancel, and tied
-    points have equal sums.
+    All terms are multiples of gaps between neighbors, and no term is negative. So no digits cancel,
+    and tied points have equal sums.
 
     Args:
         points: (..., n), descending; all points after the m-th are equal to the m-th.
@@ -392,9 +395,9 @@ class NeuralSortPermutation(
     def item_numbers(self) -> list[Tensor]:
         """Return scores minus the largest, and A_j, the sum over k of |s_j - s_k|, in float64.
 
-        The terms of a logit are n times as large as the differences of logits; float64 keeps enough
-        digits. Shifting all scores adds the same value to all logits of a row, which changes no
-        softmax.
+        The two terms of a logit are about n times as large as the differences between logits, so
+        float32 would keep too few digits. Shifting all scores adds the same value to all logits of
+        a row, so the softmax does not change.
         """
         s = below_largest(widened(self.scores), self.mask)
         if prefers_dense("neuralsort", s.shape):

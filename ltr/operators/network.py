@@ -30,12 +30,12 @@ Distribution = Literal["logistic", "cauchy", "optimal"]
 
 
 class Layer(NamedTuple):
-    """A layer of a network, which compares the first half of each block of wires with the second.
+    """A layer of a network: it compares the first half of each block of wires with the second.
 
     Attributes:
         front: the number of padding wires before the first wire, so that blocks line up.
         block: the number of wires in a block, even.
-        mirrored: whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
+        mirrored: whether wire i of a block is compared with wire block - 1 - i, not i + block / 2.
         longer: the layer is needed only by lists with more than this many items.
     """
 
@@ -48,13 +48,14 @@ class Layer(NamedTuple):
 def network_layers(network: Network, n: int) -> list[Layer]:
     """Return the layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
 
-    The higher of two items always goes to the wire in front. So wires after the last item never
-    matter: the first m wires of a network are a network for m items, and a list of m items ignores
-    all later wires. For this, the bitonic network has mirrored halves; it is the usual network with
-    some wires renamed. There is always at least one layer, so that autograd has a graph.
+    Each layer moves the higher of two items to the wire in front. So wires after the last item
+    never matter: the first m wires of a network are a network for m items, and a list of m items
+    ignores all later wires. To have this property, the bitonic network has mirrored halves; it is
+    the usual network with some wires renamed. There is always at least one layer, so that autograd
+    has a graph.
 
     Raises:
-        ValueError: an unknown network.
+        ValueError: network is unknown.
 
     >>> len(network_layers("odd_even", 8)), len(network_layers("bitonic", 8))
     (8, 6)
@@ -75,18 +76,20 @@ def network_layers(network: Network, n: int) -> list[Layer]:
 
 
 def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
-    """Return how far two items swap, from 0 to 1, if the second is higher by x temperatures.
+    """Return the weight of a swap, from 0 to 1, for x = (second - first value) / temperature.
 
-    The weight is a distribution function of x, 1/2 at x = 0. The hard limit is `x > 0`.
+    A weight of 0 leaves two values in place, and a weight of 1 swaps them. The weight is a
+    distribution function of x, and it is 1/2 at x = 0. The hard limit is `x > 0`.
 
     - "logistic": 1 / (1 + exp(-x)), Petersen et al. 2021;
     - "cauchy": atan(x) / pi + 1/2;
     - "optimal": x + 1/2 for |x| <= 1/4; for larger |x|, the distance to 0 or 1 is 1/(16 |x|).
 
-    With the last two, no soft value decreases if a score increases (Petersen et al. 2022).
+    With "cauchy" and "optimal", no soft value decreases if a score increases (Petersen et al.
+    2022).
 
     Raises:
-        ValueError: an unknown distribution.
+        ValueError: distribution is unknown.
 
     >>> swap_weight(torch.tensor([-1.0, 0.0, 1.0]), "cauchy")
     tensor([0.2500, 0.5000, 0.7500])
@@ -104,7 +107,8 @@ def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
 
 
 def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    # Return the two wires of each pair, (..., blocks, block / 2) each. Padding wires are 0.
+    # Return the values of the first and of the second wire of each pair, (..., blocks, block / 2)
+    # each. Padding wires have the value 0.
     back = -(x.shape[-1] + layer.front) % layer.block
     x = pad(x, (layer.front, back)) if layer.front or back else x
     a, b = x.unflatten(-1, (x.shape[-1] // layer.block, layer.block)).chunk(2, -1)
@@ -112,7 +116,7 @@ def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
 
 
 def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
-    # A swap is symmetric in the two wires of a pair, so it is its own transpose.
+    # The matrix of a soft swap, [[1 - weight, weight], [weight, 1 - weight]], is its own transpose.
     a, b = _split(x, layer)
     move = weight * (b - a)
     a, b = a + move, b - move
@@ -121,8 +125,8 @@ def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
-    # Return, for each pair of wires, whether both belong to the list and a list of its length needs
-    # this layer.
+    # Return, for each pair of wires, whether both wires belong to the list and the layer is needed
+    # for a list of this length.
     wires = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
     a, b = _split(wires, layer)
     there = (a > 0) & (b > 0)
@@ -146,8 +150,8 @@ class NetworkPermutation(
         swaps: the weights of the pairs of each layer, (..., blocks, block / 2).
         scores: (..., n).
         mask: (..., n) bool, or None.
-        first: (..., n) int64, the items on the wires at the start, real ones first; None if they
-            are in the order of the list.
+        first: (..., n) int64, the items on the wires at the start, real items first; None if the
+            wires hold the items in the order of the list.
         network: "odd_even" or "bitonic".
         num_rows: the number of rows, or None for all n.
 
@@ -207,7 +211,7 @@ class NetworkPermutation(
         return x.mT
 
     def _spoil(self, V: Tensor) -> Tensor:
-        # A list with a NaN score has no order.
+        # A list with a NaN score has no order, so its results are NaN.
         return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, V)
 
 
@@ -221,9 +225,10 @@ class SortingNetwork(TemperatureRank, SortOperator):
     The rows and columns of the matrix sum to 1, and products do not build it. The ranks of m items
     sum to m (m + 1) / 2 and stay in [1, m]. The result depends on the order of the list: permuting
     the items does not exactly permute the ranks, and tied items may get different ranks. As the
-    temperature approaches 0, the ranks tend to the hard ranks; with the heavy-tailed "cauchy" and
-    "optimal", the error decreases like temperature / gap. As the temperature grows, every swap
-    tends to one half, and the ranks then depend only on the positions of the items in the list.
+    temperature approaches 0, the ranks of a list without ties tend to the hard ranks. With the
+    heavy-tailed "cauchy" and "optimal", their error decreases like temperature / gap. As the
+    temperature grows, all swap weights tend to 1/2, and the ranks tend to values that depend only
+    on the positions of the items in the list.
 
     Args:
         temperature: 1 / beta in the papers, in units of the scores, >= 0; 0 gives hard ranks (ties

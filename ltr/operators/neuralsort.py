@@ -16,12 +16,13 @@ class NeuralSort(TemperatureRank, SortOperator):
 
     Here A_j = sum over k of |s_j - s_k|, and n is the number m of real items. The hard limit is
     `torch.argsort(scores, descending=True)` as a one-hot matrix: the row-wise argmax gives this
-    matrix at every temperature. The rows are Gaussian in the index, not in the scores.
+    matrix at every temperature. Along the sorted items, a row is about Gaussian in the position,
+    not in the score.
 
     The ranks are the transposed matrix applied to 1..n. They can leave [1, n] slightly, since
-    columns need not sum to 1. As the temperature approaches 0, the ranks tend to the hard ranks
-    (tied items have equal ranks). As the temperature grows, the elements of the matrix tend to 1/n
-    and the ranks to (n + 1) / 2.
+    columns need not sum to 1. As the temperature approaches 0, the ranks tend to the hard ranks,
+    except that tied items share their mean rank. As the temperature grows, the elements of the
+    matrix tend to 1/n and the ranks to (n + 1) / 2.
 
     For equally spaced scores with gap a, the matrix is that of `SoftSort` with power 2 at
     temperature a * tau, for the temperature tau of `NeuralSort`. So a row covers about

@@ -25,10 +25,10 @@ from ltr.shapes import (
 )
 
 LEAST = 1e-30
-"""Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
+"""Added to every weight, so that an item of weight 0 has a rank but changes no other rank."""
 
 LONG = 20_000
-"""From this length on, scores are sorted before the sums, which then read memory in order."""
+"""From this length on, scores are sorted first, so that the sums read memory in order."""
 
 
 def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -65,15 +65,15 @@ def kernel_ranks(
 ) -> Tensor:
     """Return the ranks 1 + sum over j != i of F(s_j - s_i), in one sort and O(n) time.
 
-    F is the distribution function of symmetric noise. So ties share their mean rank, and the ranks
-    of a list sum to m (m + 1) / 2. Masked items have rank m + 1. With weights, an item counts as w
-    tied copies of itself and gets the mean rank of the copies. The backward pass takes O(n) time
-    too. Short lists use the n x n form (`ltr.kernels.use`).
+    F is the distribution function of symmetric noise. So tied items share their mean rank, and the
+    ranks of a list sum to m (m + 1) / 2. Masked items have rank m + 1. An item of weight w counts
+    as w tied copies of itself and gets the mean rank of the copies. The backward pass takes O(n)
+    time too. Short lists use the n x n form (`ltr.kernels.use`).
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
-        distribution: the noise that decides a pair: "laplace", "logistic" or "normal".
+        distribution: the noise of a score difference: "laplace", "logistic" or "normal".
         temperature: the scale of the noise, >= 0; 0 gives hard ranks, with ties in list order.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
@@ -92,8 +92,8 @@ def softplus_ranks(
     """Return the ranks 1 + sum over j != i of softplus((s_j - s_i) / temperature) / log 2.
 
     These ranks bound the hard ranks from above. The arguments are those of `kernel_ranks`, with a
-    temperature > 0. With weights, an item counts as w tied copies of itself, which add 1 to each
-    other's ranks.
+    temperature > 0. An item of weight w counts as w tied copies of itself, and each copy adds 1 to
+    the ranks of the others.
 
     >>> softplus_ranks(torch.tensor([1.0, 3.0, 3.0]), None, 0.1)
     tensor([58.7078,  2.0000,  2.0000])
@@ -144,9 +144,10 @@ def _sums(
 def hard_expected_ranks(
     scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
 ) -> Tensor:
-    """Return the limit of `kernel_ranks` at temperature 0.
+    """Return the ranks of `kernel_ranks` at temperature 0, with ties in list order.
 
-    Without weights it is `hard_ranks`; with weights, the mean rank of each item's copies.
+    Without weights these are `hard_ranks`. With weights, each rank is the mean rank of the item's
+    copies.
 
     >>> hard_expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
     tensor([2.2500, 1.2500])
@@ -179,7 +180,7 @@ def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
 def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return the scores (..., n) in descending order, -inf in the masked positions.
 
-    This is a stable `torch.sort`: ties keep the order of the list, which decides their derivatives.
+    This is a stable `torch.sort`: ties keep the order of the list, which matters for derivatives.
     For short lists this is faster than `descending`, which needs an order.
 
     >>> descending_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
@@ -210,17 +211,17 @@ def abs_power(x: Tensor, power: float) -> Tensor:
         most = (numbers.max / 16) ** (1 / power)
         if power == 2:
             return x.clamp(-most, most).square()
-        return x.abs().clamp(numbers.tiny, most).pow(power)  # at `tiny` the derivative is 0 too
+        return x.abs().clamp(numbers.tiny, most).pow(power)  # the clamp has derivative 0 at 0
     zero = x == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
 
 
 class KernelRank(TemperatureRank):
-    """A rank operator whose ranks are kernel sums.
+    """Base class of rank operators whose ranks are kernel sums.
 
     Attributes:
-        distribution: the distribution of the noise that decides a pair.
-        width: the scale of that noise, in temperatures.
+        distribution: the distribution of the noise of a score difference.
+        width: the scale of this noise, as a multiple of the temperature.
     """
 
     distribution: ClassVar[Distribution]
@@ -238,20 +239,20 @@ class SigmoidRank(KernelRank):
     """Soft ranks by sigmoids of score differences, as in ApproxNDCG.
 
     The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the logistic
-    function F. This is the expected rank if logistic noise decides each pair. `ApproxNDCG` uses
-    these ranks. The hard limit is 1 + the number of higher scores.
+    function F. This is the expected rank if each score difference has logistic noise. `ApproxNDCG`
+    uses these ranks.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
-    they tend to the hard ranks (tied items share their mean rank). As the temperature grows, all
-    ranks tend to (m + 1) / 2. With weights, an item counts as w_i tied copies and gets the mean
-    rank of the copies, which is 1/2 + w_i / 2 + the sum over j != i of w_j F.
+    they tend to the hard ranks, except that tied items share their mean rank. As the temperature
+    grows, all ranks tend to (m + 1) / 2. With weights, item i counts as w_i tied copies. Its rank
+    is the mean rank of these copies: 1/2 + w_i / 2 + the sum over j != i of w_j times the F above.
 
     Args:
         temperature: tau, in units of the scores, >= 0; 0 gives hard ranks (ties in list order, no
             gradient). Default: 0.1, for scores of unit scale.
 
-    Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
-    below rounding (docs/kernels/table.md).
+    Cost: one sort and O(n) time and memory, forward and backward. The errors of the kernel are
+    smaller than rounding errors (docs/kernels/table.md).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).
@@ -275,22 +276,21 @@ class GaussianRank(KernelRank):
     The rank of item i is 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), with the
     normal distribution function F. This is the exact expected rank if each score has independent
     Gaussian noise of standard deviation `temperature`; the noise of a difference is sqrt(2) times
-    as large. The hard limit is 1 + the number of higher scores. `SoftRank` has the same ranks and
-    also the whole distribution of each rank: its `discounts` are means, not the discounts of the
-    mean ranks.
+    as large. `SoftRank` gives the same ranks and also the whole distribution of each rank: its
+    `discounts` are means over this distribution, not the discounts of the mean ranks.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
-    they tend to the hard ranks (tied items share their mean rank). As the temperature grows, all
-    ranks tend to (m + 1) / 2. With weights, an item counts as w_i tied copies and gets the mean
-    rank of the copies, which is 1/2 + w_i / 2 + the sum over j != i of w_j F.
+    they tend to the hard ranks, except that tied items share their mean rank. As the temperature
+    grows, all ranks tend to (m + 1) / 2. With weights, item i counts as w_i tied copies. Its rank
+    is the mean rank of these copies: 1/2 + w_i / 2 + the sum over j != i of w_j times the F above.
 
     Args:
         temperature: sigma, the standard deviation of one score, in units of the scores, >= 0; 0
             gives hard ranks (ties in list order, no gradient). Default: 0.1, for scores of unit
             scale. The ranks are as soft as those of `SigmoidRank` at temperature / 1.2.
 
-    Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
-    below rounding (docs/kernels/table.md).
+    Cost: one sort and O(n) time and memory, forward and backward. The errors of the kernel are
+    smaller than rounding errors (docs/kernels/table.md).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).
@@ -314,19 +314,19 @@ class LaplaceRank(KernelRank):
 
     The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the Laplace
     distribution function F(x): exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. This is the exact
-    expected rank if each score has independent exponential noise of mean `temperature`: a
-    difference of two scores is then a Laplace variable. The hard limit is 1 + the number of higher
-    scores. This is the recommended rank operator for long lists.
+    expected rank if each score has independent exponential noise of mean `temperature`: the noise
+    of a difference of two scores then has a Laplace distribution. This is the recommended rank
+    operator for long lists.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
-    they tend to the hard ranks (tied items share their mean rank). As the temperature grows, all
-    ranks tend to (m + 1) / 2. With weights, an item counts as w_i tied copies and gets the mean
-    rank of the copies, which is 1/2 + w_i / 2 + the sum over j != i of w_j F.
+    they tend to the hard ranks, except that tied items share their mean rank. As the temperature
+    grows, all ranks tend to (m + 1) / 2. With weights, item i counts as w_i tied copies. Its rank
+    is the mean rank of these copies: 1/2 + w_i / 2 + the sum over j != i of w_j times the F above.
 
     Args:
-        temperature: the scale of the Laplace distribution of a difference (its standard deviation
-            divided by sqrt(2)), in units of the scores, >= 0; 0 gives hard ranks (ties in list
-            order, no gradient). Default: 0.1, for scores of unit scale.
+        temperature: the scale of the Laplace distribution of a difference (the standard deviation
+            of a difference divided by sqrt(2)), in units of the scores, >= 0; 0 gives hard ranks
+            (ties in list order, no gradient). Default: 0.1, for scores of unit scale.
 
     Cost: one sort and O(n) time and memory, forward and backward; exact.
 
@@ -347,32 +347,32 @@ class LaplaceRank(KernelRank):
 
 
 class SoftplusRank(RankOperator):
-    """Upper bounds of the ranks, with a gradient that does not vanish for items far too low.
+    """Upper bounds on the ranks, with a gradient that does not vanish for items ranked far too low.
 
     The rank of item i is 1 + sum over j != i of softplus((s_j - s_i) / temperature) / log 2, with
     softplus(x) = log(1 + exp(x)). Each term is at least 1 if s_j >= s_i, and above 0 otherwise. So
     the rank is at least the hard rank, however ties are ordered. If s_j is far above s_i, the term
     is about (s_j - s_i) / temperature / log 2, while a probability would be about 1, without a
-    gradient. So an item far too low keeps its gradient, whatever the scale of the scores.
+    gradient. So an item ranked far too low keeps its gradient, whatever the scale of the scores.
     `SoftNDCG()` uses these ranks.
 
-    The ranks of m items are at least 1, in the order of the scores, and may exceed m. They do not
-    sum to m (m + 1) / 2. As the temperature approaches 0, all of them except the first grow without
-    bound: there is no hard limit, and 0 is refused. As the temperature grows, all ranks tend to m,
-    the rank of m tied items. With weights, an item counts as w_i tied copies, and its rank is w_i +
-    the sum over j != i of w_j softplus / log 2. A cutoff at k compares these upper bounds with
-    k + 1/2. So `top_k` counts fewer than k items, often none: use another operator for a loss with
-    a cutoff.
+    The ranks of m items are at least 1, have the order of the scores, and may exceed m. They do not
+    sum to m (m + 1) / 2. As the temperature approaches 0, all ranks except those of the highest
+    score grow without bound: there is no hard limit, and a temperature of 0 is refused. As the
+    temperature grows, all ranks tend to m, the rank of m tied items. With weights, item i counts as
+    w_i tied copies: its rank is w_i + the sum over j != i of w_j times the term above. A cutoff at
+    k compares these upper bounds with k + 1/2. So `top_k` counts fewer than k items, often none:
+    use another operator for a loss with a cutoff.
 
     Args:
-        temperature: t, in units of the scores, >= 1e-30. Default: 1.0, for the scores of a network
-            that learns their scale.
+        temperature: the scale of the softplus, in units of the scores, >= 1e-30. Default: 1.0, for
+            a network that learns the scale of its scores.
 
-    Ranks grow in proportion to the differences: float32 overflows for scores that are 1e38
-    temperatures apart.
+    Ranks grow in proportion to the differences between scores: float32 overflows for scores that
+    are 1e38 temperatures apart.
 
-    Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
-    below rounding (docs/kernels/table.md).
+    Cost: one sort and O(n) time and memory, forward and backward. The errors of the kernel are
+    smaller than rounding errors (docs/kernels/table.md).
 
     Raises:
         ValueError: temperature < 1e-30, 0 included.

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-# torch has no public function for this: `torch.export.register_dataclass` turns plain numbers into
-# leaves.
+# This function is private, but `torch.export.register_dataclass`, the public one, turns plain
+# numbers into leaves.
 from torch.utils._pytree import register_pytree_node
 
 from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
 
 
 class _Fields(NamedTuple):
-    """The arguments of a permutation's constructor: tensors and plain values."""
+    """A class of permutations, and the names of its tensors and of its plain values."""
 
     owner: type[SoftPermutation]
     tensors: tuple[str, ...]
@@ -30,8 +30,9 @@ class SoftPermutation:
     The matrix is (..., rows, n), and its rows sum to 1. This class computes everything from
     `log_dense`. A subclass overrides the methods that it can compute without the matrix; for
     products it overrides `_product` and `_transposed_product`. A subclass that lists its tensors is
-    a pytree node, so `vmap`, `torch.compile` and `torch.export` can return it, and `detach` works.
-    With a mask, the columns of masked items and the rows past the m real items are 0.
+    a pytree node, so functions under `vmap`, `torch.compile` and `torch.export` can return such a
+    permutation, and `detach` works. With a mask, the columns of masked items and the rows past the
+    m real items are 0.
 
     Args (of a subclass, after its bases):
         tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
@@ -157,7 +158,8 @@ class SoftPermutation:
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows past the real items give 0. The negative mean is the cross-entropy of the sorting task.
+        Rows past the real items give 0. Minus the mean of the results is the cross-entropy loss of
+        the sorting task.
 
         Raises:
             ValueError: order is not int64 (..., rows).
@@ -169,8 +171,9 @@ class SoftPermutation:
     def hard(self) -> Tensor:
         """Return the order (..., n) int64 nearest to the matrix: a permutation of every list.
 
-        It is the linear assignment with the largest sum (scipy, on the CPU). If the row-wise argmax
-        is a permutation, it is the result. Masked items come last, in the order of the list.
+        The order is the linear assignment with the largest sum of elements (scipy, on the CPU). If
+        the row-wise argmax is a permutation, the order is this argmax. Masked items come last, in
+        the order of the list.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.
@@ -275,7 +278,7 @@ def rows_of_top(P: SoftPermutation, k: int) -> int:
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b in the dtype of a, even under autocast."""
     b = b.to(a.dtype)
-    # For one column or one row, torch.matmul takes up to twice as long for short lists.
+    # For one column or one row, and short lists, torch.matmul takes up to twice as long as a sum.
     if b.shape[-1] == 1:
         return (a * b.mT).sum(-1, keepdim=True)
     if a.shape[-2] == 1:
@@ -287,8 +290,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def assignment(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
     """Return the column assigned to each row, (..., n) int64, for the largest sum of elements.
 
-    The matrices are (..., n, n). scipy computes the assignment on the CPU. Real rows get real
-    columns; all other rows get the other columns in order.
+    The matrix is (..., n, n), and the masks are (..., n). scipy computes the assignment on the CPU.
+    Real rows get real columns; all other rows get the other columns in order.
 
     >>> assignment(torch.tensor([[0.0, 2.0], [1.0, 2.0]]), None, None)
     tensor([1, 0])
@@ -322,7 +325,7 @@ def _detached(value: Any) -> Any:
 
 
 def _register(fields: _Fields) -> None:
-    # Register the class as a pytree node.
+    # Register the class of `fields` as a pytree node.
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
         # vmap refuses a leaf that is None, so the context says which leaves are present.
         leaves: list[Tensor] = []
@@ -357,7 +360,7 @@ def _register(fields: _Fields) -> None:
 
 @dataclass(eq=False, repr=False)
 class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask", "order")):
-    """A `SoftPermutation` that keeps the logarithm of its matrix: O(rows n) memory.
+    """A `SoftPermutation` that keeps the logarithm of its matrix: O(rows * n) memory.
 
     Args:
         log_matrix: (..., rows, n), each real row with a log-sum-exp of 0.
@@ -393,7 +396,7 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
         return self._replaced(log_matrix=self.log_matrix[..., : check_whole("k", k), :])
 
     def hard(self) -> Tensor:
-        """Return the order (..., n) int64: that of the operator if `order` is not None."""
+        """Return the order (..., n) int64: `order`, or the linear assignment if `order` is None."""
         self._needs_all_rows("hard")
         return super().hard() if self.order is None else self.order
 
@@ -455,7 +458,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         return self._spoil(take_along(W, inverse.unsqueeze(-1), -2))
 
     def _spoil(self, y: Tensor) -> Tensor:
-        # A list with a NaN score has no order.
+        # A list with a NaN score has no order, so its results are NaN.
         return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, y)
 
 

@@ -31,7 +31,7 @@ MOST_MILESTONES = 2000
 
 
 class Transport(NamedTuple):
-    """A problem of optimal transport, in float64: move the mass of the items to the milestones.
+    """An optimal transport problem in float64: move the mass of the items to the milestones.
 
     Args:
         row_points: (..., rows), descending: the milestones on the line.
@@ -87,8 +87,8 @@ def milestone_shares(
 def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
     """Standardize scores by weighted mean and deviation, then squash them to [0, 1].
 
-    This is the paper's algorithm 2. The weights are `share` (..., n), which sum to 1. If `squash`
-    is None, the scores are returned unchanged.
+    This is algorithm 2 of Cuturi et al. 2019. The weights are `share` (..., n), which sum to 1. If
+    `squash` is None, the values of the scores are unchanged.
 
     The result is in float64 if the device supports it.
 
@@ -148,13 +148,14 @@ class SinkhornSort(SortOperator):
     are
 
     - `forward`: the ranks R = m T^T (cumulative b) / a of the m items; rank 1 = the highest score;
-    - `permutation`: P = T / b, one row per milestone; `P.mv` is the paper's S, and `P.spread` is R.
+    - `permutation`: P = T / b, with one row per milestone; `P.mv` and `P.spread` are the operators
+      S and R of the paper.
 
-    As epsilon approaches 0, the ranks tend to the hard ranks (tied items share their mean rank). As
-    epsilon grows, each row of P tends to a / sum(a), and with one milestone per item each rank
-    tends to (m + 1) / 2. With equal weights and one milestone per item, P is doubly stochastic and
-    ranks sum to m (m + 1) / 2. The ranks do not change if scores are shifted or scaled. A list of
-    equal scores is not rescaled.
+    With one milestone per item, the ranks tend to the hard ranks as epsilon approaches 0, except
+    that tied items share their mean rank. As epsilon grows, each row of P tends to a / sum(a), and
+    with one milestone per item each rank tends to (m + 1) / 2. With equal weights and one milestone
+    per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks do not change if
+    scores are shifted or scaled (unless `squash` is None). A list of tied scores is not rescaled.
 
     Weights (non-negative, one per item, in `forward` and `permutation`) are the relative masses of
     the items: with whole weights, an item of weight w counts as w copies in the standardization and
@@ -181,8 +182,8 @@ class SinkhornSort(SortOperator):
             follows, which squares the error. Not used with `iterations`.
         gradient: "implicit" (default) gives the first and second derivatives of the solution at the
             cost of two products, with or without `iterations`; third derivatives are wrong.
-            "unrolled" gives any derivative, through the given number of `iterations`, which stay in
-            memory.
+            "unrolled" gives derivatives of any order, through the given number of `iterations`,
+            which stay in memory.
 
     Cost: with R milestones, O(n R) memory and O(R^2 (n + R)) time per Newton step; 10 to 50 steps
     suffice for any epsilon from 100 to 1e-6. There may be at most 2,000 milestones: for a longer
@@ -275,9 +276,10 @@ class SinkhornSort(SortOperator):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
-        The membership comes from the transport to two milestones, of k and of m - k items. With
-        squared cost it is sigmoid((x - c) / epsilon) of the squashed scores x, with c such that the
-        sum is k. The transport is always solved to `threshold`, whatever `iterations` is.
+        The membership comes from the transport to two milestones, with the masses of k and of m - k
+        items. With squared cost, the membership is sigmoid((x - c) / epsilon) of the squashed
+        scores x, with c such that the memberships sum to k. The transport is always solved to
+        `threshold`, whatever `iterations` is.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -306,9 +308,9 @@ class SinkhornSort(SortOperator):
     ) -> Tensor:
         """Return soft quantiles of the scores, all from one transport.
 
-        The milestones are a window with the mass of one item around each level, and the gaps
-        between these windows. The hard limit is `numpy.quantile(..., method="hazen")`: the result
-        of `epsilon=0` and the limit as epsilon approaches 0.
+        There is one milestone for a window around each level, with the mass of one item, and one
+        for each gap between these windows. The hard limit is `numpy.quantile(..., method="hazen")`:
+        the result of `epsilon=0` and the limit as epsilon approaches 0.
 
         Args:
             levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
@@ -317,8 +319,8 @@ class SinkhornSort(SortOperator):
             weights: (..., n), as in `forward`.
 
         Returns:
-            (..., levels), or (...) for one level. A list without a real item gives 0. Cost: with q
-            levels, that of 2 q + 1 milestones: linear in n.
+            (..., levels), or (...) for one level. A list without a real item gives 0. Cost: for q
+            levels, the cost of 2 q + 1 milestones, which is linear in n.
 
         Raises:
             ValueError: a level is outside [0, 1].
@@ -387,7 +389,7 @@ class SinkhornSort(SortOperator):
         b: Tensor,
         row_points: Tensor | None,
     ) -> SinkhornPermutation:
-        """Return the coupling of the items with rows of weights b (..., R), which sum to m."""
+        """Return the coupling of the items with rows whose weights b (..., R) sum to m."""
         order = None if callable(self.cost) else descending_order(scores.detach(), mask)
         if self.epsilon == 0:
             a = item_weights(scores, mask, weights)
@@ -423,7 +425,7 @@ class SinkhornSort(SortOperator):
     ) -> tuple[Tensor, Transport]:
         """Return the item weights, and the problem, in which item and row weights sum to 1.
 
-        The problem is in float64, because dividing costs by epsilon magnifies rounding.
+        The problem is in float64, because dividing costs by epsilon magnifies rounding errors.
         """
         if b.shape[-1] > MOST_MILESTONES:
             raise ValueError(
@@ -444,8 +446,8 @@ class SinkhornSort(SortOperator):
         difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
         if not callable(self.cost):
             return abs_power(difference, self.cost).mul(-1 / self.epsilon)
-        # The cost function gets differences in the dtype of the scores, which a module's parameters
-        # also have.
+        # The cost function gets differences in the dtype of the scores, because a cost that is a
+        # module has parameters of this dtype.
         return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:

@@ -66,7 +66,8 @@ class SinkhornPermutation(
     def ranks(self) -> Tensor:
         """Return soft ranks (..., n): for each item, the mean of the cumulative row weights.
 
-        With equal weights the ranks are the transpose applied to 1..n. Masked items get m + 1.
+        With equal weights and one row per item, the ranks are the transpose applied to 1..n. Masked
+        items get m + 1.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.

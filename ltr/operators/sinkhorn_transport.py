@@ -2,9 +2,10 @@
 
 With a kernel log K (rows, n), row weights b and item weights a, the coupling is
 T_ij = exp(row_i + item_j + log K_ij). Given the row potentials, the item potentials follow in one
-half-step. After a last half-step by rows, T has exactly the row sums b. So the solver only looks
+half-step. After a last half-step by rows, T has exactly the row sums b. So the solver looks only
 for the row potentials. They minimize the convex function sum_j a_j logsumexp_i(row_i + log K_ij) -
-b.row. At the minimum, the softmax Q over the rows for each item j satisfies sum_j a_j Q_ij = b_i.
+b.row (the dual). At the minimum, the softmax Q over the rows for each item j satisfies
+sum_j a_j Q_ij = b_i.
 """
 
 import math
@@ -18,7 +19,7 @@ STAGE = 4.0
 """The factor by which the kernel gets sharper from one stage of the solver to the next."""
 
 RIDGE = 1e-14
-"""Added to the diagonal of the scaled Hessian. Weaker links between rows change no result."""
+"""Added to the diagonal of the scaled Hessian. Links between rows weaker than this do not count."""
 
 MOST_STEPS = 100
 """The largest number of Newton steps at the full kernel; about 10 are usual."""
@@ -90,11 +91,11 @@ def _iterate(rows: Tensor, log_kernel: Tensor, log_a: Tensor, log_b: Tensor, tim
 def solve_rows(
     log_kernel: Tensor, a: Tensor, b: Tensor, threshold: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the row potentials and their inverse Hessian, without derivatives.
+    """Return the row potentials and, at these, the inverse Hessian of the dual; no derivatives.
 
     The solver runs `iterations` Sinkhorn iterations or, if `iterations` is 0, Newton's method:
-    damped steps through a sequence of kernels that sharpen to the full kernel, each kernel starting
-    from the previous solution. Cost of a Newton step: O(rows^2 n + rows^3); 10 to 25 steps are
+    damped steps for a sequence of kernels that sharpen to the full kernel. The solution for one
+    kernel is the start for the next. A Newton step costs O(rows^2 n + rows^3); 10 to 25 steps are
     usual, while Sinkhorn needs on the order of 1 / epsilon iterations. Newton's method reads the
     error after each step, which waits for the device.
 
@@ -112,7 +113,7 @@ def solve_rows(
         rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
     else:
         rows = _newton(log_kernel, a, b, log_b, threshold)
-    inverse = _inverse(log_kernel, a, b, rows)  # from LAPACK, with columns stored first
+    inverse = _inverse(log_kernel, a, b, rows)  # LAPACK stores this matrix column by column
     # Compiled code relies on the strides that the fake kernel below declares.
     return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
 
@@ -143,7 +144,7 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
     ).nan_to_num(0.0)
     start = (2 / spread).clamp(max=1.0)
     stages = max(0, math.ceil(-math.log(start.min().item(), STAGE)))
-    # No error can fall below the rounding of the kernel.
+    # No error can fall below the rounding errors of the kernel.
     goal = torch.full_like(spread, threshold).maximum(2e-15 * spread)
     u = torch.zeros_like(b)  # the row potentials minus log b, in units of the stage's epsilon
     for stage in range(stages + 1):
@@ -167,9 +168,9 @@ def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tup
     solution = torch.linalg.solve_ex(hessian, (scale * lack).unsqueeze(-1)).result
     step = scale * solution.squeeze(-1)
     # The range of a step is its largest minus its smallest element. A fraction
-    # log(1 + range) / range of the step always lowers the function, since the function is
-    # self-concordant in this range. Longer steps, up to the full step, are tried too, and the step
-    # with the lowest value is taken.
+    # log(1 + range) / range of the step always lowers the dual, which is self-concordant with
+    # respect to this range. Longer steps, up to the full step, are tried too, and the step with the
+    # lowest value is taken.
     span = step.amax(-1) - step.amin(-1)
     if not (span > 0.1).any():
         return u + step, lack.abs().sum(-1)
@@ -189,9 +190,10 @@ def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tup
 def _scaled_hessian(shares: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Hessian of the dual, scaled to a diagonal of about 1, and the scale.
 
-    The scale multiplies rows and columns. The Hessian is the Laplacian of a graph, so the diagonal
-    is a sum of the other elements, without subtraction. A term fills the null space (constants, and
-    rows of weight 0), so that the matrix is invertible.
+    The scale multiplies rows and columns. The Hessian is the Laplacian of a graph, so each
+    diagonal element is the sum of the absolute values of the other elements of its row, and no
+    digits cancel. An added term fills the null space (constants, and rows of weight 0), so that the
+    matrix is invertible.
     """
     links = (shares * a.unsqueeze(-2)) @ shares.mT
     dead = b == 0

@@ -28,7 +28,7 @@ from ltr.shapes import (
 )
 
 SHORT = 16
-"""Lists of at most this many items use the recursion, which for them is as fast as powers."""
+"""Lists of at most this many items use the recursion, which is as fast as powers for them."""
 
 RankDistribution = Literal["paper", "exact"]
 
@@ -39,8 +39,8 @@ STEP = 0.25
 def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the quadrature nodes of an item's noise, in standard deviations, and their weights.
 
-    43 nodes on [-5.25, 5.25] leave 2e-7 of the normal distribution outside; for float64, 57 nodes
-    on [-7, 7] leave 3e-12.
+    43 nodes on [-5.25, 5.25] leave a fraction of 2e-7 of the normal distribution outside. For
+    float64, 57 nodes on [-7, 7] leave a fraction of 3e-12 outside.
 
     >>> [len(noise_nodes(dtype)[0]) for dtype in (torch.float32, torch.float64)]
     [43, 57]
@@ -52,7 +52,8 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 Law = Callable[[Tensor], Tensor]
-"""Maps probabilities (..., n) of independent events to values (..., width) for how many happen."""
+"""Maps probabilities (..., n) of independent events to values (..., width) that depend on how many
+of the events happen."""
 
 
 def _by_item(
@@ -93,8 +94,8 @@ def _count_distribution(chances: Tensor, width: int) -> Tensor:
 
 
 def _power_mean(chances: Tensor, powers: Powers) -> Tensor:
-    # Return the mean (..., 1) of the sum of the terms c z^count, for the number of events that
-    # happen. The mean of one power is a product over the events.
+    # Return the mean (..., 1) of the sum of the terms c z^count, for the number `count` of
+    # independent events that happen. The mean of one power is a product over the events.
     total = torch.zeros_like(chances[..., :1])
     for z, c in zip(powers.z, powers.c, strict=True):
         total = total + c * torch.log1p((z - 1) * chances).sum(-1, keepdim=True).exp()
@@ -153,8 +154,8 @@ def _means(
     length: int,
     most: int,
 ) -> Tensor:
-    # Return the sums (..., n) of `values` (width,) times the results of `law` for each item, some
-    # items at a time.
+    # Return, for each item, the sum of `values` (width,) times the results of `law`: (..., n). Some
+    # items are processed at a time.
     x = real_scores(scores, mask)
     n = x.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
@@ -186,16 +187,17 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """Ranks, discounts and top-k, averaged over the ranks that noise on the scores gives.
+    """Ranks, discounts and top-k, averaged over the random ranks of noisy scores.
 
     The noise is Gaussian. `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 
     `forward` returns the expected ranks, as `GaussianRank` does. `discounts` returns the expected
     discount E[D(rank)]; other operators return D(expected rank). `top_k` returns the probability of
-    a rank of at most k. The last two are averages over whole ranks, so a cutoff at k is exact. As
-    the temperature approaches 0, all three tend to the hard values. As the temperature grows, with
-    the exact distribution, each of the three tends to the same value for all items. With the exact
-    distribution the sum of expected discounts is the sum of D(1..m).
+    a rank of at most k. `discounts` and `top_k` are averages over whole ranks, so a cutoff at k is
+    exact. As the temperature approaches 0, all three results tend to the hard values, except that
+    tied items have equal values. With the exact distribution, each result tends to the same value
+    for all items as the temperature grows, and the expected discounts of a list sum to
+    D(1) + ... + D(m).
 
     Args:
         temperature: sigma, the standard deviation of one score, in units of the scores, >= 0; 0
@@ -203,21 +205,21 @@ class SoftRank(TemperatureRank):
             scale.
         distribution: "paper" (default) treats the comparisons of an item with other items as
             independent: item j is above item i with probability
-            Phi((s_j - s_i) / (sqrt(2) temperature)). "exact" takes into account that all
-            comparisons of an item share its own noise: it conditions on that noise and integrates
-            over it (trapezoid rule with 43 nodes, or 57 for float64 scores; the sum over ranks is 1
-            and errors are below 1e-6, or 1e-11). Both distributions have the same mean. If the
-            temperature is similar to the gaps between scores, or larger, the paper's distribution
-            is much too narrow.
+            Phi((s_j - s_i) / (sqrt(2) temperature)), with the normal distribution function Phi.
+            "exact" takes into account that all comparisons of an item share the item's own noise:
+            it conditions on that noise and integrates over it (trapezoid rule with 43 nodes, or 57
+            for float64 scores; the sum over ranks is 1 and errors are below 1e-6, or 1e-11 for
+            float64). Both distributions have the same mean. If the temperature is similar to the
+            gaps between scores, or larger, the paper's distribution is much too narrow.
 
     Cost: ranks take a sort, and O(n) time and memory, forward and backward. The discount
     1 / log2(1 + rank) takes O(n^2) time for each of 8 to 27 powers, a cutoff at k < n takes
-    O(n^2 k), and any other discount O(n^3). These need memory for some rows at a time (for all rows
-    under `torch.compile`). The exact distribution takes up to 43 times as long, 57 times in
-    float64.
+    O(n^2 k), and any other discount O(n^3). Discounts and cutoffs need memory for some rows at a
+    time (for all rows under `torch.compile`). The exact distribution takes up to 43 times as long,
+    57 times in float64.
 
     Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), or an unknown distribution.
+        ValueError: temperature < 0 or in (0, 1e-30), or distribution is unknown.
 
     Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
     metrics", WSDM 2008, section 3.2.
@@ -249,15 +251,18 @@ class SoftRank(TemperatureRank):
         return kernel_ranks(scores, mask, "normal", 2**0.5 * self.temperature)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return smooth steps (..., n, n), since the expected ranks are not whole."""
+        """Return the steps (..., n, n) between expected ranks.
+
+        The steps are smooth, since expected ranks are not whole, but exact at temperature 0.
+        """
         return rank_steps(self(scores, mask), exact=self.temperature == 0)
 
     def rank_distribution(
         self, scores: Tensor, mask: Tensor | None = None, top_k: int | None = None
     ) -> Tensor:
-        """Return P(rank of item i = r), (..., n, n): rows are items, columns are ranks 1..n.
+        """Return the probability that item i has rank r, (..., n, n): row i, columns r = 1..n.
 
-        Its hard limit is the one-hot matrix of `hard_ranks`. Rows of masked items and columns past
+        The hard limit is the one-hot matrix of `hard_ranks`. Rows of masked items and columns past
         the m real items are 0. Columns sum to 1 with the exact distribution only. Cost with k
         columns: O(n^2 k) time and O(n^2) memory, or O(n^2 k) memory while gradients are recorded;
         43 times as much for the exact distribution (57 in float64).

@@ -65,7 +65,7 @@ class DistanceRank(TemperatureRank):
         self.power = check_power(power)
 
     def extra_repr(self) -> str:
-        """Return the hyper-parameters, for `print`; a module prints itself."""
+        """Return the hyper-parameters, for `print`; a module given as `power` prints itself."""
         if isinstance(self.power, nn.Module):
             return super().extra_repr()
         power = self.power
@@ -83,20 +83,21 @@ class SoftSort(DistanceRank, SortOperator):
     row-wise argmax gives this matrix at every temperature, if d(a, b) is 0 only for a = b.
 
     The ranks are the transposed matrix applied to 1..n. Rows sum to 1, but columns need not. So
-    ranks can leave [1, n]: one item a few temperatures above a hundred equal items has the rank
-    0.92. A `SoftNDCG` of such ranks may exceed 1; the ranks of `SoftSortRank` stay in [1, n]. As
-    the temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean
-    rank). As the temperature grows, the elements of P tend to 1/n and the ranks to (n + 1) / 2.
+    ranks can leave [1, n]: one item a few temperatures above a hundred tied items has the rank
+    0.92. A soft NDCG of such ranks may exceed 1. (The ranks of `SoftSortRank` stay in [1, n].) As
+    the temperature approaches 0, the ranks tend to the hard ranks, except that tied items share
+    their mean rank. As the temperature grows, the elements of P tend to 1/n and the ranks to
+    (n + 1) / 2.
 
     Args:
         temperature: tau, in units of score^power, >= 0; 0 gives hard ranks (ties in list order, no
             gradient). Default: 0.1, for scores of unit scale.
         power: the exponent of the distance, > 0, or a semi-metric. Default: 1 (Laplace rows); 2
-            gives Gaussian rows, as in NeuralSort. A semi-metric `metric(a, b)` is called once, with
-            the sorted scores (..., n, 1) and the scores (..., 1, n), and returns distances
-            (..., n, n). If these grow with |a - b|, each row has one maximum in sorted order. An
-            `nn.Module` becomes a submodule, so that its parameters are learned with the model. The
-            semi-metric gets scores in their own units; its result is divided by the temperature.
+            gives Gaussian rows. A semi-metric `metric(a, b)` is called once, with the sorted scores
+            (..., n, 1) and the scores (..., 1, n), and returns distances (..., n, n). If the
+            distances grow with |a - b|, each row has one maximum in sorted order. An `nn.Module`
+            becomes a submodule, so that its parameters are learned with the model. The semi-metric
+            gets scores in their own units; its result is divided by the temperature.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
     other powers; O(n^2) time and memory for a function. Short lists use the n x n matrix
@@ -173,14 +174,14 @@ class SoftSortRank(DistanceRank):
     Each item has a softmax over the positions, so its rank stays in [1, n]. The rank of item j is
     the sum over positions i of i times the softmax over i of -d(s_[i], s_j) / temperature, with
     s_[i] the i-th highest score and d(a, b) = |a - b|^power or a function given as `power`.
-    `SoftSort` takes the softmax over the items j; here it is over the positions i. The hard limit
-    is 1 + the number of higher scores, with ties at their mean rank.
+    `SoftSort` takes the softmax over the items j; here it is over the positions i.
 
-    The ranks of `SoftSort` itself can leave [1, n], and then a `SoftNDCG` can exceed 1. With the
-    ranks of `SoftSortRank` it cannot exceed 1. Tied items have equal ranks, and for power >= 1
-    ranks keep the order of the scores. The sum of the ranks may differ from m (m + 1) / 2. As the
-    temperature approaches 0, the ranks tend to the hard ranks (tied items share their mean rank).
-    As the temperature grows, all ranks tend to (n + 1) / 2.
+    The ranks of `SoftSort` can leave [1, n]. A rank below 1 has a discount above 1, so a soft NDCG
+    can exceed 1. The ranks of `SoftSortRank` are at least 1, so a soft NDCG with one relevant item
+    cannot exceed 1. Tied items have equal ranks, and for power >= 1 ranks keep the order of the
+    scores. The sum of the ranks may differ from m (m + 1) / 2. As the temperature approaches 0,
+    the ranks tend to the hard ranks, except that tied items share their mean rank. As the
+    temperature grows, all ranks tend to (n + 1) / 2.
 
     Args:
         temperature: tau, in units of score^power, >= 0; 0 gives hard ranks (ties in list order, no
@@ -222,8 +223,8 @@ class SoftSortRank(DistanceRank):
         has_sums = self.power in (1, 2)
         if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
-        # In sorted order the distances are symmetric, so the softmax of a column is that of the
-        # same row.
+        # In sorted order the matrix of distances is symmetric, so the softmax of a column is equal
+        # to the softmax of the row with the same index.
         order = descending_order(scores.detach(), mask)
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)

@@ -31,7 +31,7 @@ class Standardized(TransformedScores):
     Special cases: in a list with only tied scores, with one item or without items, sd counts as 1,
     and the ranks are those of z = 0. In a list of two items, sd counts as 1 too; otherwise z would
     always be 1 and -1, without a gradient. So the result for a list of two items depends on the
-    scale. Even if scores differ only by rounding, they are scaled to a standard deviation of 1.
+    scale. Scores that differ only by rounding errors are scaled to a standard deviation of 1 too.
     Masked items are ignored.
 
     Args:
@@ -81,13 +81,15 @@ class Standardized(TransformedScores):
 
 
 def _units(values: Tensor, top: Tensor, bottom: Tensor, number: Tensor) -> Tensor:
-    # Return the scores, shifted and scaled to [-1, 0]; 0 for ties. The standardized scores do not
-    # depend on this shift and scale, which keep sums exact for ties and squares from overflowing.
+    # Return the scores minus the highest score, scaled to [-1, 0] in lists of three or more items.
+    # The standardized scores do not depend on this shift and scale. Without them, sums of tied
+    # scores would not be exact, and squares could overflow.
     width = top - bottom
     return (values - top) / torch.where((width > 0) & (number > 2), width, 1.0)
 
 
 def _spread(squares: Tensor, number: Tensor) -> Tensor:
-    # Return the standard deviation. For ties and for lists of two it is 1, without a gradient.
+    # Return the standard deviation. It is 1, without a gradient, if all scores are tied or the list
+    # has at most two items.
     own = (squares > 0) & (number > 2)
     return (torch.where(own, squares, 1.0) / torch.where(own, number, 1.0)).sqrt()

@@ -18,7 +18,7 @@ def gumbel_noise(
 
     Sorting scores + noise draws an order from the Plackett-Luce distribution with weights
     exp(scores / scale): the first item is i with probability softmax(scores / scale)_i, and so on
-    for the other items.
+    among the remaining items.
 
     Args:
         scores: (..., n), of which only the shape, dtype and device are used; the noise is at least
@@ -60,7 +60,7 @@ class TransformedScores(SortOperator):
 
     @property
     def exact_cutoff(self) -> bool:
-        """Return whether a cutoff of the operator is exact."""
+        """Return `exact_cutoff` of the operator."""
         return self.operator.exact_cutoff
 
     def transform(
@@ -110,14 +110,14 @@ class Stochastic(TransformedScores):
     exp(scores / scale). With a soft operator, the draws are reparameterized relaxations of such
     orders, with gradients (the stochastic variants of NeuralSort and SoftSort). With
     `P = permutation(scores)`, `P.mv(scores)` puts the scores without noise in the noisy order. Each
-    call of `forward`, `permutation`, `discounts` or `top_k` draws noise once. Masked items stay
-    masked in every sample. Noise is drawn for masked items too, so masking an item gives the same
-    distribution as deleting it, but not the same random numbers.
+    call of `forward`, `permutation`, `discounts`, `top_k` or `before` draws noise once. Masked
+    items stay masked in every sample. Noise is drawn for masked items too, so masking an item gives
+    the same distribution as deleting it, but not the same random numbers.
 
     With a generator, the draws repeat after `generator.manual_seed(...)`. The generator and its
     state are pickled and copied with the module, but are not in the `state_dict`. With
-    `torch.func.vmap`, the argument `randomness` of `vmap` says whether all calls share one draw
-    ("same") or each call has its own draw ("different").
+    `torch.func.vmap`, the argument `randomness` of `vmap` says whether all batch elements share one
+    draw ("same") or each has its own draw ("different").
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.

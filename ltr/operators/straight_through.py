@@ -18,20 +18,20 @@ from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    # Return the value of `hard` with the gradients of `soft`, of every order.
+    # Return the values of `hard` with the derivatives of `soft`, to any order.
     return hard.detach() + (soft - soft.detach())
 
 
 @dataclass(eq=False, repr=False)
 class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_part")):
-    """A permutation with the values of a hard H and the gradients of a soft permutation S.
+    """A permutation with the values of a hard permutation H and the gradients of a soft one, S.
 
-    The matrix is H + (S - S.detach()). Products use the products of H and S, which build a matrix
-    only if S does.
+    The matrix is H + (S - S.detach()). Products use the products of H and of S, so a matrix is
+    built only if the products of S build one.
 
     Args:
-        hard_part: H.
-        soft_part: S, of the same shape.
+        hard_part: H, the hard permutation.
+        soft_part: S, the soft permutation, in the shape of H.
 
     >>> P = StraightThrough(SoftSort(0.5)).permutation(torch.tensor([1.0, 3.0, 2.0]))
     >>> P.dense()
@@ -92,10 +92,10 @@ class StraightThrough(SortOperator):
     """An operator with hard values and the gradients of a soft operator.
 
     Ranks, permutations, discounts and memberships have exactly the values of `HardRank`. The
-    `top_k` of a loss is an exact cutoff for the value and a smooth cutoff for the gradient. A
-    permutation is H + (S - S.detach()). In `P.mv(v)` the scores get the gradient of the soft S, and
-    v gets the gradient of the hard H. Ties stay in list order. A NaN score changes only its own
-    list.
+    `top_k` of a loss is an exact cutoff for the value and a smooth cutoff for the gradient. The
+    matrix of a permutation P is H + (S - S.detach()), with a hard H and a soft S. In `P.mv(v)` the
+    scores get the gradient of S, and v gets the gradient of H. Ties stay in list order. A NaN score
+    changes only its own list.
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.

@@ -43,7 +43,7 @@ def temperature_for(
     Args:
         scores: (..., n), such as a model's scores of the first batch.
         mask: (..., n) bool, True for a real item. Default: all are real.
-        sharpness: > 0, standard deviations per temperature.
+        sharpness: > 0, the number of temperatures in one standard deviation.
         operator: a function from a temperature to an operator: a class such as `NeuralSort`, or
             `lambda t: SoftSort(t, power=2)`. Default: None, which returns std / sharpness.
 
@@ -69,8 +69,8 @@ def temperature_for(
     scores = widened(masked_fill(scores.detach(), mask))
     m = count(scores, mask)
     offset = masked_fill(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
-    # The divisor is m - 1, as for an unbiased variance: with m, short lists would get a smaller
-    # variance.
+    # The divisor is m - 1, as for an unbiased variance: with the divisor m, short lists would get a
+    # smaller variance.
     variance = (offset.square().sum() / (m - 1).clamp(min=0).sum()).item()
     if not (0 < variance < math.inf):
         raise ValueError(
@@ -97,7 +97,7 @@ def _as_blurred(
         return masked_fill(ranks(scores, mask) - hard, mask).abs().sum().item()
 
     wanted = blur(SigmoidRank(width))
-    # The bisection is on a logarithmic scale, which is wide enough for any unit
+    # The bisection is on a logarithmic scale, over a range that is wide enough for any unit
     # (score^p or score / n).
     low, high = math.log(width) - 40, math.log(width) + 40
     if blur(operator(math.exp(low))) > wanted:

@@ -30,7 +30,7 @@ class Tiles(NamedTuple):
 
     Args:
         part: the function that computes a tile. It works on the last axes, so that more axes may
-            come before. It must close over no tensor.
+            come before. It must not close over a tensor.
         whole: the number of tensors that `part` gets whole. The other tensors are tiled.
         sums: the number of results that are summed over the tiles.
         joined: the number of the other results, whose tiles are joined.
@@ -61,8 +61,8 @@ def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ..
     Args:
         task: the function.
         tensors: the tensors that `task.part` gets whole, then the tiled tensors.
-        most: the largest number of elements that is computed at once, without tiles, and recorded
-            by autograd. Under `torch.compile` there are no tiles.
+        most: an array of at most this many elements is computed at once, without tiles, and
+            recorded by autograd. Under `torch.compile` there are no tiles.
 
     >>> def part(whole, tiled):  # the rows of exp(x y), summed and one by one
     ...     array = torch.exp(whole[0].unsqueeze(-1) * tiled[0].unsqueeze(-2))
@@ -85,8 +85,8 @@ def by_lists(
     The lists are large if their matrices have more than `MOST` elements together.
 
     Args:
-        compute: a function of all the tensors that treats each list alone. It must close over no
-            tensor.
+        compute: a function of all the tensors that treats each list separately. It must not close
+            over a tensor.
         rows: the number of rows of a list's matrix, which is rows x n.
         scores: (..., n), with all batch axes.
         more: other tensors, or None, each with the number of its own last axes. Their batch axes
@@ -130,7 +130,8 @@ class _OverTiles(Rule):
         for tile in tiles(count, entries) if count else [slice(0)]:
             terms, results = task.part(whole, [x[..., tile] for x in tiled])
             if not tile.start:
-                # The results get their own memory: a kept tensor of a tile would fragment the heap.
+                # The results get their own memory: a tensor kept from a tile would fragment the
+                # heap.
                 sums = [torch.zeros_like(x) for x in terms]
                 joined = [y.new_empty((*y.shape[:-1], count)) for y in results]
             for x, y in zip(sums, terms, strict=True):

@@ -1,4 +1,4 @@
-"""Reports: `evaluate` measures arrays; its result can be printed, drawn, or written as HTML.
+"""Reports: `evaluate` computes metrics; its result can be printed, drawn, or written as HTML.
 
 The metrics themselves, paired tests and TREC files are in `ltr.metrics`.
 """

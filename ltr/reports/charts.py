@@ -23,7 +23,7 @@ class Axis:
     step: float
 
     def at(self, value: float) -> float:
-        """Return a value's position in percent of the axis; a value outside gets the nearest end.
+        """Return a value's position in percent of the axis; values outside get the nearest end.
 
         >>> axis_of([0, 8]).at(2)
         25.0
@@ -32,7 +32,7 @@ class Axis:
         return round(100 * (min(max(value, low), high) - low) / (high - low), 2)
 
     def text(self, tick: float) -> str:
-        """Return a tick's text, with the digits that the step needs.
+        """Return a tick's text, with as many decimals as the step needs.
 
         >>> axis = axis_of([0, 0.1])
         >>> [axis.text(tick) for tick in axis.ticks]
@@ -46,7 +46,7 @@ class Axis:
 
 
 def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> Axis:
-    """Return an axis for these values.
+    """Return an axis whose ticks enclose the values.
 
     Args:
         values: finite numbers.
@@ -96,7 +96,7 @@ class Histogram:
 
 
 def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogram]:
-    """Return a histogram of each column, all with the same bars and axes.
+    """Return a histogram of each column, all with the same bar edges and axes.
 
     A bar begins at 0 if the range of the values contains 0, so no bar has values of both signs.
 

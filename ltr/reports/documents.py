@@ -26,8 +26,9 @@ class Documents:
     """The documents of one model's lists, list after list, each list with the best document first.
 
     Attributes:
-        lists: the rows of each list, by the list's qid.
-        names: (rows,) the documents' ids; or the numbers of their rows, if `has_ids` is False.
+        lists: the rows of each list in the arrays below, by the list's qid.
+        names: (rows,) the documents' ids; if `has_ids` is False, the numbers of their rows in the
+            table, from 1.
         scores: (rows,) float64.
         labels: (rows,) float64; NaN for a document that is not judged.
         relevant: how many relevant documents each list has, by the list's qid, including documents
@@ -43,7 +44,7 @@ class Documents:
     has_ids: bool
 
     def of(self, qid: Hashable) -> list[Document]:
-        """Return the documents of a list, the best first; no documents if the qid is unknown."""
+        """Return the documents of a list, the best first; [] if the qid is unknown."""
         rows = self.lists.get(qid, slice(0))
         names = self.names[rows].tolist()
         shown = names if self.has_ids else [f"row {number:,}" for number in names]
@@ -53,9 +54,9 @@ class Documents:
     def has_the_documents_of(self, other: "Documents") -> bool:
         """Return whether equal names mean the same document in both objects.
 
-        This is True if both have ids, and False if only one has. Without ids, it is True if both
-        come from the same rows: from one table, or from two tables with equal qids and labels in
-        each row.
+        This is True if both objects have ids, and False if only one has. Without ids, it is True if
+        both come from the same rows: from one table, or from two tables with equal qids and labels
+        in each row.
         """
         if self.has_ids or other.has_ids:
             return self.has_ids and other.has_ids
@@ -67,7 +68,7 @@ class Documents:
         )
 
     def _by_row(self) -> tuple[np.ndarray, np.ndarray]:
-        # Return the list and the label of each row of the table.
+        # Return the number of each row's list, and each row's label, in the order of the table.
         order = np.argsort(self.names)
         return self.list_numbers()[order], self.labels[order]
 
@@ -113,7 +114,7 @@ def table_documents(
     scores: np.ndarray,
     names: np.ndarray | None = None,
 ) -> Documents:
-    """Return the documents of a table; equal scores are in the order of the rows.
+    """Return the documents of a table; those with equal scores keep the order of the rows.
 
     Args:
         qids: the qid of each list.
@@ -162,8 +163,8 @@ class Agreement(NamedTuple):
         overlap: the fraction of a model's first k documents that the other one also has among its
             first k.
         same_first: the fraction of the lists in which both models have the same first document.
-        tau: Kendall's tau of the order of the documents that both models ranked; NaN if no list has
-            two such documents.
+        tau: Kendall's tau between the two orders of the documents that both models ranked; NaN if
+            no list has two such documents.
     """
 
     lists: int
@@ -173,7 +174,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
-    """Return how far two models agree; None if they have no list in common.
+    """Return how far two models agree; None if there is no list in which both rank documents.
 
     The overlap of a list is the number of documents that both models have among their first k,
     divided by k, or by the length of the longer ranking if both are shorter than k.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DEFAULT = ("ndcg@10", "map", "mrr")
-"""The metrics of `evaluate`."""
+"""The default metrics of `evaluate`."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Evaluation:
         values: (lists,) float64 by the metric's name; NaN for a list that is left out.
         intervals: the mean of each metric, with its interval.
         empty: how many lists have no relevant item.
-        confidence: level of the intervals, in (0, 1).
+        confidence: the level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
-        seed: seed of the draws.
+        seed: the seed of the bootstrap draws.
         options: the arguments `gain`, `empty` and `ties` of `evaluate`, by name.
         table: the rows of all lists, which `report` needs.
     """
@@ -88,10 +88,10 @@ class Evaluation:
         names: tuple[str, str] | None = None,
         test: Test = "randomization",
     ) -> Comparison:
-        """Compare with the evaluation of other scores on the same lists; their order may differ.
+        """Compare with an evaluation of other scores on the same lists, which may be in any order.
 
         Args:
-            other: the other evaluation; differences are other - self.
+            other: the other evaluation; the differences are `other` minus `self`.
             metric: the metric. Default: the first one.
             names: the names of the two evaluations in the table. Default: their own names, or
                 "self" and "other" if these are equal.
@@ -101,7 +101,7 @@ class Evaluation:
             The paired test, with this evaluation's confidence, resamples and seed.
 
         Raises:
-            ValueError: a qid is in only one of the two evaluations, or one lacks the metric.
+            ValueError: a qid is in only one of the evaluations, or one of them lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
         values = other.values[other._title(title)][self._positions(other)]
@@ -125,7 +125,7 @@ class Evaluation:
             axes: the axes to draw in. Default: the axes of a new figure, `plot().figure`.
 
         Returns:
-            The axes. Needs matplotlib (the extra `plots`).
+            The axes. The method needs matplotlib (the extra `plots`).
         """
         if axes is None:
             from matplotlib.figure import Figure
@@ -141,23 +141,25 @@ class Evaluation:
         *others: "Evaluation",
         test: Test = "randomization",
     ) -> None:
-        """Write a page of HTML that needs no other file, like that of `ltr evaluate --html`.
+        """Write an HTML page that needs no other file, as `ltr evaluate --html` does.
 
-        It shows the means with their intervals, the distribution of the values over lists, and the
-        best and worst lists by the first metric, with their documents. With other evaluations, it
-        shows the differences instead of the values, and also paired tests with Holm's correction
-        and how far the rankings agree. Pass `doc_id` to `evaluate` so that documents have names.
+        The page shows the means with their intervals, the distribution of the values over lists,
+        and the best and worst lists by the first metric, with their documents. If there are
+        `others`, it shows the differences instead of the values, and also paired tests with Holm's
+        correction and how far the rankings agree. Pass `doc_id` to `evaluate` so that documents
+        have names.
 
         Args:
             path: the file, written completely or not at all; its folder is made if it is missing.
-            others: evaluations of other scores on the same lists, in any order, under other names.
-                Each of them is compared with this evaluation.
+            others: evaluations of other scores on the same lists, which may be in any order. Each
+                has a name of its own, and is compared with this evaluation.
             test: see `ltr.metrics.compare.compare`.
 
         Raises:
-            ValueError: a qid is in only one of two evaluations, an evaluation lacks a metric or has
-                other options, two evaluations have the same name, the path is a folder, or jinja2
-                (the extra `report`) is not installed.
+            ValueError: a qid is in only one of two evaluations, one of `others` lacks a metric of
+                this evaluation or has a different `gain`, `empty` or `ties`, two evaluations have
+                the same name, the path is a folder, or jinja2 (the extra `report`) is not
+                installed.
 
         >>> from pathlib import Path
         >>> from tempfile import mkdtemp
@@ -249,26 +251,27 @@ def evaluate(
     seed: int = 0,
     name: str = "scores",
 ) -> Evaluation:
-    """Evaluate scores against labels: return metrics with confidence intervals over the lists.
+    """Evaluate scores against labels: return the mean of each metric with a confidence interval.
 
-    The values are those that `ltr evaluate` prints for a table of the same rows. Arrays may be
-    numpy's, pandas', polars' or Arrow's, lists, or tensors; scores are compared in float64.
+    The values are those that `ltr evaluate` prints for a table of the same rows. Arrays may come
+    from numpy, pandas, polars or Arrow, or be lists or tensors; scores are compared in float64.
 
     Args:
         labels: (rows,), numbers >= 0; above 0 is relevant.
         scores: (rows,), the higher the better; equal scores are ranked as `ties` says.
-        qid: (rows,), the query of each row, numbers, text or dates, in any order.
+        qid: (rows,), the query of each row: numbers, text or dates, in any order.
         metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
-            the names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
+            names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too.
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.
         gain: the gain of NDCG, DCG and RBP: "exp2" (2^label - 1, as in LightGBM and XGBoost) or
             "linear" (the label, as in trec_eval, ir_measures and scikit-learn).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: the order of equal scores: "stable" (that of the rows), "expected" or "worst".
-        confidence: level of the intervals, in (0, 1).
+        ties: how equal scores are ranked: "stable" (in the order of the rows), "worst" (in the
+            order with the worst value) or "expected" (the mean over all orders).
+        confidence: the level of the intervals, in (0, 1).
         resamples: the number of bootstrap samples.
-        seed: seed of the draws.
+        seed: the seed of the bootstrap draws.
         name: a name for the scores, in tables and plots.
 
     Raises:

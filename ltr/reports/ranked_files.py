@@ -18,7 +18,7 @@ from ltr.names import nearest, one_line
 from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_CHUNK = 1 << 22  # the most positions in a padded chunk of lists, to bound the memory
+_CHUNK = 1 << 22  # positions in a padded chunk of lists, at most, to bound the memory
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Evaluated:
         qids: the query ids of the lists.
         values: (lists,) float64 by the measure's title; NaN for a list that is left out.
         empty: how many lists have no relevant document.
-        missing: how many judged queries a run lacks, or how many lists of the other tables this
-            table lacks.
+        missing: for a run, how many judged queries it lacks; for a table, how many lists of the
+            other tables it lacks.
         unjudged: how many queries of a run have no judgements.
         documents: the ranked documents; None unless they were requested.
     """
@@ -163,7 +163,7 @@ def evaluate_table(
     *,
     keep_documents: bool = False,
 ) -> list[Evaluated]:
-    """Return the per-list values of each model of a table; a column of scores is a model."""
+    """Return the per-list values of each model of a table, one model per column of scores."""
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
@@ -179,7 +179,7 @@ def evaluate_table(
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
-    """Return the options and, if it is above 0, the highest grade, which ERR needs."""
+    """Return the options, and add the largest grade if it is above 0: ERR needs it."""
     return {**options, "max_label": largest} if largest > 0 else options
 
 
@@ -249,7 +249,7 @@ def _read_csv(path: str, types: dict[str, pa.DataType]) -> pa.Table:
     try:
         return read([*types])
     except pa.ArrowInvalid:
-        for name in types:  # reading columns one by one finds the wrong one
+        for name in types:  # reading the columns one by one finds the one with the error
             with _naming_numbers(name, types):
                 read([name])
         raise
@@ -312,6 +312,6 @@ def _refuse_missing(path: str, table: pa.Table, column: str, bad: np.ndarray) ->
 
 
 def _encode(table: pa.Table, column: str) -> tuple[list[str], np.ndarray]:
-    """Return the lists' names in the order of their first rows, and the list of each row."""
+    """Return the qids in the order of their first rows, and the number of each row's list."""
     coded = table.column(column).combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)

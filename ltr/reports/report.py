@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 SHOWN = 10
-"""How many documents of a list are shown, and the k of the overlap."""
+"""How many of a list's first documents are shown, and are compared by `Agreement.overlap`."""
 
-_QUERIES = 5  # how many of the best lists are shown, and of the worst
-_NAME = 160  # characters of a name; a longer one is cut off
+_QUERIES = 5  # how many best lists are shown, and how many worst lists
+_NAME = 160  # characters; the end of a longer name is cut off
 _MINUS = "\N{MINUS SIGN}"
 
 
@@ -36,7 +36,8 @@ class Metric:
         title: the name of the metric, such as "ndcg@10".
         sign: 1 if higher is better, else -1.
         result: the mean with its interval, or the comparison of several models.
-        axis: the axis of the intervals of the mean, or of the differences from the first model.
+        axis: the axis for the interval of the mean, or for the intervals of the differences from
+            the first model.
         counted: (lists,) whether all models have a value for the list.
     """
 
@@ -48,7 +49,7 @@ class Metric:
 
 
 class Spread(NamedTuple):
-    """The distribution of the values or differences of one metric over lists."""
+    """The distribution over lists of a metric's values, or of differences from the first model."""
 
     title: str
     sign: int
@@ -61,15 +62,15 @@ class Spread(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The first documents of one model in a list.
+    """The first documents of a list in one model's ranking.
 
     Attributes:
         name: the model's name.
         value: the model's value of the first metric for the list.
         documents: the first `SHOWN` documents.
-        before: each document's position in the first model's ranking; None if it has no position.
-        relevant: how many of these documents are relevant.
-        next: the position of the first relevant document after these; None if there is none.
+        before: each document's position in the first model's ranking; None if it has none there.
+        relevant: how many of `documents` are relevant.
+        next: the position of the first relevant document after `documents`; None if there is none.
         lacking: how many relevant documents the model has not ranked at all.
     """
 
@@ -83,7 +84,7 @@ class Ranking(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A list, the first documents of one or two models, and the number of relevant documents."""
+    """A list, its first documents in one or two rankings, and its number of relevant documents."""
 
     qid: str
     difference: float
@@ -142,17 +143,17 @@ def write_report(
     sources: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Write a page of HTML that needs no other file; it is written completely or not at all.
+    """Write an HTML page that needs no other file; it is written completely or not at all.
 
     Args:
         path: the file; its folder is made if it is missing.
-        models: the values and documents of each model, for the same lists in the same order. Other
-            models are compared with the first.
+        models: the values and documents of each model, for the same lists in the same order. The
+            other models are compared with the first.
         results: for each metric's title, the mean of the only model, or the comparison of all
             models. The first metric decides which lists are the best and the worst.
-        confidence: level of the intervals, in (0, 1).
+        confidence: the level of the intervals, in (0, 1).
         resamples: how many bootstrap samples were drawn.
-        seed: seed of the draws.
+        seed: the seed of the bootstrap draws.
         options: the metrics' `gain`, `ties` and `empty`.
         sources: where the data came from, by the label that the page shows.
         notes: sentences about lists that are missing, empty or not judged.
@@ -209,9 +210,9 @@ def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluate
 
 
 def _spreads(metric: Metric, models: Sequence[Evaluated]) -> list[Spread]:
-    """Return the distribution of one model's values, or of differences from the first model.
+    """Return the distribution of a single model's values, or of differences from the first model.
 
-    There is one distribution for a single model, else one for each of the other models.
+    With several models, there is one distribution for each model but the first.
     """
     first, *others = (model.values[metric.title][metric.counted] for model in models)
     names = [model.name for model in models]
@@ -236,7 +237,7 @@ def _quantiles(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
-    """Return the best and worst lists of a single model, or of others compared with the first."""
+    """Return the best and worst lists of a single model, or of the others against the first."""
     first, *others = models
     relevant = np.array([_documents(first).relevant.get(qid, 0) > 0 for qid in first.qids])
     found = []

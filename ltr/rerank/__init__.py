@@ -1,4 +1,4 @@
-"""After the scores: fuse rankers, diversify lists, give each row its position.
+"""Steps after scoring: fuse rankers, diversify lists, and give each row its position.
 
 All functions take arrays (of numpy, pandas or polars), lists or tensors, with `qid`, the query of
 each row. `fuse` and `fusion_weights` also take runs: dicts or TREC files.

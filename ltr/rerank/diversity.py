@@ -91,14 +91,14 @@ def diversify(
     """Return positions by greedy alpha-NDCG: each position gets the row with the most new topics.
 
     A row gains the sum over topics of t * (the product over the rows above of 1 - alpha * s), where
-    t is the degree of the topic in the row, and s the degree in the row above. Rows with equal
+    t is the degree of the topic in the row, and s is its degree in a row above. Rows with equal
     gains are taken by descending score, then in the order of the rows. The remaining rows follow by
     score. With equal scores, this is the ideal order of the metric `AlphaNDCG`.
 
     Args:
         scores: (rows,), finite.
         topics: (rows, topics), in [0, 1]: the degree to which each row is about each topic. If you
-            know the probability that a row is relevant, multiply the row by this probability.
+            know the probability that a row is relevant, multiply its degrees by this probability.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
         alpha: the fraction of the gain that a topic loses each time it is seen, in [0, 1].
         top_k: k, how many positions to fill in this way. Default: all.
@@ -107,8 +107,8 @@ def diversify(
         The position of each row within its list, from 1, int32 (rows,). No rows give no positions.
 
     Raises:
-        ValueError: a shape does not fit, a score is not finite, a topic is outside [0, 1], or an
-            option is out of range.
+        ValueError: a shape does not fit, a score is not finite, the degree of a topic is outside
+            [0, 1], or an option is out of range.
 
     Cost: O(n k topics) for a list of n rows.
 
@@ -166,7 +166,7 @@ def _finite(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _unit(name: str, value: float) -> float:
-    """Return a number in [0, 1], or raise an error."""
+    """Return `value` as a float, or raise an error if it is not in [0, 1]."""
     if check_number(name, value, minimum=0) > 1:
         raise ValueError(f"{name} must be <= 1, got {value!r}")
     return float(value)

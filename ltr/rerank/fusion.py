@@ -68,9 +68,9 @@ def fuse(
       majorities form a cycle, this is the order of Condorcet-fuse.
 
     Args:
-        rankers: a list of runs, or of arrays. A run is a dict, scores by document by query, or the
-            name of a TREC file. Arrays are (rows,) each, or one array (rankers, rows); NaN means
-            that the ranker did not retrieve the document.
+        rankers: a list of runs, a list of arrays (rows,), or one array (rankers, rows). A run is
+            the name of a TREC file, or a dict with the score of each document for each query. In an
+            array, NaN means that the ranker did not retrieve the document.
         qid: (rows,), the query of each row of arrays, in any order. Default: all rows are one list.
             Runs have their own queries.
         method: see above.
@@ -81,13 +81,13 @@ def fuse(
 
     Returns:
         For arrays, scores (rows,) float64. For runs, one run with all queries and documents of the
-        runs, the best document first. If a run lacks a query, it has retrieved nothing for it. The
-        order of the rankers does not matter. Rows to which a ranker gives equal scores are in the
-        order of the rows; documents of runs are then in descending order of name, as in trec_eval.
+        runs, the best document first. A run that lacks a query has retrieved nothing for the query.
+        The order of the rankers does not matter. If a ranker gives equal scores, it ranks the rows
+        of arrays in their order, and documents of runs by descending name, as in trec_eval.
 
     Raises:
         ValueError: there is no ranker; a score is infinite, or NaN in a run; no ranker has a score
-            for a row; a run shares no query with the others; shapes differ; a file is wrong; an
+            for a row; a run shares no query with the others; shapes differ; a file is invalid; an
             option is unknown or out of range.
 
     Cost: one sort for each ranker; "condorcet" takes O(n^2) time and memory for a list of n rows.
@@ -165,7 +165,8 @@ def _copeland(rows: Rankers, weights: np.ndarray) -> np.ndarray:
             position[has] = rank(scores[has])
             margins += weight * np.sign(position - position[:, None])
         margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # a tie, up to rounding
-        total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2  # tied with itself
+        # A document ties with itself, which gives 1/2. The last term makes it 1.
+        total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2
     return total
 
 

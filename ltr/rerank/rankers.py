@@ -1,4 +1,4 @@
-"""The scores of several rankers as one array, from arrays with qid, dicts or TREC files."""
+"""The scores of several rankers as one array, from arrays with `qid`, dicts or TREC files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ltr.metrics.joined import raw_bytes
 from ltr.metrics.trec import read_run
 
 AnyRun = Mapping[str, Mapping[str, float]] | str | PathLike[str]
-"""A run: scores by document by query, or the TREC file that holds them."""
+"""A run: for each query, the score of each document; or the path of a TREC file."""
 
 
 class Array(Protocol):
@@ -109,7 +109,7 @@ def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float
     """Return the runs, after reading those that are given as files.
 
     Raises:
-        ValueError: a file is wrong; a run shares no query with the others.
+        ValueError: a file is invalid; a run shares no query with the others.
 
     >>> read_runs([{"1": {"a": 1.0}}, {"2": {"a": 1.0}}])
     Traceback (most recent call last):

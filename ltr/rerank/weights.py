@@ -24,13 +24,13 @@ def fusion_weights(
     """Return the weights for `fuse` that are best by a metric on labelled lists.
 
     The search is that of `Blend`: it goes through the rankers, at most five times, and tries each
-    weight in 20 steps. Equal weights are kept unless the gain exceeds two of its standard errors.
-    The queries must not be those for which you report results.
+    weight in steps of 1/20. The result is equal weights, unless the gain over equal weights exceeds
+    two of its standard errors. The queries must not be those for which you report results.
 
     Args:
         rankers: as in `fuse`.
-        labels: (rows,), finite and >= 0. For runs: judgements by document by query, as from
-            `read_qrels`; a judgement below 0 counts as none.
+        labels: (rows,), finite and >= 0. For runs: the judgement of each document for each query,
+            as from `read_qrels`; a judgement below 0 counts as none.
         qid: as in `fuse`.
         metric: the name of a metric that is higher for better rankings.
         method: as in `fuse`. Give `fuse` the same method, normalization and k.
@@ -77,7 +77,10 @@ def fusion_weights(
 
 
 def _judged(rankers: Any, qrels: Any) -> tuple[Rankers, np.ndarray]:
-    """Return the runs for judged queries, with all relevant documents, and each row's label."""
+    """Return the runs restricted to judged queries, and the label of each row.
+
+    There is a row for each document that a run retrieved, and for each other relevant document.
+    """
     if not isinstance(qrels, Mapping):
         raise ValueError(f"labels must be judgements by document by query for runs, got {qrels!r}")
     runs = read_runs(rankers)

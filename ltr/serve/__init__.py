@@ -1,4 +1,4 @@
-"""`ltr serve`: an HTTP service that ranks with an exported model. It does not need torch."""
+"""`ltr serve`: an HTTP service that ranks with an exported model. Serving does not need torch."""
 
 from ltr.serve.app import Limits, make_app
 

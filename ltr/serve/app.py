@@ -1,4 +1,4 @@
-"""The HTTP service, made with FastAPI, of an `ltr.serving.OnnxRanker`."""
+"""The HTTP service for an `ltr.serving.OnnxRanker`, made with FastAPI."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Rankings(BaseModel):
 
 
 class _Refused(Exception):
-    """The error of a request that is refused.
+    """The error of a refused request.
 
     Attributes:
         status: the HTTP status, 4xx.
@@ -152,7 +152,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
         except ClientDisconnect:
             status = 499  # as in nginx: the client has closed the connection
             return Response(status_code=status)
-        except asyncio.CancelledError:  # uvicorn stops, after the time for a graceful stop
+        except asyncio.CancelledError:  # uvicorn stops: the time for a graceful stop is over
             status = 503
             return Response(status_code=status)
         except _Refused as error:
@@ -196,9 +196,9 @@ def _value_type(column: Mapping[str, Any]) -> Any:
         return vector | None
     if column["type"] == "date":
         return str | None
-    if column["type"] == "number":  # as an int, a large category keeps its digits
+    if column["type"] == "number":  # int keeps all digits of a large category
         return int | float | None if "levels" in column else float | None
-    # If no type fits, pydantic's first error is that of the first type.
+    # The expected type comes first: if no type fits, pydantic's first error names the first type.
     return (bool | str if column["type"] == "boolean" else str | bool) | int | float | None
 
 
@@ -256,7 +256,7 @@ def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
         body: Any = body_type.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        # Keep the path up to the column: pydantic adds the types of a union to it.
+        # Keep the path only up to the column: pydantic appends the types of a union to the path.
         where = first["loc"][: 4 if first["loc"][:1] == ("lists",) else 3]
         raise _Refused(422, where, _IN_JSON.get(first["type"], first["msg"])) from None
     if (body.documents is None) == (body.lists is None):

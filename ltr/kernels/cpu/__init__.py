@@ -1,7 +1,8 @@
-"""The sums on the CPU, compiled by numba. Import this only if a compiled function is needed.
+"""The sums on the CPU, compiled by numba.
 
-Besides the kernel sums, this package has the sums over graded pairs (`pairs`), SoftSort's ranks
-(`softsort`) and Sinkhorn scaling (`scaling`), each in one call.
+Import this package only if a compiled function is needed. Besides the kernel sums, it has the sums
+over pairs of graded items (`pairs`), SoftSort's ranks (`softsort`) and Sinkhorn scaling
+(`scaling`), each in one call.
 """
 
 from ltr.kernels.cpu.sums import kernel_sums

@@ -1,7 +1,7 @@
 """Compile functions with numba once, cache them on disk, and run them on a pool of threads.
 
 This module is imported only if a compiled function is needed: `import ltr` does not load numba. The
-cache is in the first of these folders that can be written: NUMBA_CACHE_DIR, the folder of the
+cache is in the first of these folders that can be written: `NUMBA_CACHE_DIR`, the folder of the
 installed files, or the user's cache folder. `ltr.kernels.cpu.cache` handles the case that none of
 them can be written.
 """
@@ -19,10 +19,11 @@ from ltr.kernels.cpu.cache import cached, locked
 
 
 def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles functions without Python objects, and caches if possible.
+    """Return a decorator that compiles a function without Python objects, cached if possible.
 
     Args:
-        fastmath: The optimizations that LLVM may make. NaN and inf must keep their meaning.
+        fastmath: The names of the optimizations that LLVM may make. None of them may change the
+            meaning of NaN or inf.
     """
     options: dict[str, Any] = {
         "nogil": True,
@@ -35,18 +36,18 @@ def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
 jit = compiler("contract", "nsz")
 """Compile a function that uses no Python objects. NaN and inf keep their meaning.
 
-The cached code of a function is valid until the file that defines it changes. After an edit of a
-function that functions in other files call, touch those files too.
+The cached code of a function is valid until the file that defines the function changes. If
+functions in other files call an edited function, touch those files too.
 """
 
 
 def entry(function: Any) -> Callable[..., Any]:
-    """Wrap a compiled function that Python calls, so that only one of several processes compiles.
+    """Wrap a compiled function for calls from Python; only one of several processes compiles it.
 
     The first argument must be an array, or a tuple that begins with an array. The first call for
     each dtype of this array holds a lock that all processes with this cache share: the first
-    process compiles, and the others load its cached code. Arguments with another memory layout are
-    compiled without the lock.
+    process compiles, and the others load its cached code. If later arguments have another memory
+    layout, numba compiles for them without the lock.
     """
     ready = set()
 
@@ -65,13 +66,13 @@ def entry(function: Any) -> Callable[..., Any]:
 
 
 LEAST = 50_000
-"""With less work per thread than this, in item-steps, one more thread costs more than it saves."""
+"""The least work, in item-steps of `run_parallel`, for which one more thread saves time."""
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # numba's own threads must not be started by two threads, or after a fork. The threads of this
-    # pool may: a forked process has another process id, and so makes its own pool.
+    # numba's own threads must not be started by two threads, or after a fork. This pool may: it is
+    # cached by process id, so a forked process makes its own pool.
     return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
 
 

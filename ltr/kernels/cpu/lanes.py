@@ -1,14 +1,14 @@
 """Sweeps over many lists, or many chunks of long lists, side by side in vector lanes.
 
-A list is split into chunks. Up to LANES chunks are swept side by side, position by position, so
+A list is split into chunks. Up to `LANES` chunks are swept side by side, position by position, so
 that the inner loops run over lanes and become vector instructions. `ends` computes the state at the
 end of each chunk. `chain` joins these states within a list. `sums` computes the sums from the
 correct initial states. A list that is a single chunk needs only `sums`.
 
 The state of one direction and one column describes the items already passed: the sum of the values
-tied with the last item, the sum of all values ("count"), their sum weighted by distance ("linear"),
-and a row for each real node, or a real and an imaginary row for each complex node. Everything is
-float64.
+of the items tied with the last one ("tied"), the sum of all values ("count"), their sum weighted by
+distance ("linear"), and a row for each real node, or a real and an imaginary row for each complex
+node. Everything is float64.
 """
 
 import math
@@ -19,11 +19,12 @@ import numpy as np
 from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.vectors import FARTHEST, exp
 
-# A plain form would be one sweep for each list, with the nodes as the inner loop. Its CPU time was
-# measured as a multiple of that of the lanes, for forward and backward on one thread of an AMD
-# EPYC. The ratios for SigmoidRank were 1.65 for 64 lists of 120 items, 1.31 for 16 of 500 and 1.72
-# for one of 1,000,000; for LaplaceRank 1.50, 1.17 and 1.54; for GaussianRank 1.38, 1.12 and 1.16.
-# A list has only 1 to 18 nodes, and LLVM makes no vector instructions from a loop over them.
+# Lanes are faster than a simpler form, one sweep for each list with the nodes as the inner loop: a
+# kernel has only 1 to 18 nodes, and LLVM makes no vector instructions from a loop over them. For
+# forward and backward on one thread of an AMD EPYC, the CPU time of the simpler form was divided by
+# that of the lanes. For SigmoidRank this ratio was 1.65 for 64 lists of 120 items, 1.31 for 16
+# lists of 500 and 1.72 for one list of 1,000,000; for LaplaceRank 1.50, 1.17 and 1.54; for
+# GaussianRank 1.38, 1.12 and 1.16.
 
 WIDTH = 8
 """The number of lanes is a multiple of this: one vector, or two on CPUs with shorter vectors."""
@@ -61,8 +62,8 @@ class Plan(NamedTuple):
     nodes: tuple[float, ...]
     """As in `ltr.kernels.interface.SumNumbers`."""
     weights: Any
-    """(3, outputs, 4 + rows). Sides 0 (above) and 1 (below) hold the column, constant, linear, tie
-    and the weights of the nodes' rows. Side 2 holds the column and own."""
+    """(3, outputs, 4 + rows). Sides 0 (above) and 1 (below) hold the column's index, `constant`,
+    `linear`, `tie` and the weights of the nodes' rows. Side 2 holds that index and `own`."""
     uses: tuple[bool, bool, bool]
     """Whether the kernels use the tied sum, the sum of all values, and the linear sum."""
     is_complex: bool
@@ -102,8 +103,8 @@ def _width(chunks):  # the number of lanes
 @jit
 def _load(tile, data, plan, chunks, group, halo):
     # Fill values[c, p] with the values of the items p = 1, 2, ... of each lane, and with 0
-    # elsewhere. Fill gaps[p] and decays[., p] for the step from p - 1 to p; with a halo, also for
-    # the steps from and to the neighboring chunks. Return the longest length of a chunk.
+    # elsewhere. Fill gaps[p] and decays[., p] for the step from p - 1 to p; if `halo`, also for
+    # the steps from and to the neighboring chunks. Return the length of the longest chunk.
     values, gaps, decays, _ = tile
     x, order, columns, slots, fills = data
     scale, nodes = plan.scale, plan.nodes
@@ -135,7 +136,7 @@ def _load(tile, data, plan, chunks, group, halo):
                     values[c, p + 1, lane] = columns[slot, row, item]
     size = (longest + 1) * gaps.shape[1]
     far = np.empty(size)
-    for k in range(0, len(decays), 2):  # the decay of the first node, then that of a step
+    for k in range(0, len(decays), 2):  # the first node's decay, then that of the nodes' step
         rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
         flat = gaps[1 : longest + 2].reshape(-1)
         decay = decays[k, 1 : longest + 2].reshape(-1)
@@ -151,9 +152,9 @@ def _load(tile, data, plan, chunks, group, halo):
 
 @jit
 def _real_nodes(nodes, work, count, width):
-    # Compute nodes[m] = (nodes[m] + arrived) * a^(m + 1) in all lanes, with a the decay. The loop
-    # takes six nodes at a time, so that the power stays in a register and six rows are one stream
-    # of memory.
+    # Set nodes[m] to (nodes[m] + arrived) * a^(m + 1) in all lanes, where a is the decay. The loop
+    # takes six nodes at a time, so that the power stays in a register while one pass over the lanes
+    # updates six rows.
     power, decay, arrived = work, work[ROW:], work[2 * ROW :]
     whole = count - count % 6
     for m in range(0, whole, 6):
@@ -271,7 +272,7 @@ def _sweep(state, tile, plan, side, first, steps, width):
 @entry
 @jit
 def ends(data, plan, chunks, states, begin, stop):
-    """Compute states[side, chunk]: what a chunk adds to its list's state, as seen from its end."""
+    """Compute states[side, chunk]: what each chunk adds to its list's state, at the chunk's end."""
     width = _width(chunks)
     columns = len(data.slots)
     tile = _tile(columns, chunks[:, 2].max(), 0, width, plan.is_complex)
@@ -292,8 +293,7 @@ def ends(data, plan, chunks, states, begin, stop):
 
 @jit
 def _join(into, add, distance, nodes):
-    # Set `into` to `add` plus the states in `into`, as seen from a point that is `distance` farther
-    # away.
+    # Shift the states in `into` to a point that is `distance` farther away, and then add `add`.
     count = np.int64(nodes[4])
     is_complex = into.shape[1] > 3 + count
     for c in range(len(into)):
@@ -319,7 +319,7 @@ def _join(into, add, distance, nodes):
 @entry
 @jit
 def chain(x, order, chunks, states, scale, nodes):
-    """Turn the states that each chunk adds into the states at the chunk's start, on both sides."""
+    """Replace the states that each chunk adds by the states at its start, for both sides."""
     kept = np.zeros(states.shape[2:])
     for number in range(len(chunks)):
         row, begin, length, before, _, chunk = chunks[number]
@@ -376,8 +376,8 @@ def sums(data, plan, out, chunks, states, begin, stop):
 def cut(starts, lengths, size):
     """Return the chunks of lists (B, R): row, begin, length, positions before and after, number.
 
-    The chunks of a list differ in length by at most one item. The position before the first chunk
-    of a list is -1, and so is the position after its last chunk.
+    A chunk has at most `size` items, and the chunks of a list differ in length by at most one item.
+    The position before the first chunk of a list is -1, and so is that after its last chunk.
     """
     total = 0
     for row in range(len(lengths)):

@@ -1,9 +1,10 @@
-"""Sums over pairs of different grade, and their gradients, in the time of a sort, by numba.
+"""Sums over pairs of items with different grades, and their gradients, compiled by numba.
 
 A list is swept downwards and upwards. A state, for one grade and one node, is the sum of
-exp(-node * distance) over the items passed so far. There are up to four such states, in which an
-item counts as 1, as its discount, as its weight, or as the product of both. So there is no work per
-pair, and no sum is found by subtraction.
+exp(-node * distance) over the items of this grade passed so far. There are up to four such states
+for each grade and node, in which an item counts as 1, as its discount, as its weight, or as its
+discount times its weight. So there is no work per pair, and the total time is about that of a sort.
+Since each grade has its own states, pairs of items with equal grades need not be subtracted.
 """
 
 import math
@@ -15,12 +16,12 @@ from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.vectors import sums_jit
 
 # A row has room for the states of this many nodes, of which softplus uses at most 20. The distance
-# of rows is a constant, so that LLVM puts several rows into one vector loop.
+# between rows is a constant, so that LLVM puts several rows into one vector loop.
 ROW = 24
 
 
 class Lists(NamedTuple):
-    """Lists with their items, as arrays (B, n); `mask`, `items` and `gains` may be empty."""
+    """The arrays (B, n) of B lists; `mask`, `items` and `gains` are empty if not given."""
 
     x: Any
     order: Any
@@ -44,7 +45,7 @@ class PairRule(NamedTuple):
     scale: float
     """1 / temperature."""
     fit: Any
-    """(2, nodes), the weights of softplus and its derivative; nodes: a multiple of 4, <= `ROW`."""
+    """(2, nodes), the weights of softplus and its derivative; a multiple of 4 nodes, <= `ROW`."""
     most: int
     """The most grades of a list."""
 
@@ -61,10 +62,10 @@ class Found(NamedTuple):
 @entry
 @jit
 def graded_pairs(lists, rule, found, begin, stop):
-    """Compute total, weight and slopes (gradients) of the lists `begin` to `stop` - 1.
+    """Fill `total`, `weight` and `slopes` (gradients) for the lists `begin` to `stop` - 1.
 
-    flags[begin] is set to 1 if a list has more than `most` grades, or a score or label that is not
-    finite; the results are then invalid. See `ltr.kernels.pairs`.
+    `flags[begin]` is set to 1 if a list has more than `most` grades, or a score or label that is
+    not finite; the results are then invalid. See `ltr.kernels.pairs`.
     """
     x, order, labels, mask, items, gains = lists
     discounts, ideal, upper, last, scale, fit, most = rule
@@ -165,6 +166,7 @@ def _position(values, grades, y):
 @jit
 def _ideal(worth, count, grades, ideal):
     # Return the ideal DCG: grades by descending gain, each with the discounts of its positions.
+    # Return 1 if the sum is not positive.
     total, first = 0.0, 0
     done = np.zeros(grades, np.bool_)
     for _ in range(grades):
@@ -182,7 +184,7 @@ def _ideal(worth, count, grades, ideal):
 @jit
 def _advance(state, came, share, e, own, scratch, nodes):
     # Add `came` to the rows from `own` on, then multiply each row by (e^1, e^2, ...). The second
-    # row of the scratch becomes the sum over the rows of each row times its share.
+    # row of `scratch` becomes the sum of all rows, each multiplied by its `share`.
     powers, total = scratch, scratch[ROW:]
     square = e * e
     first, step = e, square * square
@@ -227,9 +229,9 @@ def _products(fit, total):
 
 @jit
 def _sweep(side, m, grades, kinds, positions, fit, work, slope):
-    # Side 0 goes from the top down and pairs each item with the items above it. It counts each pair
-    # once, and adds up costs and weights. Side 1 goes from the bottom up. Both sides add to
-    # slope[p] the gradient by the score of the item at p.
+    # Side 0 goes from the top down and pairs each item with the items above it. So this side
+    # meets each pair once, and it adds up costs and weights. Side 1 goes from the bottom up. Both
+    # sides add to slope[p] the gradient by the score of the item at p.
     upper, by_rank, by_item = kinds
     gap, decay, grade, each, discounts, apart = positions
     state, came, passed, linear, share, scratch = work
@@ -256,7 +258,7 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             one = -discounts[p] if side == 0 else discounts[p]
         line = wrong = 0.0
         for h in range(grades):
-            # There is no branch: the processor could not predict whether h is the lower grade.
+            # No branch here: the processor could not predict whether h is the lower grade.
             lower = 1.0 if h < own else 0.0
             out = lower if side == 0 else 1.0 - lower
             factor = apart[own, h] * counted

@@ -1,4 +1,4 @@
-"""Sinkhorn scaling, one matrix after the other: each stays in the cache for all iterations."""
+"""Sinkhorn scaling, matrix by matrix: each one stays in the CPU's cache for all iterations."""
 
 from typing import Any
 
@@ -52,7 +52,8 @@ def _potentials(matrices, tiny, us, vs, begin, stop):
 @entry
 @jit
 def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
-    # The gradients by K v and K^T u overwrite those by us and vs.
+    # `of_us` and `of_vs` hold the gradients by `us` and `vs`. The gradients by K v and K^T u
+    # overwrite them.
     carried = np.empty(matrices.shape[1], matrices.dtype)
     product, zero = np.empty(matrices.shape[2], matrices.dtype), np.zeros(1, matrices.dtype)[0]
     for b in range(begin, stop):
@@ -83,7 +84,7 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute the gradients by K v and by K^T u in each iteration, from those by us and vs."""
+    """Return the gradients by K v and K^T u of each iteration, from those by `us` and `vs`."""
     matrices, *given = (_flat(x) for x in (matrix, us, vs))
     grads = [_flat(x.clone(memory_format=torch.contiguous_format)) for x in (of_us, of_vs)]
     work = 2 * matrices.size * us.shape[-2]

@@ -12,20 +12,20 @@ from ltr.kernels.cpu.vectors import FARTHEST, exp
 from ltr.kernels.sorting import on_cpu
 
 FEW = 1 << 18
-"""For up to this many pairs of items, a sort that compares all pairs is faster than numpy's."""
+"""For up to this many pairs of items, comparing all pairs to sort is faster than numpy's sort."""
 
 
 @jit
 def _real(mask, row, size):
-    # Return the number of real items. An empty mask masks none.
+    # Return the number of real items. An empty mask masks no item.
     return mask[row].sum() if len(mask) else size
 
 
 @jit
 def _sort(x, mask, row, order):
-    # Fill the descending order of a row, masked items last. The position of an item is the number
-    # of items above it, plus the number of tied items before it. The real items of a row with a NaN
-    # stay in the order of the row, since its ranks are NaN.
+    # Fill `order` with the descending order of a list, masked items last. The position of an item
+    # is the number of items above it, plus the number of tied items before it. In a list with a
+    # NaN all ranks are NaN, so its real items stay in the order of the list.
     size = len(order)
     keys, positions = np.empty(size, x.dtype), np.zeros(size, x.dtype)
     items, ties = np.empty(size, np.int64), np.zeros(size, np.int64)
@@ -52,8 +52,8 @@ def _sort(x, mask, row, order):
 
 @jit
 def _decays(x, order, n, scale, t, d, scratch):
-    # Fill t with the scores in order, and d[p] with exp(-gap) from position p - 1 to p, 0 at the
-    # ends. Return whether all scores are finite.
+    # Fill t with the scores in order, and d[p] with exp(-gap), for the gap between positions p - 1
+    # and p; d is 0 at both ends. Return whether all scores are finite.
     finite = True
     for p in range(n):
         t[p] = x[order[p]]
@@ -90,10 +90,10 @@ class Lists(NamedTuple):
 @entry
 @jit
 def forward(lists, ranks, sums, is_sorted, begin, stop):
-    """Compute the ranks K (rho / c), and the sums c = K 1 in sorted order, of some rows.
+    """Compute ranks K (rho / c), and c = K 1 in sorted order, of the lists `begin` to `stop` - 1.
 
-    The rows are `begin` to `stop` - 1. Unless `is_sorted`, their order is filled too. See
-    `ltr.kernels.softsort_ranks`.
+    The symbols are those of `ltr.kernels.softsort_ranks`. Unless `is_sorted`, `lists.order` is
+    filled first.
     """
     x, mask, order, scale = lists
     size = x.shape[1]
@@ -126,10 +126,10 @@ def forward(lists, ranks, sums, is_sorted, begin, stop):
 @entry
 @jit
 def backward(lists, sums, gradients, out, begin, stop):
-    """Fill `out` with dLoss/dscores, from gradients = dLoss/dranks = h.
+    """Fill `out` with dLoss/dscores, from `gradients`, which is h = dLoss/dranks.
 
-    See `ltr.kernels.softsort_ranks`. S v is the decayed sum of v over the items above minus that
-    over the items below, without tied items.
+    The symbols are those of `ltr.kernels.softsort_ranks`. S v is the decayed sum of v over the
+    items above, minus the decayed sum over the items below; tied items are in neither.
     """
     x, mask, order, scale = lists
     size = x.shape[1]
@@ -148,7 +148,8 @@ def backward(lists, sums, gradients, out, begin, stop):
             continue
         for p in range(n):
             h[p] = gradients[row, items[p]]
-        # These are sums over the items passed so far, and over those tied with the item at p.
+        # `of_*` are decayed sums over the items passed so far, and `tied_*` sums over those of them
+        # that are tied with the item at p.
         of_u, of_h, of_1 = 0.0, 0.0, 0.0
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The kernel sums on the CPU, compiled by numba: the choice of sweep and threads."""
+"""The kernel sums on the CPU: chunks and constants for the compiled sweeps, and their threads."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -32,7 +32,7 @@ def kernel_sums(
     x = _rows(scores)
     item = NO_ORDER if lists.order is None else _rows(lists.order)
     first, size = _rows(lists.starts), _rows(lists.lengths)
-    # Only the value of a constant column is passed.
+    # A constant column is passed as a single value.
     slots, fills, written = [], [], []
     for source in used:
         column = columns[source]
@@ -99,8 +99,8 @@ def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
 
 
 def _chunk(total: int, lists: int) -> int:
-    # Return the most items of a chunk: enough for a whole list if several lists fit the cache side
-    # by side, otherwise few enough that the chunks fill all lanes.
+    # Return the maximum number of items of a chunk: enough for a whole list if several lists fit
+    # the cache side by side; otherwise few enough that the chunks fill all lanes.
     whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
     if lists > WIDTH and total <= lists * whole:
         return whole
@@ -109,7 +109,7 @@ def _chunk(total: int, lists: int) -> int:
 
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
-    # Return the columns in use, and weights, uses and is_complex of the `Plan`.
+    # Return the columns in use, and the `weights`, `uses` and `is_complex` of the `Plan`.
     count, outputs = int(nodes[4]), len(sources)
     used = sorted(set(sources))
     is_complex = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
@@ -122,7 +122,7 @@ def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int,
     real, imaginary = both[:, :, 3 : 3 + count], both[:, :, 3 + count :]
     if is_complex:
         weights[:2, :, 4::2] = real
-        weights[:2, :, 5::2] = -imaginary  # i times i is -1
+        weights[:2, :, 5::2] = -imaginary  # Re(w z) = Re(w) Re(z) - Im(w) Im(z)
     else:
         weights[:2, :, 4:] = real
     linear = bool(weights[:2, :, 2].any())

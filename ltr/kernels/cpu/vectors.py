@@ -15,9 +15,9 @@ FARTHEST = 600.0
 
 @jit
 def exp(x, scale):
-    """Raise e to the powers x in [-FARTHEST, 0], in place; `scale` is scratch memory.
+    """Replace each x, in [-FARTHEST, 0], by e^x, in place; `scale` is scratch memory.
 
-    The last digit or two may be wrong.
+    The last digit or two of a result may be wrong.
     """
     for k in range(len(x)):
         shifted = x[k] * 1.4426950408889634 + SHIFT

@@ -1,10 +1,9 @@
 """The kernel sums in plain PyTorch, for any device: the reference for the compiled sums.
 
 Each node gives a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the
-top and once from the bottom. `scan` computes a recurrence in parallel blocks, so the number of
-steps of a Python loop is at most about the square root of the list's length. Long lists are
-processed in chunks to limit the memory. Each sweep continues with the states at the end of the
-previous chunk.
+top and once from the bottom. `scan` splits a long recurrence into parallel blocks, so that its
+Python loops take only about sqrt(n) steps for n positions. Long lists are processed in chunks to
+limit the memory. Each sweep continues with the states at the end of the previous chunk.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from ltr.shapes import NO_FLOAT64
 FARTHEST = 745.0  # exp(-745) is the smallest positive double
 
 TOGETHER = 1 << 17
-"""At most this many values, or one chunk, are scanned at a time; all nodes of short lists fit."""
+"""The most values in a scan, unless one chunk has more. All nodes of a few short lists fit."""
 
 CHUNK = 1 << 15
 """The number of items of a row in one chunk on the CPU, where a chunk should fit the cache."""
@@ -67,16 +66,16 @@ def _exact(x: Tensor) -> torch.dtype:
 class _Chunk(NamedTuple):
     """Neighboring positions of each row: points x (B, p), values v (C, B, p), in sorted order."""
 
-    x: Tensor  # 0 if it is not finite or is in no list
-    v: Tensor  # 0 if it or its x is not finite or is in no list
-    begins: Tensor  # whether a list begins here
+    x: Tensor  # 0 if the point is not finite or is in no list
+    v: Tensor  # 0 if the value or its point is not finite, or is in no list
+    begins: Tensor  # whether a list begins at the position
     inside: Tensor  # whether the position is in a list
-    ids: Tensor  # the number of its list, from 1, or 0 for no list
-    bad: Tensor  # (C, B, p), whether the value or score is in a list and not finite
+    ids: Tensor  # the number of the position's list, from 1; 0 for no list
+    bad: Tensor  # (C, B, p), whether the position is in a list, with a value or point not finite
 
 
 class _Lists:
-    """The lists in some rows. Only one chunk at a time is put in order and converted to float64."""
+    """The lists in some rows. Only one chunk at a time is sorted and converted to `_exact(x)`."""
 
     def __init__(
         self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
@@ -113,7 +112,7 @@ def _sums(
     down, up = sweeps
     rows, n = lists.shape
     chunks = [(first, min(first + size, n)) for first in range(0, n, size)]
-    chunk = lru_cache(1)(lists.chunk)  # if there is only one chunk, both sweeps use it
+    chunk = lru_cache(1)(lists.chunk)  # if there is only one chunk, both sweeps share it
     # If a score is not finite, all sums of its list are NaN. If a value of a column is not finite,
     # only the sums of this column in its list are NaN.
     spoiled = torch.zeros(
@@ -161,7 +160,7 @@ class _Sweep:
         Args:
             x: (B, p), the points, descending in each list.
             v: (C, B, p), the values.
-            begins: (B, p), whether a list begins at the position.
+            begins: (B, p), whether a list begins at the position, in the sweep's direction.
         """
         last_x, last_v = self.last or (x[:, :1], torch.zeros_like(v[..., :1]))
         self.last = x[:, -1:].clone(), v[..., -1:].clone()
@@ -190,8 +189,8 @@ class _Sweep:
         w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
         kind = torch.promote_types(gaps.dtype, torch.complex64)
         nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
-        # Only lists whose sums become NaN have negative gaps. An infinity from such a list must not
-        # reach the next list.
+        # Gaps are negative only in lists whose sums become NaN. Clamp them, so that no infinity
+        # from such a list reaches the next list.
         gaps = gaps.clamp(min=0, max=FARTHEST)
         decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
         if not self.is_complex:
