@@ -314,7 +314,8 @@ class WholeNumbers(Finder):
         """Look at the next values."""
         column = without_codes(part.column(self.name)).drop_null()
         if self._seen is None and not _is_large(column):
-            self.open = pa.types.is_integer(column.type) or not (_as_floats(column) % 1).any()
+            floats = _as_floats(column)
+            self.open = not (floats[np.isfinite(floats)] % 1).any()
             return
         values = pc.unique(column)
         floats = _as_floats(values)

@@ -17,7 +17,7 @@ from ltr.datasets import Schema, TableDataModule, convert, load_table, read_tabl
 from ltr.datasets.column_steps import Number
 from ltr.datasets.conversion import TableReader
 from ltr.datasets.frames import Frame
-from ltr.datasets.infer import scan
+from ltr.datasets.infer import WholeNumbers, scan
 from ltr.datasets.table_files import BLOCKS, TableFiles, TextColumn
 
 ROWS = 60
@@ -378,6 +378,15 @@ def test_the_second_value_may_come_late(tmp_path: Path, kind: str):
     ):
         with pytest.raises(ValueError, match=f"'user': {10**18} and {10**18 + 1} are one num"):
             call()
+
+
+def test_large_numbers_may_come_after_a_nan_of_arrow():
+    """Arrow's NaN is not null, and has no fraction."""
+    numbers = WholeNumbers("user")
+    table = pa.table({"user": [float("nan"), 3.0, *(1e18 + 128 * i for i in range(9))]})
+    scan(Frame.of(table), [numbers], first=2)
+    with pytest.raises(ValueError, match=r"column 'user': .* are one number in float32"):
+        numbers.check()
 
 
 @pytest.mark.parametrize("kind", ["pandas", "csv", "parquet"])
