@@ -70,7 +70,7 @@ def objective(
       loss, such as one with equal labels in a pairwise loss, h_i has this minimum.
 
     Then g and h are divided by the mean of h. The division itself changes neither splits nor leaf
-    values, but a row now counts about 1, as in squared error. So parameters such as LightGBM's
+    values, but the mean of h is now 1, as in squared error. So parameters such as LightGBM's
     `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` count rows. The same
     scores give the same result: the random numbers of the probes and of the loss depend only on the
     seed and the scores.
@@ -91,8 +91,8 @@ def objective(
         seed: the seed of these vectors and of the random numbers of the loss.
 
     Cost: that of the loss, forward and backward. The exact Hessian of a pairwise loss takes O(n^2)
-    time for a list of n items. Lists of similar lengths are processed together, some 65,000 rows at
-    a time. So a long list does not increase the memory that shorter lists need.
+    time for a list of n items. Lists of similar lengths are processed together, about 65,000 rows
+    at a time. So a long list does not increase the memory that shorter lists need.
 
     Raises:
         ValueError: an argument is invalid. In training: a score, a label or a weight is not finite,
@@ -126,10 +126,10 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
     as 1.
 
     Args:
-        metric: a metric of `ltr.metrics`. Options for metrics with several updates, such as
+        metric: a metric of `ltr.metrics`. Its options that concern several updates, such as
             `deduplicate`, have no effect.
-        name: the name of the metric in the library. Default: the name of its class in lower case,
-            with the cutoff, such as `ndcg@10`.
+        name: the name of the metric in the output of LightGBM or XGBoost. Default: the name of its
+            class in lower case, with the cutoff, such as `ndcg@10`.
 
     Raises:
         ValueError: an argument is invalid. In training: the data are invalid (see `objective`), or
@@ -344,7 +344,7 @@ def checked_lists(
 
 
 def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the mean weight of each list (R,), and the weights divided by these means (N,).
+    """Return the mean weight of each list, (lists,), and the weights divided by these means (N,).
 
     The second result is None if it would be 1 everywhere. It is 1 in a list with only weights of 0.
 
@@ -376,7 +376,7 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
 
 
 def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the indices of the lists and of the rows of each tile, a few lists of similar lengths.
+    """Yield tiles of lists of similar lengths, each as the indices of its lists and of their rows.
 
     In a tile, no list is more than 1.5 times as long as another. A tile has at most `TILE_ROWS`
     rows, or a single list.
@@ -403,9 +403,10 @@ def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
     """Yield `probes` vectors (N,) of random signs, for lists of the given lengths.
 
-    Each probe is the first probe times a Walsh function of the position in the list. So in a list
-    of at most 2^k items, the signs of any two items are uncorrelated over 2^k probes. Then, for any
-    matrix H of the list, the mean of (H z)_i^2 over the probes z equals the sum of H_ij^2 over j.
+    Each probe is the first probe times a Walsh function of an item's index in its list. So in a
+    list of at most 2^k items, the signs of any two items are uncorrelated over 2^k probes. Then,
+    for any matrix H of the list, the mean of (H z)_i^2 over the probes z equals the sum of H_ij^2
+    over j.
 
     >>> torch.stack([*probe_signs(torch.tensor([2, 2]), 2)]).prod(0)
     tensor([ 1., -1.,  1., -1.], dtype=torch.float64)

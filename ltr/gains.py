@@ -113,7 +113,7 @@ def ndcg_gains(
 ) -> Tensor:
     """Return gains times weights, (..., n), up to a factor for each list that cancels in NDCG.
 
-    For "exp2" the gain is 2^(y - max y) - 2^(-max y), so labels of 128 and more do not overflow in
+    For "exp2" the gain is 2^(y - max y) - 2^(-max y), so labels of 128 or more do not overflow in
     float32. For whole labels, the factor cancels without a rounding error.
 
     >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None)
@@ -222,9 +222,9 @@ def with_exact_cutoff(discount: Callable[[Tensor], Tensor]) -> Callable[[Tensor]
 def with_cutoff(
     discount: Callable[[Tensor], Tensor], top_k: int | None, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` with a cutoff after rank `top_k`: exact, or smooth for soft ranks.
+    """Return `discount` with a cutoff after rank `top_k`, or `discount` itself if `top_k` is None.
 
-    The cutoff is that of `truncated`; `top_k=None` means no cutoff.
+    The cutoff is that of `truncated`: exact if `exact` is True, and smooth otherwise.
 
     >>> with_cutoff(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
     tensor([1., 0.])
@@ -250,8 +250,8 @@ def greedy_topics(topics: Tensor, alpha: float, top_k: int | None) -> tuple[Tens
     """Return the greedy order of alpha-DCG: each position gets the item with the largest gain.
 
     The gain of an item is the sum over the topics of t * (the product of 1 - alpha * t' over the
-    items at earlier positions). t is how far the item is about the topic, and t' how far an earlier
-    item is. Items with equal gains are taken in the order of the list.
+    items at earlier positions). t is how far the item is about the topic, and t' is the same value
+    of an earlier item. Items with equal gains are taken in the order of the list.
 
     Args:
         topics: (..., n, topics), how far each item is about each topic, in [0, 1]; 0 or 1 in the

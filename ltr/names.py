@@ -69,7 +69,7 @@ def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) ->
 
 
 def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
-    """Return the end of a message: the most similar names, or all of them if none is similar.
+    """Return the end of a message: the most similar choices, or all choices if none is similar.
 
     >>> nearest("digts", ["digits", "letor"])
     'did you mean digits?'

@@ -370,7 +370,7 @@ def _check_digest(content: bytes) -> None:
 
 
 def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether `ltr export` could write these metadata for inputs of these shapes."""
+    """Return whether `ltr export` could have written these metadata for inputs of these shapes."""
     keys = {"features", "dates", "categories", "per_document", "looks_at_list"}
     if not isinstance(about, dict) or not keys <= about.keys():
         return False

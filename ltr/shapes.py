@@ -220,7 +220,7 @@ def real_scores(scores: Tensor, mask: Tensor | None, weights: Tensor | None = No
 
 
 def count(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the number of real items m of each list, `(..., 1)`, in the dtype of `x`."""
+    """Return the number of real items of each list, `(..., 1)`, in the dtype of `x`."""
     if mask is None:
         return x.new_full((*x.shape[:-1], 1), x.shape[-1])
     return mask.sum(-1, keepdim=True).to(x.dtype)

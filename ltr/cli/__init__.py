@@ -70,8 +70,8 @@ _COMMANDS = {
 }
 """The function of each command in `ltr.cli`, and what the command does.
 
-The function gets a parser without arguments and the words after the command. Its docstring is the
-command's help.
+The function gets a parser, to which it adds the command's options, and the words after the command.
+The docstring of the function is the command's help.
 """
 
 _HELP = "\n".join(

@@ -9,10 +9,10 @@ from ltr.cli.arguments import LineParser, add_roles, roles_of
 def convert(parser: LineParser, args: list[str]) -> None:
     """Convert LETOR text, CSV or Parquet of any size into lists on disk.
 
-    The result is a folder of arrays that numpy maps. `ltr train`, `test` and `predict` take it
-    instead of a table; its lists are read from the disk on demand. The conversion takes at most
-    1 GiB of memory. The folder appears when it is complete. A conversion that is killed leaves a
-    folder `OUT.partial`: delete it before the next one.
+    The result is a folder of arrays. `ltr train`, `test` and `predict` take it instead of a table;
+    they memory-map the arrays, so lists are read from the disk on demand. The conversion takes at
+    most 1 GiB of memory. The folder appears when it is complete. A conversion that is killed leaves
+    a folder `FOLDER.partial`: delete it before you convert again.
 
       ltr convert train.parquet --out train.lists --qid query --label grade
       ltr convert 'msn/Fold1/train.txt' --out train.lists

@@ -24,11 +24,11 @@ _TIES = "order of equal scores; default: stable, which is trec_eval's order, or 
 
 
 def evaluate(parser: LineParser, args: list[str]) -> None:
-    """Metrics with bootstrap intervals; several models are compared with the first.
+    """Print metrics with bootstrap intervals, and compare several models with the first.
 
     A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
-    A table, .csv or .parquet, has one row per document, in any order. With --qrels its labels come
-    from the qrels, matched by the column doc_id, which `ltr predict` writes.
+    A table, .csv or .parquet, has one row per document, in any order. With --qrels, the labels of a
+    table come from the qrels, matched by query and document name. `ltr predict` keeps both columns.
 
       ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100
       ltr evaluate bm25.run mine.run --qrels qrels.txt         the second against the first
@@ -168,7 +168,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
 
 
 def _notes(model: "Evaluated", given: Namespace) -> Iterator[str]:
-    """Yield notes on lists that are missing, not judged or empty."""
+    """Yield notes on lists that are missing, not judged or without a relevant item."""
     lists, total = "lists" if given.qrels is None else "judged queries", len(model.qids)
     if model.missing:
         how = ": counted as empty lists (--skip-missing: left out)"

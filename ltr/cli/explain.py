@@ -22,8 +22,9 @@ _USUAL, _COLUMNS = 100, 4
 def explain(parser: LineParser, args: list[str]) -> None:
     """Show what each column adds to the scores of a query's documents.
 
-    Each document is compared with usual documents of the table (Shapley values). The reasons why
-    the first document is above the second follow. Needs the extra `explain`.
+    Each document is compared with usual documents: at most 100, spread evenly over the table
+    (Shapley values). Then come the reasons why the first document is above the second. Needs the
+    extra `explain`.
 
       ltr explain model test.parquet --query 17
     """

@@ -12,8 +12,8 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     """Combine the runs of several rankers into one.
 
     A run has lines `qid Q0 docno rank score tag`, and may be gzipped; only the score counts. The
-    result has all queries and documents of the runs. A run that lacks a document adds nothing to
-    it by rrf, combsum and combmnz.
+    result has all queries and documents of the runs. With rrf, combsum and combmnz, a run that
+    lacks a document adds nothing to the document's score.
 
       ltr fuse bm25.run neural.run --out both.run                   reciprocal rank fusion
       ltr fuse bm25.run neural.run --method combsum --weights 0.3 0.7 --out both.run

@@ -106,8 +106,8 @@ class RankingCLI(LightningCLI):
             subclass_mode_data=True,
             args=args,
             # Lightning's subcommands would take a model's options from the file of `--ckpt_path`,
-            # and would run the command in the constructor. But a sweep trains and tests the same
-            # objects.
+            # and would run the command in the constructor. But a sweep first trains, and then
+            # tests, the objects of one constructor call.
             run=False,
             auto_configure_optimizers=False,
         )

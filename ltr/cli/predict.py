@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 def predict(parser: LineParser, args: list[str]) -> None:
     """Score the rows of a table, in its order.
 
-    CSV and Parquet get the columns of the query, of the document's name and of the label, those
-    that the table has; the `score`; and the `rank` within the query, from 1. Lines of a TREC run
-    are in the order of ranks. The file appears when it is complete.
+    CSV and Parquet files keep the table's columns of the query, the document's name and the label,
+    if it has them. The `score` is added, and so is the `rank` within the query, from 1, if the
+    table has queries. Lines of a TREC run are in the order of ranks. The file appears when it is
+    complete.
     """
     _add_table(parser)
     endings = (".csv", ".parquet", ".run", ".trec", ".txt")
@@ -87,7 +88,7 @@ def write_scores(
         with pa.ipc.new_file(waiting, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
-        # a rank needs all scores of its query, so the rows are first kept in a file that Arrow maps
+        # a rank needs all scores of its query, so the rows are first kept in a memory-mapped file
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
             table = pa.ipc.open_file(source).read_all()
             scores = table.column("score").to_numpy()
@@ -200,7 +201,7 @@ def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None
 
 
 def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
-    """Return a TREC run; documents without names are named by their position in the list, from 0.
+    """Return a TREC run; documents without names are numbered from 0 within each list.
 
     The run's scores have no ties, so all tools rank as the table does.
     """

@@ -31,7 +31,7 @@ def _passes(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drop Lightning's routine messages; send other messages to stdout and warnings to stderr."""
+    """Drop Lightning's routine messages and expected warnings; log its other messages to stdout."""
     handlers = {
         handler
         for name in ("lightning", "lightning.pytorch", "lightning.fabric")

@@ -28,7 +28,7 @@ def find_recipes(root: Path | None = None) -> dict[str, list[Path]]:
     """Return the files of each recipe, and of each overlay of a recipe, by name.
 
     Args:
-        root: the folder of the recipes. Default: those that come with ltr.
+        root: the folder of the recipes. Default: the folder that comes with ltr.
 
     >>> {name: [file.name for file in files] for name, files in find_recipes().items()}["digits"]
     ['config.yaml']

@@ -52,8 +52,8 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
 def read_checkpoint(path: Path, *, resume: bool = False) -> dict[str, Any]:
     """Return the content of a checkpoint: tensors and plain values.
 
-    The file is read twice. The first time, the checksums of its parts are compared, because torch
-    does not compare them.
+    The file is read twice. The first time, the checksums of its parts are checked, because torch
+    does not check them.
 
     Args:
         path: the file.

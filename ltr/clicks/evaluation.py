@@ -130,7 +130,7 @@ def evaluate_log(
     method from the bootstrap of the estimate; otherwise the propensities count as known. The
     uncertainty of `dcg` and `looks` is large: propensities are known only relative to position 1.
 
-    **Limits.** A new ranker looks better than it is on clicks on which it was trained: keep some
+    **Limits.** A new ranker that was trained on the same clicks looks better than it is: keep some
     queries for the evaluation. The new ranker only reorders the documents that were shown.
     Documents that the old ranker never showed cannot be evaluated. The model does not hold for
     users whose clicks depend on other documents, such as users who stop after a click. Positions at
@@ -148,7 +148,7 @@ def evaluate_log(
             Later positions have the last propensity.
         baseline: (rows,), the scores of a ranker to compare with. Default: the order of the log.
         qid: (rows,), the query of each row, the unit of the intervals. Default: the session.
-        top_k: the cutoff. Later positions count 0, as if the lists ended at position `top_k`.
+        top_k: the cutoff. Later positions count as 0, as if the lists ended at position `top_k`.
             Default: all positions count.
         clip: the largest inverse propensity; larger ones are reduced to it. Default: no limit.
         confidence: the level of the intervals, in (0, 1).
@@ -218,7 +218,7 @@ def evaluate_log(
         return np.bincount(units, x)
 
     def slopes(x: np.ndarray, where: np.ndarray) -> np.ndarray:
-        """Return the sum of x at each position of `covariance`; later positions join the last."""
+        """Return the sum of x at each position of `covariance`; later positions add to the last."""
         most = len(covariance)
         return np.bincount(np.minimum(where, most).astype(np.int64) - 1, x, most)
 
@@ -236,7 +236,7 @@ def evaluate_log(
 
         Args:
             gains: (units,), the terms of the numerator.
-            slope: (positions,), the numerator's derivatives by the logarithms of the propensities.
+            slope: (positions,), the numerator's derivatives with respect to the log propensities.
             divisor: (units,), the terms of the denominator.
             slope_below: (positions,), the same derivatives of the denominator.
         """

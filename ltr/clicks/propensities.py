@@ -201,10 +201,10 @@ def _unknown(cells: _Cells, found: np.ndarray) -> str:
 
 
 def _wins(cells: _Cells) -> csr_array:
-    """Return each query's clicks at position i, compared with position j, (queries, positions^2).
+    """Return each query's weighted clicks at i for all positions i and j, (queries, positions^2).
 
     A document with C_i clicks in N_i impressions at i, and C_j clicks in N_j impressions at j,
-    counts C_i N_j / (N_i + N_j) clicks at i and C_j N_i / (N_i + N_j) clicks at j, with
+    counts as C_i N_j / (N_i + N_j) clicks at i and C_j N_i / (N_i + N_j) clicks at j, with
     Mantel-Haenszel weights. So both positions count as if they had the same number of impressions,
     and a document with few impressions at one of the positions counts little.
     """
@@ -247,9 +247,9 @@ def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
     For positions i and j, the clicks W_ij at i and W_ji at j are on the same documents, so their
     means have the ratio of the propensities, theta_i : theta_j. The solver maximizes the likelihood
     of all pairs. Each pair has a mean relevance r_ij: W_ij has the mean theta_i r_ij, and W_ji has
-    the mean theta_j r_ij. For Poisson counts, the best r_ij is (W_ij + W_ji) / (theta_i + theta_j).
-    What remains to maximize is the sum over all i and j of W_ij log(theta_i / (theta_i + theta_j)),
-    which is concave in log theta.
+    the mean theta_j r_ij. With the Poisson likelihood, the best r_ij is
+    (W_ij + W_ji) / (theta_i + theta_j). What remains to maximize is the sum over all i and j of
+    W_ij log(theta_i / (theta_i + theta_j)), which is concave in log theta.
     """
 
     def solve(weights: np.ndarray) -> np.ndarray:
@@ -285,13 +285,14 @@ def _strengths(won: np.ndarray) -> np.ndarray:
 
 
 def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
-    """Return the solver without features, which fits clicks with the means N theta_k gamma_d.
+    """Return the solver without features, which fits a Poisson model to the clicks.
 
-    N is the number of impressions of document d at position k, theta_k is the propensity, and
-    gamma_d is the relevance. The solver maximizes the likelihood of Poisson counts. With this
-    likelihood, the gammas do not bias theta, however few impressions each document has. (With the
-    likelihood of draws of 0 and 1, the gammas would bias theta: with four impressions per document,
-    theta would be nearly flat.) Each step solves exactly for the gammas, then for theta.
+    Document d has N theta_k gamma_d expected clicks at position k. Here N is the number of
+    impressions of d at k, theta_k is the propensity, and gamma_d is the relevance. The solver
+    maximizes the Poisson likelihood. With this likelihood, the gammas do not bias theta, however
+    few impressions each document has. (With the Bernoulli likelihood, the gammas would bias theta:
+    with four impressions per document, theta would be nearly flat.) Each step solves exactly for
+    the gammas, then for theta.
     """
     state = [np.ones(cells.positions)]
 
@@ -316,7 +317,7 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
 
 
 def _looks(cells: _Cells, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Return the theta whose expected clicks at each position equal the clicks, up to a factor.
+    """Return the theta whose expected clicks equal the logged clicks by position, up to a factor.
 
     The largest theta is 1.
     """
@@ -330,10 +331,10 @@ def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Sol
     In each round, the classifier is fitted to two copies of each document: one is relevant, with
     the clicks as its weight; the other is irrelevant, and its weight is the expected number of
     impressions that users looked at without a click. So the looks are the only hidden variables. In
-    Wang et al., the relevance of documents that nobody looked at is hidden too. If clicks are rare,
-    each round then changes the relevance little. After the fit, the propensities are chosen so that
-    the expected clicks at each position, with the fitted relevance, equal the clicks up to a
-    factor.
+    Wang et al., the relevance of documents that nobody looked at is hidden too: if clicks are rare,
+    each of their rounds changes the relevance little. After the fit, the propensities are chosen so
+    that the expected clicks at each position, with the fitted relevance, equal the logged clicks up
+    to a factor.
     """
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter

@@ -14,7 +14,7 @@ from ltr.losses.base import check_flag
 from ltr.shapes import check_at_least, check_top_k, check_whole
 
 _CHUNK = 1 << 16
-"""The number of sessions that are drawn at a time: their arrays fit into the caches."""
+"""The number of sessions that are drawn at a time: their arrays fit into the CPU's caches."""
 
 
 class _User(ABC):

@@ -1,10 +1,10 @@
 """A model in a folder: `config.json` describes its parts, `model.safetensors` has their weights.
 
 `config.json` also holds the SHA-256 digest of each file that was written with it, and a digest of
-its own content. The last digest thus covers the whole folder. `config.json` decides which model a
-folder holds. A save writes the new files under hidden names, then replaces `config.json` in one
-step, and then renames the files. So a reader always finds one complete model, even if the writer is
-killed: the old model until `config.json` is replaced, then the new one.
+its own content, which thus covers the whole folder. `config.json` decides which model a folder
+holds. A save writes the new files under hidden names, then replaces `config.json` in one step, and
+then renames the files. So a reader always finds one complete model, even if the writer is killed:
+the old model until `config.json` is replaced, then the new one.
 """
 
 import json
@@ -277,7 +277,7 @@ def _read_file(config: Path, name: str, content: Mapping[str, Any]) -> bytes:
     """Return the content of a file of the model that a configuration describes."""
     _check_digest(config, content[_DIGESTS], name)
     path, why = config.with_name(name), "there is no such file"
-    for one in (_new(path), path):  # hidden first: a save may not have renamed the file yet
+    for one in (_new(path), path):  # the hidden name first, because the file may not be renamed yet
         with suppress(FileNotFoundError):
             _check_regular(one)
             data = one.read_bytes()

@@ -7,15 +7,16 @@ from torch import Tensor
 
 
 class Coded(NamedTuple):
-    """Numeric features followed by one-hot codes. Only the positions of the 1s are stored.
+    """Numeric features followed by one-hot codes, which are stored as the indices of their 1s.
 
-    A category with 1,000 levels takes one integer in `codes`, and 1,000 values in `dense()`. A
-    linear layer needs only the weights at the stored positions; see `ltr.models.coded.CodedLinear`.
+    For each item, a category with 1,000 levels takes one integer in `codes`, and 1,000 values in
+    `dense()`. A linear layer needs only the weights at the stored indices; see
+    `ltr.models.coded.CodedLinear`.
 
     Attributes:
         numbers: (..., n, k), the numeric features, floating point.
-        codes: (..., n, c) int64, for each category, the position of its 1 among the w columns of
-            the one-hot codes, or w if the category has no 1.
+        codes: (..., n, c) int64, for each category, the index of its 1 among the w columns of the
+            one-hot codes, or w if the category has no 1.
         width: w, the number of columns of the one-hot codes of all categories together.
         values: (..., n, c), the values that replace the 1s. Default: None, which keeps the 1s.
 
@@ -34,11 +35,11 @@ class Coded(NamedTuple):
 
     @property
     def shape(self) -> torch.Size:
-        """The shape (..., n, k + w) of `dense`."""
+        """The shape (..., n, k + w) of `dense()`."""
         return torch.Size((*self.numbers.shape[:-1], self.numbers.shape[-1] + self.width))
 
     def dim(self) -> int:
-        """Return the number of axes."""
+        """Return the number of axes of `dense()`."""
         return self.numbers.dim()
 
     def is_floating_point(self) -> bool:

@@ -6,9 +6,10 @@ values for an exported model, without Arrow.
 
 Only categories are fitted, to find their levels. Numbers, vectors and dates need no fit here,
 because the model's feature transform scales them and replaces missing values. The transform is
-fitted on the matrix of all features. An exported ONNX graph contains the transform. Its inputs are
-the matrix and the codes of the categories, because not every ONNX runtime can compute with texts
-and dates. The classes of `ltr.serving` therefore make the matrix and the codes from plain values.
+fitted on the matrix of all features. An exported ONNX graph contains the transform. The graph's
+inputs are the matrix and the codes of the categories, because not every ONNX runtime can compute
+with texts and dates. The classes of `ltr.serving` therefore make the matrix and the codes from
+plain values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -368,8 +369,8 @@ def are_dates(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:
 def parse_dates(texts: pa.ChunkedArray, *zones: Zone) -> pa.ChunkedArray | None:
     """Return the times in a column of text, or None if a text is not a date that `zones` allow.
 
-    A text that matches a pattern of dates need not be a date, such as 2024-02-30. If some texts
-    have a UTC offset and others have none, the texts with an offset become null.
+    A text such as 2024-02-30 matches a pattern of `ISO_DATES` but is not a date. If some texts have
+    a UTC offset and others have none, the texts with an offset become null.
     """
     forms = [are_dates(texts, zone) for zone in zones]
     if not pc.all(pc.or_(forms[0], forms[-1]), min_count=0).as_py():

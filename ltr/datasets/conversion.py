@@ -1,8 +1,8 @@
 """Convert files into lists on disk, in little memory.
 
 If the rows of a query are not together, the documents are first copied into temporary files, all
-documents of a list into the same file. DuckDB sorts the lists by their first documents, and so
-finds the file of each list. Each file is then grouped on its own.
+documents of a list into the same file. DuckDB sorts the lists by the row of their first document.
+This order decides which file each list is copied into. Each file is then grouped on its own.
 """
 
 import errno
@@ -58,11 +58,12 @@ def convert(
     r"""Convert files into lists on disk, in at most 1 GiB of memory.
 
     Lists and documents keep the order in which they first appear. If the rows of a query are not
-    together, DuckDB groups them. The temporary files are about as large as the lists. The folder
-    `out` appears when it is complete. Until then, the files are in `out.partial` beside it. An
-    error or an interrupt removes `out.partial`. A killed conversion leaves `out.partial`, and the
-    next conversion to `out` asks the user to delete it. Memory grows only with the longest list and
-    with the number of lists, by 8 bytes for each list.
+    together, they are grouped by means of DuckDB and temporary files, which are about as large as
+    the lists. The folder `out` appears when it is complete. Until then, the files are in
+    `out.partial` beside it. An error or an interrupt removes `out.partial`. A killed conversion
+    leaves `out.partial`, and the next conversion to `out` asks the user to delete it. Memory grows
+    with the longest list and with the number of lists, by 8 bytes for each list. If more than 32
+    GiB of documents are grouped, memory also grows with their size.
 
     Args:
         source: a file, a folder or a pattern of LETOR text, CSV or Parquet, as for
@@ -88,9 +89,9 @@ def convert(
         The lists on disk, as `open_lists` returns them.
 
     Raises:
-        ValueError: an argument is wrong, another process writes to `out`, or `read_letor` or
-            `read_table` would refuse the source. The message names the file and the line, or the
-            row and the column.
+        ValueError: an argument is wrong; another process writes to `out`; or the source has an
+            error that `read_letor` or `read_table` refuses. The message names the file and the
+            line, or the row and the column.
         OSError: a file cannot be written, for example because the disk is full.
 
     >>> from tempfile import TemporaryDirectory
@@ -131,7 +132,7 @@ def convert(
 class TableReader:
     """A reader that yields the rows of CSV or Parquet files in chunks, like a `LetorReader`.
 
-    Each chunk is a `ListDataset` of at most 16,384 rows, and fewer if there are many features.
+    Each chunk is a `ListDataset` of at most 16,384 rows, or fewer if there are many features.
 
     Args:
         path: the file, folder or pattern.
@@ -185,7 +186,7 @@ class TableReader:
 
 
 def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
-    """Write rows as lists. If the reader allows rows that are not together, group them first."""
+    """Write rows as lists; group them first if they are not grouped and `gathers` is True."""
     if not rows.gathers:  # the reader refuses a qid that returns
         write_files(folder, rows.chunks(watch), rows.schema)
         return
@@ -200,13 +201,13 @@ def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | No
 
 
 MEMORY = "256MB"
-"""The most memory that DuckDB may use; it keeps other data in temporary files."""
+"""The most memory that DuckDB may use. It keeps data beyond this limit in temporary files."""
 
 FILE_BYTES = 1 << 26
 """The bytes of documents in a temporary file; more if `FILES` such files are not enough."""
 
 FILES = 512
-"""The most temporary files with documents."""
+"""The largest number of temporary files for documents."""
 
 BATCH = 1 << 25
 """The bytes of features that are copied at a time."""
@@ -364,7 +365,7 @@ def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> N
 
 
 def _read(path: Path) -> Iterator[ListDataset]:
-    """Map a temporary file, and yield its lists in the order in which they were written."""
+    """Memory-map a temporary file, and yield its lists in the order in which they were written."""
     with pa.memory_map(str(path)) as file:
         while file.tell() < file.size():
             [batch] = pa.ipc.open_stream(file)

@@ -160,8 +160,8 @@ def _of_pandas(name: Any, values: Any) -> Any:
 def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
     """Refuse a column that mixes dates and times, or times with and without a time zone.
 
-    Arrow gives all values the type of the first one, and so drops the time or the time zone of the
-    others.
+    Arrow gives all values the type of the first value, and so drops the time or the time zone of
+    the others.
     """
     first: dict[str, int] = {}
     for row, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""Find how the columns of a table are used, in passes over its chunks.
+"""Infer the use of each column of a table, in passes over the table's chunks.
 
 The same passes serve tables in memory and files that do not fit into memory. Each pass reads only
 the columns that are not yet decided, and ends as soon as all columns are decided.
@@ -50,7 +50,7 @@ _ENOUGH = 256
 """A column with more distinct values than this in float32 is not lost; see `WholeNumbers`."""
 
 _UNIQUE = 0.8  # a text column with a higher ratio of distinct values to rows is not a category
-_FIRST = 64  # the most rows of the first chunk, which decides most columns
+_FIRST = 64  # the row limit of the first chunk, which decides most columns
 
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # pandas' index in Parquet and CSV
 
@@ -156,7 +156,7 @@ class Finder:
         self.open = True
 
     def add(self, part: pa.Table, row: int) -> None:
-        """Look at the next rows; `row` is the position of the first of them in the table."""
+        """Look at the next rows; `row` is the row of the table at which they begin."""
         raise NotImplementedError
 
 
@@ -262,7 +262,7 @@ class DateColumn(Finder):
         return next((Date(zone, self._hour) for zone in self._first), None)
 
     def _times(self, column: pa.ChunkedArray, row: int) -> pa.ChunkedArray | None:
-        """Return the times in a column of text; None if it is empty or a value is not a date."""
+        """Return the times in a text column; None if all are missing or a value is not a date."""
         texts = pc.utf8_trim_whitespace(column)
         if texts.null_count == len(texts):
             return None

@@ -1,4 +1,4 @@
-"""Lists on disk: a folder of arrays that numpy maps.
+"""Lists on disk: a folder of memory-mapped arrays.
 
 The folder has `features.npy`, `offsets.npy` (the first document of each list, and the number of all
 documents), `qids.arrow` and `schema.json`. If the data have them, it also has `labels.npy`,
@@ -31,7 +31,7 @@ VERSION = 5
 
 HEAD = "schema.json"
 PARTIAL = ".partial"
-"""The end of the name of a folder that is being written."""
+"""The suffix of the name of a folder that is being written."""
 
 _MOST = float(np.finfo(np.float32).max)
 _LARGEST = np.iinfo(np.int64).max
@@ -52,7 +52,7 @@ _QIDS = 1 << 14  # qids that are read at a time
 
 
 class ListFiles(Mapping[str, Any]):
-    """The mapped arrays of a folder of lists, by their names in a `ListDataset`.
+    """The memory-mapped arrays of a folder of lists, by their names in a `ListDataset`.
 
     Opening the folder checks shapes, types and offsets. `read` checks values. Pickling keeps only
     the path, so another process maps the files itself.
@@ -153,8 +153,8 @@ class ListFiles(Mapping[str, Any]):
 
         Args:
             key: the name of the array, or "qids".
-            rows: int64 (documents,), or (lists,) for qids: the positions of the values to copy.
-                Default: all values; numeric arrays are then mapped, not copied.
+            rows: int64 (documents,), or (lists,) for qids: the indices of the values to copy.
+                Default: all values, in which case numeric arrays are memory-mapped, not copied.
 
         Raises:
             ValueError: a value is damaged.
@@ -229,7 +229,7 @@ class StoredQids(Sequence[str]):
         return len(self._files.qids) if self._lists is None else len(self._lists)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the qid at an index, or a list of the qids at a slice or an array of indices."""
+        """Return the qid at an index, or a list of qids for a slice or an array of indices."""
         if isinstance(index, np.ndarray):
             lists = index if self._lists is None else self._lists[index]
             return self._files.read("qids", lists).to_pylist()
@@ -261,8 +261,8 @@ class StoredQids(Sequence[str]):
 def open_lists(path: str | PathLike[str]) -> ListDataset:
     """Open lists on disk, written by `ltr convert` or `write_lists`.
 
-    Opening takes milliseconds: the arrays are mapped. Later, the operating system reads only the
-    parts of the files that hold the lists in use. See `ListDataset`.
+    Opening takes milliseconds: the arrays are memory-mapped. Later, the operating system reads only
+    the parts of the files that hold the lists in use. See `ListDataset`.
 
     Args:
         path: the folder.
@@ -352,9 +352,9 @@ def write_lists(
         schema: the schema of the table that the lists come from; it is stored with the lists.
 
     Raises:
-        ValueError: there are no lists or a list is empty, the columns of the chunks differ or do
-            not fit the schema, `path` is a file or a folder that is not empty, another process
-            writes to `path`, or an argument has the wrong type.
+        ValueError: there are no lists; a list is empty; the columns of the chunks differ, or do not
+            fit the schema; `path` is a file, or a folder that is not empty; another process writes
+            to `path`; or an argument has the wrong type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -382,7 +382,7 @@ def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
         path: the final path, which must be new or an empty folder.
 
     Raises:
-        ValueError: `path` is a file or a folder that is not empty, or `PATH.partial` exists.
+        ValueError: `path` is a file, or a folder that is not empty; or `PATH.partial` exists.
         OSError: a folder cannot be made or renamed.
     """
     target = Path(os.path.realpath(check_path(name, path)))

@@ -78,9 +78,9 @@ def load_lists(
             files.
 
     Raises:
-        ValueError: the errors of `read_letor`; a folder holds several splits; a qid returns in
-            another file and `sort_by_qid` is False; or `missing` is "error" for lists on disk with
-            missing values.
+        ValueError: a file has an error that `read_letor` refuses; a folder holds several splits; a
+            qid returns in another file and `sort_by_qid` is False; or `missing` is "error" for
+            lists on disk with missing values.
     """
     path = Path(source).expanduser()
     if is_list_folder(path):
@@ -205,7 +205,7 @@ def _holds(other: Step | None, step: Step) -> bool:
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
-    """Return a category's position in the lists, and the schema's code for each stored code."""
+    """Return a category's index in the lists, and the schema's code for each stored code."""
     one, wanted = found.categories[name], schema.categories[name]
     known = {level: code for code, level in enumerate(wanted.levels, start=1)}
     table = np.array([0, *(known.get(level, 0) for level in one.levels)], np.int64)

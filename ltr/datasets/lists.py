@@ -81,7 +81,7 @@ class ListDataset(Dataset[dict[str, Any]]):
     `ListDataset.from_arrays`, which check the data. This constructor checks only shapes, and keeps
     the arrays without a copy.
 
-    The arrays of `open_lists` are maps of files, so the lists need not fit into memory. A batch is
+    The arrays of `open_lists` are memory-mapped, so the lists need not fit into memory. A batch is
     copied from the files, and its values are checked. For lists on disk, `select`, `widen` and
     `take_features` read nothing: they only note which lists and features to read later. After such
     a call, each access to `features` or another array may read all chosen documents again.
@@ -95,7 +95,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
         weight: float32 (documents,), >= 0.
         position: int64 (documents,), the position at which each document was shown, from 1.
-        protected: float32 (documents,), above 0 in the protected group; see `ExposureParity`.
+        protected: float32 (documents,), the protected group: above 0 for its documents; see
+            `ExposureParity`.
         rows: int64 (documents,), the row of each document in its table, from 0.
 
     Attributes:
@@ -155,14 +156,15 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
-        # How to read lists on disk: each of these attributes is None for lists in memory, and for
-        # lists on disk until the method that its comment names sets it.
+        # How to read lists on disk: each attribute below is None for lists in memory, and for lists
+        # on disk until the method that its comment names sets it.
         self._starts: np.ndarray | None = None  # `select`: each list's first row in the files
         # `take_features`: the features to read; -1 is a feature of zeros
         self._columns: np.ndarray | None = None
-        # `with_codes`: each category's position in the files, and the new code of each stored code
+        # `with_codes`: each category's index in the files, and the new code of each stored code
         self._codes: list[tuple[int, np.ndarray]] | None = None
-        self._first_row: int | None = None  # `numbered`: the number of the first row in the files
+        # `numbered`: the row number of the first document in the files
+        self._first_row: int | None = None
 
     @classmethod
     def from_arrays(
@@ -175,7 +177,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         sort_by_qid: bool = False,
         padding: float | None = None,
     ) -> "ListDataset":
-        """Make lists from arrays: numpy, torch, pandas (also read from Parquet) or Python lists.
+        """Make lists from numpy arrays, tensors, pandas data (also from Parquet) or Python lists.
 
         Args:
             features: (documents, d), finite.
@@ -255,7 +257,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @classmethod
     def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":
-        """Return lists that are read from mapped files on demand; see `open_lists`."""
+        """Return lists that are read from memory-mapped files on demand; see `open_lists`."""
         found = object.__new__(cls)
         found.__dict__.update(_arrays=files, offsets=files.offsets, qids=qids, source=files)
         found._starts = found._columns = found._codes = found._first_row = None
@@ -277,7 +279,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return {**item, "mask": mask}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists, as a copy, because an array may be a map of a file.
+        """Return a ragged batch of lists, as a copy, because an array may be memory-mapped.
 
         Args:
             indices: the numbers of the lists, in any order; -1 is a filler.
@@ -429,7 +431,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @property
     def protected(self) -> np.ndarray | None:
-        """Values above 0 for documents in the protected group, float32 (documents,), or None."""
+        """The protected group, float32 (documents,): above 0 for its documents; or None."""
         return self._whole("protected")
 
     @property
@@ -539,8 +541,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         """Return the lists with other categories.
 
         Args:
-            codes: for each new category, the position of the old category from which it is made,
-                and an array with the new code of each old code.
+            codes: for each new category, the index of the old category from which it is made, and
+                an array with the new code of each old code.
         """
         if self.source is not None:
             if (before := self._codes) is not None:

@@ -117,10 +117,10 @@ class ListDataModule(SplitDataModule):
         seed: seed of the shuffling, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
-        bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
-            prediction. None, the default, means True if the model's scorer looks at whole lists,
-            because such a scorer gets padded lists, and False otherwise. A split of more than 10
-            million lists never has such batches.
+        bucket: whether the lists of a batch have similar lengths (see `BucketSampler`). Default:
+            None, which means True if the model's scorer looks at whole lists, and False otherwise.
+            (A scorer that looks at whole lists gets padded lists.) `bucket` has no effect in
+            prediction, nor for a split of more than 10 million lists.
         num_features: the number of features; `setup` sets it.
         feature_transform: the transform; `setup` fits it if there is a training split.
         splits: the lists of each split that exists ("train", "val", "test", "predict"); `setup`
@@ -154,9 +154,9 @@ class ListDataModule(SplitDataModule):
         """Load the splits and fit the transform, once.
 
         Raises:
-            ValueError: the data are invalid; or `stage` is "fit", and there are no training lists
-                or all their labels are equal. Any other missing split raises an error only when its
-                loader is requested.
+            ValueError: the data are invalid. If `stage` is "fit", also: there are no training
+                lists, or all their labels are equal. Any other missing split raises an error only
+                when its loader is requested.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -175,8 +175,8 @@ class ListDataModule(SplitDataModule):
         """Fit the transform on the training lists.
 
         Raises:
-            ValueError: the lists have categories, or some features are missing, and the transform
-                does not accept that.
+            ValueError: the lists have categories or missing features that the transform does not
+                accept.
         """
         train = train.to_fit()
         numbers = train.features, train.categories

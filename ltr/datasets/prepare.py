@@ -57,12 +57,12 @@ def read_table(
 ) -> ListDataset:
     """Read a table into lists, with a schema that says how each column is used.
 
-    The rows of a query need not be together. Lists and documents are in the order of their first
-    appearance; `rows` of the result gives each document's row in the table. A missing feature is
-    NaN. Dates become the days since 1970-01-01, and the hour of the day if the schema says so; see
-    `Schema.infer`. A missing category has code 0, and so has any value that is not a level of the
-    schema. Errors count rows from 0, without the header. For a folder or pattern, they name the
-    file, and count the rows within this file.
+    The rows of a query need not be together. Lists are in the order of their first rows, and the
+    documents of a list in the order of their rows; `rows` of the result gives each document's row
+    in the table. A missing feature is NaN. Dates become the days since 1970-01-01, and the hour of
+    the day if the schema says so; see `Schema.infer`. A missing category has code 0, and so has any
+    value that is not a level of the schema. Errors count rows from 0, without the header. For a
+    folder or pattern, they name the file, and count the rows within this file.
 
     Args:
         source: a table (see `load_table`), LETOR text or lists on disk. The last two already have
@@ -75,7 +75,7 @@ def read_table(
             uses, must exist. They may also be missing if `needs_label` is False.
         sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
             need not be together.
-        tell: called with a message that names the columns that are not in the schema, if any.
+        tell: called with a message about the columns that the schema does not have, if any.
 
     Raises:
         ValueError: a column is missing or does not have the type in the schema; a qid or document
@@ -131,7 +131,7 @@ class RowOrder:
     def of(
         cls, lists: np.ndarray, qids: Sequence[str], held: np.ndarray | None = None
     ) -> "RowOrder":
-        """Return the order in which lists, and the rows of each list, keep their given order.
+        """Return an order that keeps the given order of lists, and of the rows in each list.
 
         Args:
             lists: int64 (rows,), the number of each row's list.
@@ -222,7 +222,7 @@ def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> n
 
 
 def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> None:
-    """Raise an error if a value (rows, width) is infinite, or is NaN and `missing` is "error"."""
+    """Raise an error for infinite `values` (rows, width), and for NaN if `missing` is "error"."""
     for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
         value = _shown(frame, name, int(row))
         raise RowError(int(row), name, f"must be finite in float32, got {value}")
@@ -262,7 +262,7 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
     """Return the values of a column, float32 (rows,), after the checks of `_RULES` for its use.
 
     Raises:
-        RowError: see `read_table`.
+        ValueError: see `read_table`.
     """
     what, rule, holds = _RULES[use]
     _refuse_text(frame, name, what)
@@ -328,8 +328,8 @@ def prepare(
 
     All features are written once, into one array in the order of the lists, with the training lists
     first. The features of training and validation lists are slices of this array. So the function
-    takes the memory of this array, of a few of the table's columns, and 30 bytes per row. Lists on
-    disk are not loaded into memory.
+    takes the memory of this array and of a few of the table's columns, plus 30 bytes per row. Lists
+    on disk are not loaded into memory.
 
     Args:
         source: a table (see `load_table`) or a `Frame`; LETOR text, or lists on disk or in memory,

@@ -11,7 +11,7 @@ from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice, check_whole
 
-_VALUES = 1 << 24  # values that are copied at a time, since they may be in a mapped file
+_VALUES = 1 << 24  # values that are copied at a time; the features may be memory-mapped
 _LARGEST = float(np.finfo(np.float32).max)
 _SAMPLE = 50_000  # thresholds are sought in at most this many documents
 _NARROW = 400  # a narrow bin has 1/400 of the documents on each side of its threshold
@@ -39,7 +39,7 @@ class PiecewiseLinearBins(FeatureTransform):
     `TableTransform(PiecewiseLinearBins())` replaces a missing value by the median and adds an
     indicator. For a linear layer, the median is as good as any other value, because the indicator
     has its own weight. A feature that was never missing in training has no indicator: if it is
-    missing later, it only gets the median.
+    missing later, it gets only the median.
 
     If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
     which the labels jump. Each such value, a threshold, gets a narrow bin with 0.5 % of the
@@ -48,8 +48,8 @@ class PiecewiseLinearBins(FeatureTransform):
     threshold must reduce the sum of squared errors by more than 15 times the variance of the
     labels, so uninformative features get no threshold.
 
-    Cost: one pass over the output. Fitting sorts each feature once, and grows the tree on at most
-    50,000 documents, which takes some 40 ms per feature.
+    Cost: one pass over the output. Fitting sorts each feature once. The tree of a feature is fitted
+    on at most 50,000 documents, in some 40 ms.
 
     Args:
         bins: the largest number of wide bins per feature, >= 1. Wide bins have equal numbers of

@@ -17,7 +17,7 @@ _BLOCK = 1 << 12  # neighboring lists in a block, and indices that are converted
 _WINDOW = 1 << 8  # blocks whose lists are shuffled together
 
 MOST_PADDING = 0.1
-"""The largest fraction of padding among the documents in the batches of a `BucketSampler`."""
+"""The largest fraction of padding in a `BucketSampler`'s padded lists, not counting fillers."""
 
 
 class ListSampler(DistributedSampler[int]):
@@ -81,7 +81,7 @@ class ListSampler(DistributedSampler[int]):
     def __iter__(self) -> Iterator[int]:
         # This method is a generator, so it reads the epoch only when the first index is requested.
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        position = self.rank  # where in `part` this process's next list is
+        position = self.rank  # the index in `part` of this process's next list
         for part in self.parts(draws):
             mine = part[position :: self.num_replicas]
             position += len(mine) * self.num_replicas - len(part)
@@ -89,12 +89,12 @@ class ListSampler(DistributedSampler[int]):
                 yield from mine[start : start + _BLOCK].tolist()
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield the indices of all processes' lists in order, in chunks; -1 is a filler.
+        """Yield chunks of the indices of all processes' lists, in order; -1 is a filler.
 
         The processes take the indices in turn: process 0 the first, process 1 the second, ...
 
         Args:
-            draws: the random generator of the order; None for the fixed order.
+            draws: the random number generator that shuffles; None for the fixed order.
         """
         lists = len(cast(Sized, self.dataset))
         if lists <= EXACT:
@@ -114,14 +114,14 @@ class ListSampler(DistributedSampler[int]):
 
 
 class BucketSampler(ListSampler):
-    """Samples the lists in batches of similar length, so that little padding is needed.
+    """Samples batches of lists with similar lengths, so that little padding is needed.
 
-    If every batch is padded to its longest list, at most the fraction `MOST_PADDING` of the
-    documents is padding. The lists are divided into buckets of similar lengths, and a batch comes
-    from one bucket. The lists within a bucket are shuffled, and so are the batches; this order
-    depends only on the seed and the epoch. A batch may have fewer than `batch_size` lists; the
-    index -1, the filler of `ListDataset`, stands for each list that it lacks. So each epoch and
-    each process has the same number of batches.
+    If every batch is padded to its longest list, at most the fraction `MOST_PADDING` of the padded
+    lists is padding. The lists are divided into buckets of similar lengths, and a batch comes from
+    one bucket. The lists within a bucket are shuffled, and so are the batches; this order depends
+    only on the seed and the epoch. A batch may have fewer than `batch_size` lists; the index -1,
+    the filler of `ListDataset`, stands for each list that the batch lacks. So the number of batches
+    is the same in each epoch and each process. `MOST_PADDING` does not count the fillers.
 
     Args:
         lengths: (lists,), how many documents each list has.

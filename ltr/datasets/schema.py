@@ -29,8 +29,8 @@ class Schema:
         label: the column of graded relevance, or None.
         weight: the column of the rows' weights, or None.
         position: the column of the positions at which documents were shown, or None.
-        protected: the column whose value is above 0 for documents in the protected group, or None;
-            see `ltr.losses.ExposureParity`.
+        protected: the column of the protected group (above 0 for its documents), or None; see
+            `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
         steps: how each column of features or categories is read, by the column's name: a `Number`,
             `Vector`, `Date` or `Category` of `ltr.datasets.column_steps`.
@@ -80,14 +80,14 @@ class Schema:
             position: see `Schema`.
             protected: see `Schema`.
             doc_id: see `Schema`.
-            features: the columns of numbers, embeddings or dates. Default: all columns without
-                another use that hold numbers, dates, only missing values, or fixed-size lists of
-                numbers.
-            categories: the columns of categories. Default: all columns without another use that are
-                categorical (Arrow's dictionaries), text or boolean, except text with nearly as many
-                distinct values as rows. By default the index of a pandas frame is neither a feature
-                nor a category; in files it is found by pandas' metadata or by its name, such as
-                "Unnamed: 0".
+            features: the columns of numbers, embeddings or dates. Default: all columns that have no
+                other use, and hold numbers, dates, fixed-size lists of numbers, or only missing
+                values.
+            categories: the columns of categories. Default: all columns that have no other use, and
+                are categorical (Arrow's dictionaries), text or boolean, except text with nearly as
+                many distinct values as rows. By default the index of a pandas frame is neither a
+                feature nor a category; in files, the index is found by pandas' metadata or by its
+                name, such as "Unnamed: 0".
 
         Raises:
             ValueError: a column is missing, is named twice, or has the wrong type for its use; some
@@ -208,7 +208,7 @@ class Schema:
         there = {*names, *optional}
         for name in self.columns:
             if name not in there:
-                # An estimator's qids were an array without a name, so the column is explained.
+                # The user of an estimator, whose qids have no name, may not know this column.
                 of_qid = "the query of each row (qid, or --data.qid, names it)"
                 what = of_qid if name == self.qid else "as in training"
                 known = shown_names(names)

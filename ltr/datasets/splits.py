@@ -37,7 +37,7 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
         A path for each split that exists. A plain file is preferred to its compressed copy.
 
     Raises:
-        ValueError: the folder or the fold is missing, or two files could be the same split.
+        ValueError: the folder or the fold is missing, or two files have names of the same split.
 
     >>> find_splits(Path("no/such/folder"), 1)
     Traceback (most recent call last):
@@ -115,12 +115,12 @@ def hold_out(
         qids: the qids of the queries.
         validation: the fraction of the queries to hold out.
         seed: the seed of the hash.
-        varied: bool (queries,), whether each query has two distinct labels. If this is given, the
-            result is None unless there is such a query among those held out, and another one among
-            the rest. Default: labels do not matter.
+        varied: bool (queries,), whether each query has at least two distinct labels. If given, the
+            result is None unless the held-out queries and the other queries each include a query
+            with two distinct labels. Default: labels do not matter.
 
     Raises:
-        ValueError: `varied` is not given, and no query would be held out, or none would remain.
+        ValueError: `varied` is not given, and either all queries would be held out or none.
     """
     held = query_shares(qids, seed) < validation
     if varied is not None:
@@ -166,12 +166,12 @@ class QueryFolds:
         """Yield the rows to train on and the rows to test on, (train, test), fold by fold.
 
         Args:
-            X: the data, one row per qid. Default: the number of rows is not checked.
+            X: the data, with as many rows as `folds`. Default: the number of rows is not checked.
             y: not used; scikit-learn passes it.
             groups: not used; scikit-learn passes it.
 
         Raises:
-            ValueError: X does not have one row per qid.
+            ValueError: X does not have as many rows as `folds`.
         """
         rows = X.shape[0] if hasattr(X, "shape") else len(self.folds) if X is None else len(X)
         if rows != len(self.folds):

@@ -49,7 +49,7 @@ def _starts(text: Any, i: Any, word: Any) -> Any:
 
 @_jit
 def _number(text: Any, i: Any) -> Any:
-    """Return the number at text[i:], the position after it, and whether it is surely right."""
+    """Return the number at text[i:], the index of its end, and whether it is surely correct."""
     negative = text[i] == _MINUS
     if negative or text[i] == _PLUS:
         i += 1
@@ -244,11 +244,11 @@ def _parse(
 parse = entry(_parse)
 """Parse `text` (uint8, ending in a line feed) from `state` on; return why the parser stopped.
 
-`state` holds the position in the text, the number of lines before that position, the numbers of
-documents and of runs in the other arrays, and the largest index of a feature. A run is a sequence
-of documents with the same qid. For each document, `rows` gets the features (0 for a feature that
-the line leaves out), `labels` the label, and `comments` the start and the end of the comment. For
-each run, `runs` gets the number of its first document, and the start and the end of its qid. If the
-indices of a line do not ascend, the line is read twice, and `seen` (as wide as `rows`) notes which
-indices the line has.
+`state` holds the index of the next byte in `text`, the number of lines before that byte, the
+numbers of documents and of runs in the other arrays, and the largest index of a feature. A run is a
+sequence of documents with the same qid. For each document, `rows` gets the features (0 for a
+feature that the line leaves out), `labels` the label, and `comments` the start and the end of the
+comment. For each run, `runs` gets the number of its first document, and the start and the end of
+its qid. If the indices of a line do not ascend, the line is read twice, and `seen` (as wide as
+`rows`) notes which indices the line has.
 """

@@ -48,10 +48,10 @@ class TableDataModule(ListDataModule):
             `test` requires a `test_path`). Without a `predict_path`, `predict` takes this table.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
-        weight: the column of the rows' weights, for the loss. Only `fit` needs the columns
-            `weight`, `position` and `protected`: tables to test on or to score may lack them.
+        weight: the column of the rows' weights, for the loss. Tables to test on or to score may
+            lack the columns `weight`, `position` and `protected`.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
-        protected: the column whose value is above 0 for documents in the protected group, which
+        protected: the column of the protected group (above 0 for its documents), which
             `ExposureParity` needs.
         doc_id: the column of the documents' names.
         features: the columns of numbers, embeddings or dates. Default: see `Schema.infer`.
@@ -177,8 +177,8 @@ class TableDataModule(ListDataModule):
         """Use the schema of a model.
 
         Raises:
-            ValueError: the lists were made with another schema, or an argument names another
-                column for a use than the schema does.
+            ValueError: the lists were made with another schema, or an argument (such as `label`)
+                and the schema name different columns.
         """
         if self.schema is not None and (found := schema.difference(self.schema)):
             raise ValueError(
@@ -200,7 +200,8 @@ class TableDataModule(ListDataModule):
         if "test" in found:
             found["predict"] = found["test"]
         elif not found:
-            # After training, a test on the training lists would not show how good the model is.
+            # After training, `test` does not take the training table: a test on it would not show
+            # how good the model is.
             uses = ("train", "predict") if "train" in self.splits else ("train", "test", "predict")
             found = dict.fromkeys(uses, path)
         return {**found, **{x: one for x, one in self.given.items() if x != "train"}}
@@ -273,7 +274,7 @@ class TableDataModule(ListDataModule):
             )
         doc_id = self.uses["doc_id"]
         schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
-        if split == "test":  # metrics need neither
+        if split == "test":  # metrics use neither position nor protected
             schema = replace(schema, position=None, protected=None)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)

@@ -54,10 +54,10 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     values.
 
     Args:
-        source: a file, a folder of files or a pattern such as "data/2024-*.parquet" (files in the
-            order of their names; `.csv` and `.tsv`, plain or compressed, `.parquet` and `.pq`), or
-            a pandas or polars data frame, an Arrow table, or any other object with
-            `__arrow_c_stream__`.
+        source: a file, a folder of files, a pattern such as "data/2024-*.parquet", a pandas or
+            polars data frame, an Arrow table, or any other object with `__arrow_c_stream__`. Files
+            are `.csv` or `.tsv`, plain or compressed, `.parquet` or `.pq`; several files are read
+            in the order of their names.
         text: the columns of a CSV file that are text, whatever their values are.
 
     Raises:
@@ -264,8 +264,8 @@ def _open_csv(
     # Arrow's errors name the row only if a single thread reads.
     options = csv.ReadOptions(block_size=block, use_threads=False)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    # Arrow's thread may release the file while Python exits. Releasing a file of Python would then
-    # abort the process.
+    # Arrow opens the file itself, since Arrow's thread may release it while Python exits. Releasing
+    # a Python file object would then abort the process.
     with open_text(file) as text, pa.OSFile(os.fsencode(file)) as on_disk:
         content = pa.CompressedInputStream(on_disk, text.form) if text.form else on_disk
         with csv.open_csv(content, options, parse, convert) as reader:
@@ -399,8 +399,8 @@ class NamedError(ValueError):
 def naming(source: Any) -> Iterator[None]:
     """Put the file's name before the message of an error, if the table comes from a file.
 
-    For an error in a row of a folder or a pattern, name the file with this row, and give the row's
-    number in that file.
+    For an error in a row of a folder or a pattern, name the file that has the row, and give the
+    row's number in that file.
     """
     try:
         yield
@@ -416,7 +416,7 @@ def naming(source: Any) -> Iterator[None]:
 
 
 def _placed(error: RowError, files: TableFiles) -> NamedError:
-    """Return the error with the file of each of its rows, and the row's number in that file."""
+    """Return the error with each row given by its file and by its number in that file."""
     file, row = files.locate(error.row)
     problem, other = error.problem, error.other
     if other is not None:

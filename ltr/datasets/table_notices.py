@@ -32,8 +32,8 @@ def notice(
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
     index of a pandas frame; text that is read as dates; text that is left out because it has nearly
     as many distinct values as rows; whole numbers of which float32 keeps at most half distinct; a
-    feature or category that equals the qid or the label; a feature of distinct whole numbers, a new
-    one in each row; and categories with more than `max_levels` levels.
+    feature or category that equals the qid or the label; a feature with a new whole number in each
+    row; and categories with more than `max_levels` levels.
 
     Args:
         table: the table.
@@ -100,8 +100,8 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
 
     Returns:
         A dict of the columns that equal the qid or the label in all rows, with "qid" or "label" as
-        values; the features of distinct whole numbers, a new one in each row; and the number of
-        rows that were read.
+        values; the features with a new whole number in each row; and the number of rows that were
+        read.
 
     >>> from ltr.datasets.frames import Frame
     >>> table = pa.table({"q": ["07", "8"], "y": [2, 1], "x": [7.0, 8.0], "z": [2.0, 1.0]})
@@ -146,7 +146,7 @@ class Copies(Finder):
 
 
 def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
-    """Return whether a column of text equals `texts`, or any other column equals `numbers`."""
+    """Return whether a column equals `texts` if it is text, or `numbers` if it is not."""
     is_text = kind_of(column.type) == "string"
     one = without_codes(column).cast(pa.string()) if is_text else _as_floats(column)
     other = texts if is_text else numbers
@@ -170,7 +170,7 @@ class Unique(Finder):
 
 
 def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return a column of numbers, booleans or numbers as text in float64; None for any other."""
+    """Return a column of numbers, booleans or numeric text in float64; None for another column."""
     column = without_codes(column)
     kind = kind_of(column.type)
     if kind == "string":

@@ -21,10 +21,10 @@ class TableTransform(FeatureTransform):
       is replaced by its median over the training documents that have it (0 if none has it);
     - for each feature that is missing in some training document, an indicator: 1 if the feature is
       missing and 0 otherwise;
-    - for each category, 1 at the position of its level and 0 elsewhere (one-hot). Followed by a
-      linear layer, this is a learned embedding. Code 0, of missing and unseen values, has a
-      position too; the output there is always 0 if no training document had this code. `coded`
-      returns positions instead of zeros and ones.
+    - for each category, 1 in the column of its level and 0 in the columns of its other levels
+      (one-hot). Followed by a linear layer, this is a learned embedding. Code 0, of missing and
+      unseen values, has a column too; the column is always 0 if no training document had this code.
+      `coded` returns the indices of columns instead of zeros and ones.
 
     A feature that was never missing in training may be missing later: it is replaced by the median.
 
@@ -68,7 +68,7 @@ class TableTransform(FeatureTransform):
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
-        # the position of the first level of each category; computed from `levels`
+        # the column of each category's first level; computed from `levels`
         self.register_buffer("starts", torch.zeros(0, dtype=torch.int64), persistent=False)
         self._codes = 0  # the width of the one-hot codes
         self.within_list = self.features.within_list
@@ -163,7 +163,7 @@ class TableTransform(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Coded:
-        """Return the output as numbers and the positions of levels, instead of one-hot codes.
+        """Return the output with the indices of the levels' columns instead of one-hot codes.
 
         Args:
             features: (..., n, d), or (N, d) with `lengths`, NaN where missing; masked documents are
@@ -217,7 +217,7 @@ class TableTransform(FeatureTransform):
         return self.features.training_range()
 
     def _lay_out(self) -> None:
-        """Give each level a position among the one-hot codes."""
+        """Give each level a column of the one-hot codes."""
         counts = self.levels + 1
         self.starts = counts.cumsum(0) - counts
         self._codes = int(counts.sum())

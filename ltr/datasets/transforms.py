@@ -105,9 +105,9 @@ class FeatureTransform(nn.Module):
     def monotone_columns(self) -> Tensor:
         """Return for each output the feature with which it rises, (out_features,), after `fit`.
 
-        This is the position of the feature, from 0, if the output depends on that feature alone and
+        This is the index of the feature, from 0, if the output depends on that feature alone and
         never falls as the feature rises; otherwise it is -1. `NeuralRanker(monotone=...)` needs the
-        positions.
+        indices.
 
         Raises:
             ValueError: the subclass does not define this method.
@@ -218,8 +218,7 @@ def fit_documents(
         offsets: (lists + 1,), where each list starts, and where the last one ends.
 
     Raises:
-        ValueError: there are categories, or some features are missing, and the transform does not
-            accept that.
+        ValueError: there are categories or missing features that the transform does not accept.
     """
     within = None
     if transform.fits_labels:
@@ -267,7 +266,7 @@ def _after_loading(transform: FeatureTransform, _: Any) -> None:
 
 
 class NoTransform(FeatureTransform):
-    """Leaves the features unchanged, but 0 for masked documents.
+    """Leaves the features of real documents unchanged; those of masked documents become 0.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -427,7 +426,8 @@ class Join(FeatureTransform):
         out_features: the sum of the transforms' `out_features`; None before they are known.
 
     Raises:
-        ValueError: there is no transform, or one of them has `takes_missing`.
+        ValueError: `transforms` is empty, or has an element that is not a `FeatureTransform` or
+            that has `takes_missing`.
 
     >>> fitted = Join([NoTransform(), Standardize()]).fit(torch.tensor([[1.0], [3.0]]))
     >>> fitted(torch.tensor([[1.0], [4.0]])), fitted.out_features
@@ -626,10 +626,10 @@ class RankPerList(ListTransform):
         values, order = features.detach().t().contiguous().sort(stable=True)
         owners, again = lists[order].sort(stable=True)
         values, order = values.gather(1, again), order.gather(1, again)
-        owner = owners[0]  # a position's list is the same for each feature
+        owner = owners[0]  # the same for each feature, since all are sorted by list
         positions = torch.arange(lists.shape[0], device=lists.device)
         before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
-        # Mark the first and the last position of each run of ties.
+        # Mark the first and the last index of each run of tied values.
         new_list, end_list = owner != owner[before], owner != owner[after]
         starts = (values != values.index_select(1, before)) | new_list | (positions == 0)
         ends = (values != values.index_select(1, after)) | end_list | (positions == after)

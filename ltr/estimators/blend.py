@@ -51,8 +51,8 @@ class Blend(RankingEstimator):
     weights that are multiples of 1/20 are tried. For more rankers, these multiples are tried for
     the weight of one ranker at a time, in rounds, until a round improves nothing or five rounds are
     over. The weights stay equal if the mean gain over equal weights, paired by list, is at most two
-    of its standard errors. With a few hundred lists, the best weights are mostly due to chance, and
-    equal weights are better on new lists.
+    standard errors. With a few hundred lists, the best weights are mostly due to chance, and equal
+    weights are better on new lists.
 
     A ranker is any estimator with `fit(X, y)` and `predict(X)`. Its `fit` gets the rows sorted by
     query, and those of the following arguments that it takes: `qid` (the index of each row's list),
@@ -65,18 +65,18 @@ class Blend(RankingEstimator):
 
     Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
-    these columns. scikit-learn's other regressors get a column of 0 and 1 for each level. A value
-    that does not occur in the training lists counts as missing. Dates become numbers: the days
-    since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`. Other
-    rankers, such as pipelines, get X unchanged. Each ranker must handle missing values in numeric
-    columns itself.
+    these columns. scikit-learn's other regressors get a column of 0 and 1 for each level. Text or
+    a category that does not occur in the training lists counts as missing. Dates become numbers:
+    the days since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see
+    `Schema.infer`. Other rankers, such as pipelines, get X unchanged. Each ranker must handle
+    missing values in numeric columns itself.
 
     Args:
         rankers: the estimators, one or more. They are cloned, so that they do not change. Default:
             `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
             trees have at most 15 or at most 31 leaves, whichever gives the better NDCG@10 on the
             validation lists. Its early stopping uses this metric too. Without validation lists,
-            `LGBMRanker` has its own defaults. A `NeuralRanker` that is passed without a list
+            `LGBMRanker` has its own defaults. If `rankers` is a `NeuralRanker`, not a list, it
             replaces the default one, and its `monotone` applies to the trees too.
         validation: the fraction of the queries that is held out to choose the weights if `fit` gets
             no `eval_set`, in [0, 1). A hash of the qid decides which queries are held out. With 0,
@@ -146,8 +146,8 @@ class Blend(RankingEstimator):
     ) -> Self:
         """Fit each ranker, the scales and the weights; see `NeuralRanker.fit` for the arguments.
 
-        If `fit` fails, the blend stays as it was. X may be lists here too. The lists are read into
-        memory, and turned back into the table that they were made from.
+        If `fit` fails, the blend stays as it was. If X is lists, they are read into memory, and
+        turned back into the table that they were made from.
 
         If `sample_weight` has one weight per list, a ranker whose `fit` takes `qid` gets one weight
         per list. Any other ranker gets one weight per row. Only rankers whose `fit` takes
@@ -475,7 +475,7 @@ class Blend(RankingEstimator):
 
 
 def _names(rankers: Sequence[Any]) -> list[str]:
-    """Return the class names of rankers in lower case, numbered if a class occurs again."""
+    """Return the lower-case class names of rankers, numbered if a class occurs more than once."""
     names = [type(one).__name__.lower() for one in rankers]
     total, seen, found = Counter(names), Counter(), []
     for name in names:
@@ -485,7 +485,7 @@ def _names(rankers: Sequence[Any]) -> list[str]:
 
 
 def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
-    """Return the candidates for the trees of `Blend()`, not fitted.
+    """Return the unfitted candidates for the trees of `Blend()`.
 
     Args:
         validated: whether there are validation lists, for early stopping and to choose the number

@@ -153,7 +153,7 @@ def _ranker(
     files: Mapping[str, bytes],
     trusted: Sequence[str],
 ) -> tuple[Any, Any]:
-    """Return the ranker at a position twice, unfitted and fitted."""
+    """Return the unfitted and the fitted form of the ranker with index `position`."""
     package = entry["format"]
     if package == "ltr":
         weights = files[WEIGHTS]
@@ -232,7 +232,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
-    """Return a ranker twice, unfitted and fitted, from the content of its file."""
+    """Return the unfitted and the fitted form of a ranker, from the content of its file."""
     if package == "skops":
         fitted = _skops().loads(data, trusted=_HARMLESS)
         if not isinstance(fitted, BaseEstimator) or not hasattr(fitted, "predict"):

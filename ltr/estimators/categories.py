@@ -25,9 +25,9 @@ def form_of(ranker: Any) -> Form:
     """Return the form in which a ranker accepts text, categories and dates.
 
     LightGBM, XGBoost and scikit-learn's `HistGradientBoostingRegressor` accept "categories" of
-    pandas. CatBoost accepts "text" and the names of these columns. scikit-learn's other regressors
-    accept "numbers": a column of 0 and 1 for each level. All other rankers, such as a pipeline, get
-    the table "as it is".
+    pandas. CatBoost accepts "text", and the names of the columns of text. scikit-learn's other
+    regressors accept "numbers": a column of 0 and 1 for each level. All other rankers, such as a
+    pipeline, get the table "as it is".
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
@@ -48,9 +48,9 @@ def columns_of(
 ) -> tuple[dict[Any, pd.Index], Schema | None]:
     """Return the levels of each column of text or categories in a table, and the table's schema.
 
-    Text that holds dates has no levels. A column of booleans is a category, as in `Schema.infer`,
-    but its levels are not returned, because they are always false and true. All other columns
-    without levels are numbers or dates.
+    A column of text that holds dates has no levels. A column of booleans is a category, as in
+    `Schema.infer`, but its levels are not returned, because they are always false and true. All
+    other columns without levels are numbers or dates.
 
     An array has neither levels nor a schema. A table has no schema if a column's name is not text,
     or if the levels of a column are not all text, all numbers or all booleans.
@@ -120,7 +120,8 @@ def from_codes(
         schema: the schema of the columns.
         levels: see `columns_of`.
         features: (rows, d), in the order of the schema.
-        codes: (rows, c), 1 for the first level, 0 for a missing or unseen value.
+        codes: (rows, c), 1 for the first level, 2 for the second and so on; 0 for a missing or
+            unseen value.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]})
     >>> levels, schema = columns_of(table)
@@ -157,7 +158,8 @@ def in_form(
 
     Args:
         X: a table.
-        levels: the levels in the training lists. Any other value counts as missing.
+        levels: for each column of text or categories, its levels in the training lists. Any other
+            value of the column counts as missing.
         form: see `form_of`. "as it is" returns X itself.
         schema: the schema, which says which columns hold dates; None if no column does.
 

@@ -17,7 +17,10 @@ _JOINT = 1.0
 """Shuffling all dropped columns together may cost at most this many standard errors."""
 
 _RUNS = 20
-"""How many sets of columns are shuffled: all weak columns, 19/20 of them, 18/20, and so on."""
+"""How many sets of weak columns are shuffled: all of them, 19/20 of them, 18/20, and so on.
+
+A column is weak if shuffling it alone costs at most `_CLEAR` standard errors.
+"""
 
 _SHUFFLES = 3
 """How many times each set is shuffled: after only one shuffle, useless columns may look useful."""
@@ -119,15 +122,15 @@ def _chosen(positions: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
 def _longest(
     shuffled: "_Shuffled", weak: Sequence[str], unused: int
 ) -> tuple[Sequence[str], tuple[float, float]]:
-    """Return the largest tried set of the first weak columns that costs little, and its cost.
+    """Return the largest tried set of weak columns whose joint cost is small, and this cost.
 
     Args:
         shuffled: the lists.
         weak: the weak columns, in ascending order of cost / standard error.
-        unused: the number of weak columns, the first ones, that change nothing if shuffled.
+        unused: the number of weak columns that change nothing if shuffled; they come first.
 
     Returns:
-        The columns, and their joint cost with its standard error.
+        The columns, none if every set costs more, and their joint cost with its standard error.
     """
     lengths = {unused} | {-(-len(weak) * run // _RUNS) for run in range(1, _RUNS + 1)}
     for length in sorted(lengths - {0}, reverse=True):
@@ -163,7 +166,7 @@ class _Shuffled:
         self.whole = self._values(self.lists)
 
     def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
-        """Return the mean decrease of the metric if columns are shuffled, and the standard error.
+        """Return the mean decrease of the metric if columns are shuffled, and its standard error.
 
         All columns are shuffled by the same permutation, so the decrease measures their joint
         information.
@@ -190,7 +193,7 @@ class _Shuffled:
 
 
 def _positions(widths: Mapping[str, int]) -> dict[str, range]:
-    """Return the positions of each column's features."""
+    """Return each column's range of indices in the array of features or of category codes."""
     found, start = {}, 0
     for name, width in widths.items():
         found[name] = range(start, start + width)

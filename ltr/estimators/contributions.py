@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Method = Literal["trees", "shap"]
 
 _CHUNK = 1 << 14
-"""At most this many rows, mixed from those of X and the background, are scored at a time."""
+"""At most this many rows, with values from X and the background, are scored at a time."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +59,7 @@ class Contributions:
         The largest absolute contribution comes first.
 
         Args:
-            row: the position of the row in X, from 0.
+            row: the index of the row in X, from 0.
         """
         row = self._position("row", row)
         content = {"value": self._held(row), "contribution": self.values[row]}
@@ -69,8 +69,8 @@ class Contributions:
         """Return why rows a and b have different scores: the differences of their contributions.
 
         Args:
-            a: the position of a row in X, from 0.
-            b: the position of another row.
+            a: the index of a row in X, from 0.
+            b: the index of another row.
 
         Returns:
             A row for each column: its values in a and b, and the difference of the contributions.
@@ -90,11 +90,12 @@ class Contributions:
         This needs matplotlib (the extra `plots`).
 
         Args:
-            row: the position of the row in X, from 0.
-            other: the position of another row. If it is given, the bars are the differences of
+            row: the index of the row in X, from 0.
+            other: the index of another row. If it is given, the bars are the differences of
                 `between(row, other)`. Default: None; the bars are the contributions of `of(row)`.
             axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
-            most: the largest number of bars; one more bar is the sum of all smaller contributions.
+            most: the largest number of columns that get a bar of their own: those with the largest
+                absolute contributions. One more bar shows the sum of all other contributions.
 
         Returns:
             The axes.
@@ -176,11 +177,11 @@ def contributions(
             its row alone.
         X: (rows, columns), the documents: a pandas or polars data frame, an Arrow table, or an
             array, in a form that the ranker takes. A few hundred rows are practical.
-        background: rows with the same columns, which represent usual documents. If they are the
+        background: rows that represent usual documents, with the columns of X. If they are the
             other documents of a list, the contributions tell what sets a document apart in this
             list. If they are a single row b, the contributions tell why a row's score differs from
             the score of b. Default: X, except for LightGBM's models (see above).
-        samples: the largest number of rows of the background to use, evenly spaced.
+        samples: the largest number of background rows to use; they are evenly spaced.
         permutations: how many orders `shap` draws for each row; it uses the reverse of each too.
         seed: the seed of the random orders.
 
@@ -281,7 +282,7 @@ def _by_shap(
 
 
 def _select(X: Any, positions: list[int]) -> Any:
-    """Return the columns of X at the given positions."""
+    """Return the columns of X with the given indices."""
     return X.iloc[:, positions] if isinstance(X, pd.DataFrame) else X[:, positions]
 
 

@@ -45,8 +45,9 @@ class Importance:
         """A table with one row per shuffled column, the largest mean of `among` first.
 
         `among` and `within` are the means over the repeats. `among_low`, `among_high`, `within_low`
-        and `within_high` are the bounds of their confidence intervals, by Student's t. The
-        intervals show how much the means vary with the random shuffles, not with the lists.
+        and `within_high` are the bounds of their confidence intervals, from Student's t
+        distribution. The intervals show how much the means vary with the random shuffles, not with
+        the lists.
         """
         found: dict[str, np.ndarray] = {}
         for name, losses in (("among", self.among), ("within", self.within)):
@@ -78,7 +79,7 @@ class Importance:
 
         Args:
             axes: the axes to draw on. Default: those of a new figure, `plot().figure`.
-            most: the largest number of columns to draw, the first ones of `table`.
+            most: the largest number of columns to draw; these are the first rows of `table`.
 
         Returns:
             The axes.
@@ -221,7 +222,7 @@ def column_names(X: np.ndarray | pd.DataFrame) -> list[Any]:
 def trained_positions(ranker: Any, X: np.ndarray | pd.DataFrame) -> list[int]:
     """Return the indices of the columns that a ranker was trained on; all if they are unknown."""
     names = column_names(X)
-    # A `RankingModel` has no `feature_names_in_`, but a schema.
+    # A `RankingModel` has no `feature_names_in_`, but it has a schema.
     steps = getattr(getattr(ranker, "schema", None), "steps", names)
     trained = [*getattr(ranker, "feature_names_in_", steps)]
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]

@@ -33,7 +33,7 @@ def read_lists(
     Args:
         X: see `NeuralRanker.fit`.
         beside: the other arguments of `fit`. All must be None, except `eval_set`, which may be a
-            list of one data set to validate on, in any of the forms of `X`.
+            list of one data set to validate on; the data set must be lists, too.
         loss: the loss, whose side inputs the lists must have; None for the default loss.
         known: the schema of the previous training run, which the columns must match; None for the
             first run.

@@ -57,9 +57,9 @@ class NeuralRanker(RankingEstimator):
 
     Args:
         effort: "fast", "default" or "best". It sets the arguments that are None, depending on the
-            number of training rows; see `settings_`. "fast" trains one network, and from 30,000
-            rows on two networks for a few epochs. "best" trains twice as many members as the
-            default, each a `CrossScorer`.
+            number of training rows; see `settings_`. "fast" trains one network; from 30,000
+            rows on, it trains two networks for a few epochs. "best" trains twice as many members as
+            the default, each a `CrossScorer`.
         columns: "all" or "useful". With "useful", one member is trained first, and each column is
             shuffled on the validation lists. Columns are dropped if shuffling them, alone and
             together, hardly lowers the metric; see `selected_`. Default: "useful" from 30,000
@@ -69,10 +69,10 @@ class NeuralRanker(RankingEstimator):
         loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`.
         transform: the transform of the columns into the scorer's input. Default:
             `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
-        monotone: for numeric columns, whether the score may only rise (1) or only fall (-1) as the
-            value rises, such as `{"price": -1, "rating": 1}`. The networks are then
-            `MonotoneScorer`s. Missing values are exempt. Columns of an array are called x0, x1 and
-            so on. Default: none.
+        monotone: a dict such as `{"price": -1, "rating": 1}`, which tells for numeric columns
+            whether the score may only rise (1) or only fall (-1) as the value rises. The networks
+            are then `MonotoneScorer`s. Missing values are exempt. Columns of an array are called
+            x0, x1 and so on. Default: None; no column is restricted.
         members: the number of networks that are trained and averaged, >= 1. They differ only by
             random draws. Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows on).
         learning_rate: the learning rate of AdamW. Default: 3e-3.
@@ -92,8 +92,8 @@ class NeuralRanker(RankingEstimator):
             gives 40 steps if 3 epochs give fewer; with a cycle, at least a third of `max_epochs`.
         validation: the fraction of the queries that is held out for early stopping if `fit` gets no
             `eval_set`, in [0, 1). A hash of the qid decides, so a query is always or never held
-            out. With 0, or with too few queries, none are held out, and training runs for all
-            `max_epochs`.
+            out. With 0, or with too few queries, none are held out, and training runs for
+            `max_epochs` epochs.
         max_levels: the largest number of levels of a category that get a code of their own. They
             are the most frequent ones. All other levels get the code of missing values. Default:
             256, and 1,024 from 30,000 rows on.
@@ -228,8 +228,8 @@ class NeuralRanker(RankingEstimator):
                 (queries,), weights of the lists, in the order of their first rows. Default: 1.
             position: (rows,), the position at which each row was shown in its list, from 1. Only a
                 loss on clicks (`Unbiased`) needs positions; other losses ignore them.
-            protected: (rows,), above 0 for a row in the protected group. Only a penalty on exposure
-                (`ExposureParity`) needs these values; other losses ignore them.
+            protected: (rows,), the protected group: above 0 for its rows. Only a penalty on
+                exposure (`ExposureParity`) needs these values; other losses ignore them.
             eval_set: `[(X_val, y_val)]`, the lists to validate on; or `[lists]` if X is lists.
                 With a loss on clicks (`Unbiased`), the metric of validation lists with positions
                 is weighted by clicks: each click is a list of its own, with the weight that the
@@ -245,9 +245,8 @@ class NeuralRanker(RankingEstimator):
                 without a new model.
 
         In one process, a `fit` waits until any other `fit` has ended, because all threads share the
-        generators of random numbers. So `random_state` works in threads too, but several threads
-        save no time; several processes do. If `fit` or `partial_fit` fails, the ranker stays as it
-        was.
+        random number generators. So `random_state` works in threads too, but several threads save
+        no time; several processes do. If `fit` or `partial_fit` fails, the ranker stays as it was.
 
         Returns:
             The ranker itself.

@@ -18,8 +18,7 @@ class Reliability:
 
     Attributes:
         predicted: (bins,), the mean probability of the rows in each bin; NaN for an empty bin.
-        observed: (bins,), the fraction of the rows in each bin that is relevant; NaN for an empty
-            bin.
+        observed: (bins,), the fraction of relevant rows in each bin; NaN for an empty bin.
         counts: (bins,), the number of rows in each bin.
         brier: the Brier score, the mean of (probability - relevant)^2; 0 is best.
         ece: the expected calibration error, the mean over the rows of |predicted - observed| in the

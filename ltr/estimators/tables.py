@@ -61,13 +61,13 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
 
 
 def check_whole_numbers(X: Any) -> None:
-    """Raise an error if float32 loses the whole numbers of a column; see `WholeNumbers`.
+    """Raise an error if a column of whole numbers is lost in float32; see `WholeNumbers`.
 
     Args:
         X: a table or an array.
 
     Raises:
-        ValueError: float32 loses a column; the message names the column.
+        ValueError: a column is lost in float32; the message names the column.
     """
     table: Any = X
     if isinstance(X, np.ndarray):
@@ -114,7 +114,7 @@ def with_rows(X: Any) -> Any:
 
 
 def by_name(estimator: Any, X: Any) -> Any:
-    """Return the training columns of X in order; X itself if X or the estimator has no names.
+    """Return the training columns of X in their order; X itself if X or the estimator has no names.
 
     Raises:
         ValueError: columns are missing; the message names them.
@@ -273,7 +273,7 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
 
 
 def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return names for the columns of qid, label and so on that differ from all feature names.
+    """Return names, distinct from all feature names, for the columns of qid, label and so on.
 
     Args:
         columns: the names of the features.

@@ -38,9 +38,9 @@ _WARM_UP = 0.1
 _SCALE_LISTS = 1000
 """The scales of the members are fitted on at most this many training lists."""
 
-# All threads of a process share its generators of random numbers. A fit seeds them, which would
-# disturb a fit in another thread, so only one thread fits at a time. A reentrant lock allows a
-# callback to fit another ranker.
+# All threads of a process share its random number generators. A fit seeds them, which would disturb
+# a fit in another thread, so only one thread fits at a time. A reentrant lock allows a callback to
+# fit another ranker.
 _FITTING = threading.RLock()
 
 
@@ -56,7 +56,7 @@ def train(
 ) -> "Training":
     """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
-    Afterwards, the states of the global generators of random numbers are restored.
+    Afterwards, the states of the global random number generators are restored.
 
     Args:
         settings: the settings of this training run.
@@ -108,7 +108,7 @@ def _scorer(settings: Settings, transform: FeatureTransform) -> Scorer:
     """Return the scorer that the members are copies of, for a fitted transform."""
     if not any(settings.directions):
         return copy.deepcopy(settings.scorer)
-    signs = torch.tensor([*settings.directions, 0])  # the last sign is for index -1: no column
+    signs = torch.tensor([*settings.directions, 0])  # the last sign is for index -1, no column
     return MonotoneScorer(signs[transform.monotone_columns()].tolist(), HIDDEN)
 
 
@@ -206,7 +206,7 @@ class Training:
                 values = self._validate(validation, epoch, largest)
                 self._choose(values, epoch + 1, self.settings.patience)
             self.history.append(values)
-            # Every callback is called. Each gets a copy of the history, because it may change it.
+            # Every callback is called. Each gets a copy, because it may change what it gets.
             asked = [call([[*row] for row in self.history]) for call in callbacks]
             stop = not self.active or any(asked) or epoch + 1 == epochs
             best = [one.value for one in self.best for _ in one.members]
@@ -243,7 +243,7 @@ class Training:
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
         options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
-        options |= {"num_replicas": 1, "rank": 0}  # even one of several processes reads all lists
+        options |= {"num_replicas": 1, "rank": 0}  # each of several processes reads all lists
         bucket = not self.scorer.per_document
         return order_lists(lists, self.settings.batch_size, bucket=bucket, **options)
 

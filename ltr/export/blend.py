@@ -29,8 +29,8 @@ class ExportedBlend(ExportedModule):
     Args:
         members: the rankers.
         factors: the factors of the rankers' scores in the sum.
-        schema: the columns. Trees get each category, also a boolean, as the position of its level,
-            counted from 0.
+        schema: the columns. Trees get the value of a category, even a boolean, as the index of its
+            level, counted from 0.
         columns: the names of all columns, in the order of the training data. A column of dates may
             have two names; see `Schema.feature_names`.
         predict: a function that returns the scores of one list from features (documents, d) and

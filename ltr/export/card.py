@@ -54,7 +54,7 @@ class Evaluation:
     Attributes:
         lists: the number of test lists.
         documents: the number of documents in these lists.
-        metrics: the mean over lists of each metric, with its 95 % interval over lists. A list
+        metrics: for each metric, the mean over the lists with its 95 % confidence interval. A list
             without a relevant document counts as 0.
     """
 

@@ -17,7 +17,7 @@ _XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
 
 _ZERO = float(np.float32(1e-35))  # LightGBM treats absolute values up to this one as 0
 _INFINITE = 1e300
-"""LightGBM's splits from this value on are infinite: they separate missing from other values."""
+"""LightGBM's splits >= this value are infinite: they separate missing values from other values."""
 _LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
 
 
@@ -57,8 +57,9 @@ class Trees:
         """Return the attributes of `TreeEnsembleRegressor` in ONNX's domain ai.onnx.ml, version 3.
 
         Args:
-            factor: the factor of the scores.
-            single: whether values are float32, in lists. Otherwise they are float64, in tensors.
+            factor: the factor by which the scores are multiplied.
+            single: whether values are float32, in Python lists. Otherwise they are float64, in
+                ONNX tensors.
         """
         from onnx import numpy_helper
 
@@ -99,7 +100,7 @@ def read_trees(ranker: Any) -> Trees | None:
     """Return the trees of a fitted ranker of LightGBM or XGBoost; None for any other object.
 
     Raises:
-        ValueError: ONNX cannot express this kind of trees, or the transformation of their sum.
+        ValueError: ONNX cannot express this kind of tree, or the transformation of the trees' sum.
     """
     package = type(ranker).__module__.partition(".")[0]
     if package == "lightgbm" and hasattr(ranker, "predict"):

@@ -298,7 +298,7 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the exporters' messages about their own parts, such as a missing torchvision."""
+    """Hide the exporters' warnings, such as one about a missing torchvision."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
     levels = [one.level for one in loggers]
     try:

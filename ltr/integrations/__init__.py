@@ -1,9 +1,9 @@
-"""Losses and metrics of this package in other libraries: text rerankers and Optuna.
+"""Losses and metrics of this package for other libraries: sentence-transformers and Optuna.
 
 `CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`. `CollapseAlarm` warns
 if the scores within lists become equal in training. `evaluate_reranker` and `compare_training`
 measure how well a reranker ranks, with confidence intervals. These four names need the extra
-`text`, whose libraries take seconds to load, and are loaded on first use.
+`text`. They are loaded on first use, because the libraries of the extra take seconds to load.
 `ltr.integrations.optuna` ends unpromising trials of Optuna's studies (extra `tune`).
 """
 

@@ -50,8 +50,8 @@ class CrossEncoderLoss(nn.Module):
             order.)
 
     Raises:
-        ValueError: the model has more than one output label, the loss is not a `RankingLoss`, has
-            reduction "none" or needs more than labels, or an option is invalid.
+        ValueError: the model has more than one output label; the loss is not a `RankingLoss`, has
+            reduction "none" or needs more than labels; or an option is invalid.
 
     Reference (`cached`): Gao, Zhang, Han and Callan, "Scaling deep contrastive learning batch size
     under memory limited setup", RepL4NLP 2021; Chen, Xu, Zhang and Guestrin, "Training deep nets
@@ -168,7 +168,7 @@ class CrossEncoderLoss(nn.Module):
 def check_columns(
     queries: Sequence[Any], documents: Sequence[Sequence[Any]], labels: Sequence[Tensor]
 ) -> list[int]:
-    """Return the number of documents of each query, or raise `ValueError`.
+    """Return the number of documents of each query; raise `ValueError` if the columns do not match.
 
     >>> check_columns(["q"], [["a", "b"]], [torch.ones(3)])
     Traceback (most recent call last):
@@ -196,7 +196,7 @@ def check_columns(
 
 
 def text_length(pair: tuple[Any, Any]) -> int:
-    """Return the number of characters of a query and a document; a value that is not text has 0.
+    """Return the number of characters of a query and a document; only values that are text count.
 
     >>> text_length(("ab", "cde"))
     5

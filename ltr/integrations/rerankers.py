@@ -65,9 +65,10 @@ def evaluate_reranker(
         name: a name for the scores, in tables and plots.
 
     Raises:
-        ValueError: data is of another type, a row lacks a column or a sample lacks a key, a sample
-            has both "negative" and "documents" or an empty "documents", labels do not match the
-            documents, or `ltr.reports.evaluate` refuses a label or an option.
+        ValueError: data is of another type, or has no document; a row lacks a column, or a sample
+            lacks a key; a sample has both "negative" and "documents", or an empty "documents";
+            labels do not match the documents; or `ltr.reports.evaluate` refuses a label or an
+            option.
     """
     lists, (own_batch, own_prompt) = read(data)
     pairs = [

@@ -11,10 +11,10 @@ kinds of sums.
    sums the items below i. This takes O(n) time after the sort. The kernel exp(-|x|) is exact. The
    logistic, normal and Gaussian kernels are fitted (`table.json`, `named.py`). `SigmoidRank`,
    `GaussianRank`, `LaplaceRank` and `SoftSort` are computed by these sums.
-2. **Pairs**: RankNet and LambdaRank sum log(1 + exp(-x)) over the pairs of items with different
-   grades. Here x is the scaled difference of their scores, and the weights may depend on the ranks.
-   This is a sum of the first kind with one state for each grade. One sweep from the top and one
-   from the bottom give the loss and its gradient.
+2. **Pairs**: RankNet and LambdaRank are weighted sums of log(1 + exp(-x)) over the pairs of items
+   with different grades. Here x is the scaled difference of the two scores, and the weight of a
+   pair may depend on the two ranks. These sums are of the first kind, with separate sums L_i for
+   each grade. One sweep from the top and one from the bottom give the loss and its gradient.
 
 | sum | function | plain definition | compiled by numba |
 | :-- | :-- | :-- | :-- |
@@ -23,18 +23,18 @@ kinds of sums.
 | pairs | `pairs.graded_pair_sums` | `all_pairs` in `losses/pair_sums.py` | `cpu/pairs.py` |
 
 The plain definitions are PyTorch code. They run on every device, and tests compare the compiled
-code with them. `choice.py` is the only file that chooses a form: short lists use a matrix and
-longer lists a sum, and sums on the CPU use numba's code.
+code with them. `choice.py` is the only file that chooses a form: short lists and small batches use
+matrices, all others use sums, and sums on the CPU use numba's code.
 
 **Derivatives.** Autograd does not trace these functions. The gradients of a kernel sum are other
 kernel sums: the gradient by v_j is the sum with k(-x), and the gradient by t_i consists of sums
 with k'. Both gradients use the same exponentials as the sum. So a function computes its gradients
-by calls of itself. A `Rule` (`autodiff.py`) pairs a function with its gradients, and derivatives of
+by calling itself. A `Rule` (`autodiff.py`) pairs a function with its gradients, and derivatives of
 every order follow from the rule, in reverse mode. The sums over pairs return the loss and its
 gradient at once. Second derivatives of the loss come from the plain definition.
 
 **Reading order.** Begin with the engine: `autodiff.py` (a rule), `kernel.py` (a kernel), `lists.py`
-and `sorting.py` (lists in order), `sums.py` to the end of `kernel_sums`, and `reference/sums.py`.
+and `sorting.py` (sorted lists), `kernel_sums` (in `sums.py`), and `reference/sums.py`.
 Then read `pairs.py`, for losses. Read `cpu/` last: `jit.py` and `cache.py` compile and cache the
 code. `table.py` holds the fitted constants. `two_sets.py` sums at points other than the items.
 

@@ -1,9 +1,9 @@
 """Choose, in one place, between matrices and sums, and between numba's code and plain PyTorch.
 
-Short lists use n x n matrices; long lists use sums, in the time of a sort. The two forms agree up
-to rounding. `prefers_dense` decides from the number and the length of the lists, with two
-thresholds for each kind of sum. `use` overrides this decision. Sums are computed by numba's code on
-the CPU and by plain PyTorch on any other device.
+Short lists, and small batches of longer lists, use n x n matrices. All others use sums, in the time
+of a sort. The two forms agree up to rounding. `prefers_dense` decides from the number and the
+length of the lists, with two thresholds for each kind of sum. `use` overrides this decision. Sums
+are computed by numba's code on the CPU and by plain PyTorch on any other device.
 """
 
 import math
@@ -47,10 +47,11 @@ ENTRIES = {
     "softsort 2": 2**17,
     "neuralsort": 2**18,
 }
-"""For each kind: longer lists use matrices if all matrices together have at most this many entries.
+"""For each kind of sum: the most entries that all matrices of a call may have together.
 
-A call of the sums has a fixed cost of about 0.4 ms, so the sums pay off only for many or long
-lists. `benchmarks/short_lists.py` measures both forms.
+Lists that are not shorter than `LENGTHS` use sums if their matrices would have more entries. A call
+of the sums has a fixed cost of about 0.4 ms, so the sums pay off only for many or long lists.
+`benchmarks/short_lists.py` measures both forms.
 """
 
 # All threads share these two lists, because torch runs the backward pass on a GPU in a thread of
@@ -63,9 +64,9 @@ _forced: list[Implementation] = []
 def use(form: Form) -> Iterator[None]:
     """Fix the form of all operators within the block, on all threads, to reproduce a run.
 
-    By default each operator uses its n x n matrix for short lists and kernel sums for long ones:
-    see `prefers_dense`. The results of the two forms differ by rounding. The choice holds for the
-    whole process.
+    By default each operator uses its n x n matrix for short lists and small batches, and kernel
+    sums for all others: see `prefers_dense`. The results of the two forms differ by rounding. The
+    choice holds for the whole process.
 
     Args:
         form: "dense" for matrices, O(n^2) time and memory; "sums" for kernel sums.

@@ -16,8 +16,8 @@ class Profile:
 
     Args:
         weights: w_m, one for each node lambda_m of the kernel.
-        slopes: for each of f', f'', ..., its weights, fitted on the same nodes. Still higher
-            derivatives are those of the last of these sums.
+        slopes: for each of f', f'', ..., its weights, fitted on the same nodes. A derivative of
+            higher order is the exact derivative of the last fitted sum.
         constant, linear: the coefficients of the part that does not decay.
         tie: added only at x = 0.
     """

@@ -33,9 +33,9 @@ class SortedLists:
     number of real items. Ragged batches have all lists in one row.
 
     Args:
-        order: (..., N) int64, the items (positions in the row), list by list, by descending score;
-            None if the scores themselves are in that order.
-        starts: (..., R) int64, the position in `order` where each list begins.
+        order: (..., N) int64, the items (their indices in the row), list by list, by descending
+            score; None if the scores themselves are in that order.
+        starts: (..., R) int64, the index in `order` at which each list begins.
         lengths: (..., R) int64, the number of items of each list. Sums are 0 for items in no list.
     """
 
@@ -207,8 +207,8 @@ def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
     there are no items, the only chunk has 0 lists.
 
     Under `torch.compile` the shapes of all chunks depend only on N and R, so one graph serves any
-    lengths. The first chunk has the lists of 1 to 8 items, the next chunk those of 9 to 32 items,
-    then of 33 to 128 items, and so on. A chunk has as many rows as there can be lists of its
+    lengths. The first chunk has the lists of 1 to 8 items, the second those of 9 to 32 items, the
+    third those of 33 to 128 items, and so on. A chunk has as many rows as there can be lists of its
     lengths, given N and R. A row without a list is all masked, and its index is R, which is the
     index of no list. All chunks together have O(N log(N)) positions.
 
@@ -227,7 +227,7 @@ def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
         cut = _fixed_chunks(lengths, n) if torch.compiler.is_compiling() else _chunks(lengths)
     for lists, items, mask in cut:
         padded = []
-        for column in columns:  # the backward of `index_select` is faster than that of [items]
+        for column in columns:  # `index_select` has a faster backward than `column[items]`
             values = column.index_select(0, items.flatten()).unflatten(0, items.shape)
             if mask is not None:
                 values.masked_fill_(~mask.view(*mask.shape, *[1] * (column.dim() - 1)), 0)

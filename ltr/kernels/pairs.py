@@ -31,7 +31,7 @@ class GradedWeights(NamedTuple):
     ideal: Any = None
     """The discounts of the ideal DCG, (n,), or None. If `gains` are given too, the weights are
     divided by the ideal DCG: the largest sum, over all orders of the items, of g times these
-    discounts (by 1 if that sum is not positive)."""
+    discounts. If that sum is not positive, the weights are not divided."""
     upper: int | None = None
     """Pairs count only if their higher-scored item has at most this rank. Default: all count."""
     last: int | None = None
@@ -46,11 +46,12 @@ def graded_pair_sums(
     pair_weights: GradedWeights | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return each list's sums over y_i > y_j of w_ij log(1 + exp((s_j - s_i) / tau)) and of w_ij.
+    """Return each list's weighted sum of pair costs, its sum of weights, and a gradient.
 
-    It also returns the gradient of the first sum by the scores. One compiled sweep in each
-    direction computes all three results, and autograd records nothing. w_ij is the pair weight
-    times the item weight of i.
+    The sums are over the pairs with y_i > y_j. The cost is log(1 + exp((s_j - s_i) / tau)), and the
+    weight is the pair weight times the item weight of i. The gradient is that of the first sum by
+    the scores. One compiled sweep in each direction computes all three results, and autograd
+    records nothing.
 
     Args:
         scores: (..., n), the s, float32 or float64.

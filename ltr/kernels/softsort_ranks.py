@@ -1,9 +1,9 @@
 """SoftSort's ranks for power 1, by kernel sums that are fused into one compiled call on the CPU.
 
-Let t be the sorted scores. Their ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the
-matrix of exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums of v
-with the derivative of the kernel. Then grad_c = dLoss/dc = -(K h) u / c, and dLoss/dt = h S u +
-u S h + grad_c S 1 + S grad_c. The backward pass is another compiled call.
+Let t be the sorted scores. Their ranks are y = K u, with u = rho / c, c = K 1 and rho = 1..n, where
+K is the matrix of exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums
+of v with the derivative of the kernel. Then grad_c = dLoss/dc = -(K h) u / c, and dLoss/dt =
+h S u + u S h + grad_c S 1 + S grad_c. The backward pass is another compiled call.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,10 @@ PLAIN = (Tensor, nn.Parameter)
 def compiled_ranks(
     scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> Tensor:
-    """Return the ranks (..., n) of `SoftSort(temperature)`; m + 1 if masked, for m real items.
+    """Return the ranks (..., n) of `SoftSort(temperature)`.
 
-    Call it only if `fused` returns True.
+    In a list with m real items, masked items have rank m + 1. Call this function only if `fused`
+    returns True.
 
     Args:
         scores: (..., n), float32 or float64, on the CPU.
@@ -48,10 +49,11 @@ def compiled_ranks(
 
 
 def fused(scores: Tensor) -> bool:
-    """Return whether `compiled_ranks` takes these scores: plain tensors on the CPU, with numba.
+    """Return whether `compiled_ranks` can be called for these scores.
 
-    The result is False for empty scores, within `use("dense")`, and under `torch.compile`. SoftSort
-    then computes its ranks by a matrix or by `kernel_sums`.
+    They must be a plain tensor on the CPU and not empty, and numba must be installed. Within
+    `use("dense")` and under `torch.compile` the result is always False. If it is False, SoftSort
+    computes its ranks with its matrix or with `kernel_sums`.
     """
     if torch.compiler.is_compiling() or type(scores) not in PLAIN:
         return False
@@ -62,7 +64,7 @@ def fused(scores: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Ranks(Rule):
-    # Outputs 1 and 2 are c, in sorted order, and the order. The compiled backward pass needs both.
+    # Output 1 is c in sorted order; output 2 is the order. The compiled backward pass needs both.
     temperature: float
     saved_outputs = (1, 2)
     constant = (1, 2)

@@ -87,7 +87,7 @@ def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return `descending_order`: numpy sorts integers made of a float32's bits and position."""
+    """Return `descending_order`: numpy sorts integers made of an item's float32 bits and index."""
     import numpy as np
 
     if scores.dtype in HALF:
@@ -102,8 +102,8 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
         bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
     negative = bits >> 31  # all bits are 1 if the point is negative, else 0
     negative &= LARGEST
-    # Each pair, read as an integer of 64 bits, holds a key and a position. No two are equal, so any
-    # sort is stable.
+    # Each pair, read as an integer of 64 bits, holds an item's key and its index. No two pairs are
+    # equal, so any sort is stable.
     pairs = np.empty((*bits.shape, 2), np.int32)
     low = 0 if np.little_endian else 1
     pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)

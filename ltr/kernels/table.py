@@ -103,7 +103,7 @@ def discount_powers(name: DiscountName, level: Level) -> tuple[Powers, ...]:
     """Return the discount of rank r + 1 as sums of powers, one sum for each length in the table.
 
     Args:
-        name: "log2" 1 / log2(2 + r), or "inverse log2" log2(2 + r).
+        name: "log2" for 1 / log2(2 + r), or "inverse log2" for log2(2 + r).
         level: the accuracy. Errors, as a fraction of the largest discount, are at most 1e-6 for
             "float32" and 1e-9 for "float64".
 

@@ -47,9 +47,9 @@ class RankingLoss(nn.Module):
         grades: whether labels are grades. If True, a negative label is an error, since it most
             likely marks padding, as in other libraries. False if any finite number is a valid
             target, as in regression.
-        every_item: whether the loss is a mean over all items of a list, relevant or not, as in
-            regression. False (default) if each term of the loss belongs to a relevant item. If
-            True, `Unbiased` weights all items, otherwise it weights only the clicked items.
+        every_item: whether `Unbiased` weights all items of a list (True) or only the clicked items
+            (False, the default). True is for losses in which every item counts, relevant or not, as
+            in regression. False is for losses whose terms each belong to a relevant item.
         side_inputs: the names of the further arguments that training must pass to `forward`, such
             as `protected`. A `Ranker` takes these arguments from the batches. Default: none.
 

@@ -55,7 +55,7 @@ class ListMLE(RankingLoss):
 
         sum over k of log(sum over l >= k of exp(s_pi(l))) - s_pi(k)
 
-    If labels are tied, more than one order is correct. `ties` determines which of them count:
+    If labels are tied, several orders are correct. `ties` determines which correct orders count:
 
     - "mean" (the default): all correct orders count equally, by Efron's approximation. At position
       a of d tied items (a = 0, 1, ..., d - 1), the tied items have the factor 1 - a / d in the
@@ -189,7 +189,7 @@ class PListMLE(ListMLE):
         self.discount: Discount | None = discount
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
-        """Return alpha divided by alpha(1), or the discounts of the positions if they are given."""
+        """Return alpha / alpha(1), or the discounts of the positions if `discount` is not None."""
         if self.discount is not None:
             return discount_function(self.discount)(position)
         end = torch.exp2(1 - m)

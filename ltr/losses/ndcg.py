@@ -347,7 +347,7 @@ class NeuralNDCG(RankingLoss):
         check_rows(P.rows, n)
         k = n if self.top_k is None else min(self.top_k, n)
         discounts = full(positions(scores, k))
-        # In P, the rows after the real items are 0.
+        # In a list with m real items, the rows of P after row m are 0: `discounts` needs no mask.
         if self.scaling and n:
             matrix = sinkhorn_scaled(P, self.scaling, columns_last=self.transposed)[..., :k, :]
             if self.transposed:

@@ -131,7 +131,7 @@ def _plain_slopes(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> Tensor:
-    """Return the gradient of the sum of weight * cost from all pairs. It is differentiable too."""
+    """Return the gradient of the sum of weight * cost over all pairs; it is differentiable too."""
     order = descending_order(scores.detach(), mask)
     lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
     by_rank = rank_matrix(pair_weights, lists.scores, whole, whole)

@@ -134,7 +134,7 @@ class LabelDifference(PairWeights):
     `ARPLoss2` has the same weights, for a bound on the average relevance position.
 
     Reference: Burges et al., "Learning to rank with nonsmooth cost functions", NeurIPS 2006, in
-    which a pair "costs" more the more its grades differ.
+    which a pair "costs" more if its grades differ more.
 
     >>> from ltr.losses import LambdaLoss
     >>> LambdaLoss(LabelDifference())(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))

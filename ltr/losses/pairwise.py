@@ -29,13 +29,13 @@ class PairwiseLoss(RankingLoss):
 
     This is a weighted mean over pairs. The weight w_ij is the pair weight times the item weight of
     i, the item with the higher label. Two items with the same label are not a pair. Pairs with tied
-    scores are treated like other pairs. The loss is 0, with a zero gradient, for a list without a
-    pair, with one item, or fully masked.
+    scores are treated like other pairs. The loss is 0, with a zero gradient, for a fully masked
+    list, and for a list without a pair, such as a list with one item.
 
-    Cost: O(n) memory for each list, in the backward too. The time is O(n^2). On the CPU the time is
-    O(n log n + n g) for the logistic cost, if the pair weights can be written as gains and
-    discounts (`PairWeights.graded`) and no list has more than 32 distinct labels; g is the number
-    of distinct labels.
+    Cost: O(n) memory for each list, in the backward too. The time is O(n^2) in general. On the
+    CPU it is O(n log n + n g) for the logistic cost, if the pair weights can be written as gains
+    and discounts (`PairWeights.graded`) and no list has more than 32 distinct labels; g is the
+    number of distinct labels.
 
     Args:
         cost: the cost of a pair. Default: `LogisticCost()`.
@@ -215,12 +215,13 @@ class PairwiseDCGHinge(RankingLoss):
     item is relevant, this number is the item's rank - 1, so 1 / log2(2 + H) is a lower bound on the
     item's discount 1 / log2(1 + rank). A list with more errors counts less, because of the
     discount: the gradient decreases like 1 / (H log(H)^2), while the gradient of `PairwiseHinge` is
-    constant. The loss lies between 0 and 1. It is 0 if every pair is in the right order by the
-    margin.
+    constant. The loss lies between 0 and 1. It is 0 if every pair is in the right order by at
+    least the margin.
 
-    The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
-    Pairs with tied scores are treated like other pairs. The weight of item i, which has the higher
-    label, multiplies the hinge of the pair. Cost: O(n^2) time, O(n) memory.
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list without a pair,
+    such as a list with one item. Pairs with tied scores are treated like other pairs. The weight of
+    item i, which has the higher label, multiplies the hinge of the pair. Cost: O(n^2) time, O(n)
+    memory.
 
     Args:
         margin: > 0, in units of the scores. Default: 1.
@@ -272,8 +273,9 @@ class LambdaLoss(PairwiseLoss):
     | `DeltaMAP()`, `DeltaMRR()`, `DeltaPrecision()` | MAP, MRR, precision at k |
     | `LabelDifference()` | RankNet with graded pairs |
 
-    The loss is 0, with a zero gradient, for a list without a pair of weight above 0, with one item,
-    or fully masked. Labels may be any finite numbers >= 0: "exp2" gains do not overflow.
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list without a pair of
+    weight above 0, such as a list with one item. Labels may be any finite numbers >= 0: "exp2"
+    gains do not overflow.
 
     Args:
         pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.

@@ -116,7 +116,10 @@ class QuantileLoss(RankingLoss):
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return the value (...) at quantile q of the real items in descending values (..., rows)."""
+    """Return the value (...) at quantile q of each list's real items.
+
+    `ordered` (..., rows) are the values of each list in descending order.
+    """
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
@@ -129,7 +132,7 @@ def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: 
 
 
 def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return `torch.quantile` of each list's real values, (..., n) -> (...), or 0 without any."""
+    """Return `torch.quantile` of each list's real values, (..., n) -> (...); 0 if it has none."""
     ordered = masked_fill(values, mask, -torch.inf).sort(dim=-1, descending=True).values
     ordered = torch.where(positions(values) <= count(values, mask), ordered, 0.0)
     return _entry_at_quantile(ordered, values, mask, q)

@@ -16,8 +16,8 @@ from ltr.operators import SoftPermutation
 def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool = False) -> Tensor:
     """Return P's matrix (..., n, n), with columns and rows divided by their sums in alternation.
 
-    The iterations compute potentials u and v; the result is diag(u) P diag(v). Derivatives of any
-    order go through the iterations, whether these have converged or not. The backward keeps the
+    The iterations compute scaling vectors u and v; the result is diag(u) P diag(v). Derivatives of
+    any order go through the iterations, whether these have converged or not. The backward keeps the
     matrix twice, and 2 n values for each iteration. One matrix product adds the derivatives of all
     iterations.
 
@@ -48,10 +48,10 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
 
 
 def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Return the potentials of rows and columns after each iteration: (..., iterations, n) each.
+    """Return the scaling vectors u and v after each iteration: (..., iterations, n) each.
 
-    K is the matrix, and u starts at 1. Each iteration computes v = 1 / (K^T u), then u = 1 / (K v).
-    The potential of a row or column of zeros is 0.
+    u scales the rows of the matrix K, and v its columns. u starts at 1. Each iteration computes
+    v = 1 / (K^T u), then u = 1 / (K v). The value for a row or column of zeros is 0.
 
     >>> us, vs = potentials(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 100)
     >>> us.shape
@@ -74,9 +74,9 @@ def adjoint(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients with respect to K v and K^T u, given those with respect to u and v.
 
-    K is the matrix, u and v are the potentials, and `of_us` and `of_vs` the given gradients. All
-    tensors except the matrix are (..., iterations, n). Cost: O(n^2) for each iteration, from the
-    last to the first.
+    K is the matrix, u and v are the scaling vectors after each iteration, `us` and `vs`, and
+    `of_us` and `of_vs` are the given gradients. All tensors except the matrix are (..., iterations,
+    n). The computation goes from the last iteration to the first. Cost: O(n^2) for each iteration.
 
     >>> K, one = torch.full((1, 1), 4.0), torch.ones(1, 1)
     >>> adjoint(K, *potentials(K, 1), one, torch.zeros(1, 1))
@@ -121,7 +121,7 @@ class _Potentials(Rule):
         of_us, of_vs = (
             torch.zeros_like(x) if g is None else g for g, x in zip(given, (us, vs), strict=True)
         )
-        if torch.is_grad_enabled():  # second derivatives need the graph of the potentials
+        if torch.is_grad_enabled():  # second derivatives need the graph of `us` and `vs`
             us, vs = potentials(matrix, self.iterations)
         plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
         call = adjoint if plain else torch.ops.ltr.sinkhorn_adjoint

@@ -39,7 +39,7 @@ def cutoff_discount(
 ) -> Callable[[Tensor], Tensor]:
     """Return `discount` with a cutoff after rank `top_k`, or `discount` itself if `top_k` is None.
 
-    The cutoff is exact for an operator whose ranks are whole numbers, and smooth for others.
+    The cutoff is exact if `operator.exact_cutoff` is True, and smooth otherwise.
     """
     return with_cutoff(discount, top_k, exact=operator.exact_cutoff)
 

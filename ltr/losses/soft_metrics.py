@@ -158,10 +158,10 @@ class SoftERR(RankingLoss):
 
     R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. The soft
     product is over all j, with each R_j multiplied by the operator's `before`, which is near 1 if j
-    comes before i, and near 0 if j comes after i. It is a smooth step of the difference of the two
-    soft ranks, 1/2 if these are equal, and as wide as the smooth cutoff at k. With hard ranks,
-    those of `StraightThrough` included, and `normalize=False`, the loss is exactly 1 - ERR. By
-    default, ERR is divided by the ERR of the ideal order, so the minimum of the loss is 0.
+    comes before i, and near 0 if j comes after i. `before` is a smooth step of the difference of
+    the two soft ranks. The step is 1/2 for equal ranks, and as wide as the smooth cutoff at k. With
+    hard ranks, those of `StraightThrough` included, and `normalize=False`, the loss is exactly 1 -
+    ERR. By default, ERR is divided by the ERR of the ideal order, so the minimum of the loss is 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
     fully masked list. For one item the loss is 0 if the item's soft rank is 1. If the soft ranks of
@@ -180,12 +180,12 @@ class SoftERR(RankingLoss):
     terms of the sum instead, sorting the items by a key would not give the best order: which of two
     neighbors should come first would depend on their ranks.)
 
-    The ideal order is by descending R, with the weights included in R. To see this, take neighbors
-    a and b at ranks r and r + 1. Let q be the probability that the reader arrives at rank r. With a
-    first, the two items add q (R_a / r + (1 - R_a) R_b / (r + 1)) to the ERR. With b first, they
-    add q (R_a - R_b) / (r (r + 1)) less. The terms of all other items stay the same. So no order is
-    better than the ideal order. With hard ranks, the loss is >= 0, and it is 0 only for an ideal
-    order.
+    The ideal order is by descending R, with the weights included in R. To see this, take items a
+    and b, with R_a > R_b, at the neighboring ranks r and r + 1. Let q be the probability that the
+    reader arrives at rank r. With a first, the two items add q (R_a / r + (1 - R_a) R_b / (r + 1))
+    to the ERR. With b first, they add q (R_a - R_b) / (r (r + 1)) less. The terms of all other
+    items stay the same. So no order is better than the ideal order. With hard ranks, the loss is >=
+    0, and it is 0 only for an ideal order.
 
     Cost: that of the operator, and O(n^2) time and memory.
 
@@ -517,8 +517,8 @@ class ADRMSE(RankingLoss):
     Item i has the soft rank r_i and the label rank t_i, which is 1 for the highest label. The loss
     of a list of m items is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, with the discount D(t)
     = 1 / log2(1 + t), so the highest labels count most. Items with equal labels have their mean
-    rank as label rank. The labels may be any finite numbers, such as a teacher's scores, since the
-    loss was made for distilling rerankers. It is 0 only if all soft ranks equal the label ranks.
+    rank as label rank. The labels may be any finite numbers, such as a teacher's scores. The loss
+    is 0 only if all soft ranks equal the label ranks.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list. With weights, the mean over the items is a weighted mean. The operator

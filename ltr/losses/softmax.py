@@ -62,8 +62,8 @@ class SoftmaxLoss(RankingLoss):
     rax's cross-entropy, -(sum of w_i y_i log softmax(s)_i), minus the smallest value of this
     cross-entropy. (In TF-Ranking, a weight for each list has the same effect.)
 
-    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, or
-    fully masked. Cost: O(n).
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list that has no
+    relevant item or only one item. Cost: O(n).
 
     Args:
         normalize: whether w_i y_i is divided by the sum over the list. Default: True.
@@ -108,9 +108,9 @@ class ListNet(SoftmaxLoss):
     the scores equal y / temperature up to a constant, so the correct order is not enough.
     `SoftmaxLoss` has no such target for the scores of irrelevant items.
 
-    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
-    paper's loss would make the scores of such a list equal.) For a list whose labels are all equal
-    and above 0, the loss is 0 if all scores are equal. Cost: O(n).
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list without a relevant
+    item. (The paper's loss would make the scores of such a list equal.) For a list whose labels are
+    all equal and above 0, the loss is 0 if all scores are equal. Cost: O(n).
 
     Args:
         temperature: the temperature of the labels' softmax, > 0. A small temperature emphasizes the
@@ -139,10 +139,10 @@ class XENDCG(SoftmaxLoss):
     With label y_i, the target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds
     NDCG. The paper draws each gamma_i from [0, 1] at every step. The default here is the mean of
     such a draw, 1/2, which needs no random numbers. The entropy of p is subtracted, so the minimum
-    of the loss is 0. Weights multiply 2^y - gamma. Labels of 128 and more do not overflow.
+    of the loss is 0. Weights multiply 2^y - gamma. Labels of 128 or more do not overflow.
 
-    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
-    Cost: O(n).
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list without a relevant
+    item. Cost: O(n).
 
     Args:
         gamma: a number in [0, 1] for all items, or "random" for the paper's draws. Default: 0.5.
@@ -178,8 +178,8 @@ class PolyOneSoftmax(SoftmaxLoss):
     relevant item the minimum of the loss is 0. With several relevant items, the added term stays
     above 0.
 
-    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
-    Cost: O(n).
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list without a relevant
+    item. Cost: O(n).
 
     Args:
         epsilon: the factor of the added term, >= 0. Default: 1.
@@ -258,12 +258,12 @@ class UniqueSoftmax(RankingLoss):
     With `normalize=False` there is no division, as in TF-Ranking and rax. A list with more
     relevance then counts more, and gains of 2^128 overflow in float32.
 
-    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, with
-    equal labels, or fully masked. Cost: one sort of the labels.
+    The loss is 0, with a zero gradient, for a fully masked list, and for a list that has no
+    relevant item, only one item, or only equal labels. Cost: one sort of the labels.
 
     Args:
         gain: "exp2" (2^label - 1, the default, as in TF-Ranking and rax), "linear", or a function
-            of the labels. If `normalize` is True, labels of 128 and more do not overflow.
+            of the labels. If `normalize` is True, labels of 128 or more do not overflow.
         normalize: whether to divide by the sum of the gains. Default: True.
 
     Raises:
@@ -313,15 +313,14 @@ class SoftmaxLossAtK(RankingLoss):
 
     The sum is over all items j, and s are the scores. The sigmoid is a smooth form of the condition
     that item i is among the first k. An item far below the cutoff counts little, because NDCG@k
-    ignores the item. The gradient treats the sigmoid as a constant, as it treats the pair weights
-    in `LambdaRank`; in the paper only b is constant. If the sigmoid had a gradient, an item below
-    the cutoff could lower its loss by moving further down. If a list has fewer than k items, all
-    sigmoids are 1. For labels of 0 and 1 and temperature 1, the loss is then the cross-entropy of
-    `SoftmaxLoss`.
+    ignores the item. The sigmoid has no gradient, like the pair weights of `LambdaRank`; in the
+    paper only b has none. If the sigmoid had a gradient, an item below the cutoff could lower its
+    loss by moving further down. If a list has fewer than k items, all sigmoids are 1. With
+    temperature 1 and labels that are 0 or 1, the loss is then the cross-entropy of `SoftmaxLoss`.
 
-    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
-    item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
-    above 0 for several.
+    Special cases: the loss is 0, with a zero gradient, for a fully masked list, and for a list that
+    has no relevant item or only one item. Weights multiply the gains. The minimum is 0 for one
+    relevant item, and above 0 for several.
 
     Args:
         top_k: k, a whole number >= 1. Default: 10.
@@ -389,8 +388,8 @@ class Distillation(RankingLoss):
 
     Other losses accept a teacher's scores as labels too. `SpearmanLoss` and `PairwiseMSE` take any
     labels. `SoftNDCG(gain="linear")` and the listwise losses take labels >= 0. `RankNet`,
-    `PairwiseHinge` and `ListMLE` use only the order of the labels, but these must be >= 0: subtract
-    the smallest one first.
+    `PairwiseHinge` and `ListMLE` use only the order of the labels, but the labels must be >= 0:
+    subtract the smallest label first.
 
     Special cases: the loss is 0, with a zero gradient, for one item and for a fully masked list.
     Ties need no special treatment.
@@ -441,7 +440,10 @@ class Distillation(RankingLoss):
 
 
 def _log_softmax(x: Tensor, temperature: float, log_w: Tensor, real: Tensor) -> Tensor:
-    """Return the log-softmax of x / temperature + log_w over the real items; others are finite."""
+    """Return the log-softmax of x / temperature + log_w over the real items.
+
+    The values of all other items are finite.
+    """
     some = real | ~real.any(-1, keepdim=True)
     x = below_largest(x, real) / temperature + log_w
     return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)

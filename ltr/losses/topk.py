@@ -27,7 +27,10 @@ _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
 
 
 class _ClassLoss(RankingLoss):
-    """Base class of the two losses. It takes class indices as labels, and a distribution of k."""
+    """Base class of `TopKLoss` and `TopKCrossEntropy`.
+
+    It takes class indices as labels, and a distribution of k.
+    """
 
     def __init__(
         self,

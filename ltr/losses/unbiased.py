@@ -30,9 +30,9 @@ class PositionBias(nn.Module):
         interval: the 95 % interval of the probability at each position, as (low, high), if
             `estimate` computed the table with resamples, otherwise None. The interval is not saved
             with a model.
-        draws: (resamples, positions), the table of each resample of `estimate`, with NaN for
-            positions whose probability the resample does not determine; otherwise None.
-            `ltr.clicks.evaluate_log` needs these tables.
+        draws: (resamples, positions), the tables of the resamples of `estimate`; None if there are
+            no resamples. A table has NaN for positions whose probability its resample does not
+            determine. `ltr.clicks.evaluate_log` needs these tables.
 
     Raises:
         ValueError: power is < 0, a probability is outside (0, 1], or the table is empty.
@@ -80,8 +80,9 @@ class PositionBias(nn.Module):
     ) -> Self:
         r"""Estimate the propensities from a log of clicks, relative to the largest propensity.
 
-        If a document is clicked more often at position 1 than at position 5, the ratio tells how
-        much more often users look at position 1, since the document is equally relevant at both.
+        If a document is clicked more often at position 1 than at position 5, the ratio of the two
+        click rates tells how much more often users look at position 1, since the document is
+        equally relevant at both positions.
         The result `bias` goes into a loss as `Unbiased(loss, bias)`. `bias.interval` holds a 95 %
         interval for each position, from a bootstrap over queries. In each resample, the propensity
         of position 1 is held at its value in `bias.examination`. An interval is wide if some
@@ -96,9 +97,9 @@ class PositionBias(nn.Module):
         | "em" | as harvesting | A |
         | "em" with features | `features` and `classifier` | B |
 
-        A: a document of a query is as relevant at one position as at another, as in an A/B test or
-        before and after a new model. B: the classifier can express relevance, and its features
-        contain all that the production ranker knew about relevance.
+        A: a document of a query is equally relevant at all positions at which it was shown, as in
+        an A/B test, or before and after a change of the model. B: the classifier can express
+        relevance, and its features contain all that the production ranker knew about relevance.
 
         In all methods, the probability of a click is theta_k gamma: theta_k is the probability that
         the user looks at position k, and gamma the probability that the document is relevant. So
@@ -144,15 +145,15 @@ class PositionBias(nn.Module):
             ValueError: the log does not determine the propensity of a position up to `top_k`:
                 nothing was shown at the position, it has no clicks, or no chain of clicked
                 documents, each shown at two positions, connects it with position 1. The message
-                says which reason holds, and which `top_k` to use. Also if no document was shown at
-                two positions, a position is below 1, a row has more clicks than impressions, or an
-                argument that the method needs is missing.
+                says which reason holds, and which `top_k` to use. The error is also raised if no
+                document was shown at two positions, a position is below 1, a row has more clicks
+                than impressions, or an argument that the method needs is missing.
 
         Warns:
             RuntimeWarning: em has not converged.
 
-        Rows, sessions and queries without clicks are allowed, and count as impressions. A
-        propensity may be higher at a later position.
+        Rows, sessions and queries without clicks are allowed, and their rows count as impressions.
+        A propensity may be higher at a later position.
 
         Cost: for 200,000 sessions of ten documents each, from 1,000 queries, one second by
         harvesting or swaps, and five by em. With features, a classifier is fitted up to 100 times
@@ -260,14 +261,14 @@ class Unbiased(RankingLoss):
       click as irrelevant.
 
     For these other losses an exact estimate exists, but it is useless for training. Let f(C) be an
-    estimate from the set C of clicked items, and let the looks be independent. The condition E[f] =
+    estimate from the set C of clicked items, and let the o_i be independent. The condition E[f] =
     L(R) for all sets R of relevant items then determines f: f(C) is the sum over the subsets S of C
     of a_S times the product of v_i over S, with a_S = sum over the subsets T of S of (-1)^(|S| -
     |T|) L(T). This f has 2^|C| terms of both signs, with products of weights. f is a plain sum over
     the clicks only if L(R) is the sum of L({i}) over R, and then it is the estimate of `split`.
 
-    Losses over all items, relevant or not (`every_item`: pointwise losses and regression), do not
-    divide by the gains. In these losses, all items have the weights v_i; `split` and
+    Losses in which every item counts, relevant or not (`every_item` is True, as in pointwise losses
+    and regression), have no factor m. In these losses, all items have the weights v_i; `split` and
     `self_normalize` have no effect. The relevance that such a loss learns from clicks is biased.
 
     In a `Penalized` loss, the penalty does not estimate anything from clicks, so only the loss is
@@ -294,9 +295,8 @@ class Unbiased(RankingLoss):
         reduction: replaces the reduction of the loss.
 
     `forward` has one more argument, `position` (..., n): the positions at which the items were
-    shown, counted from 1. By default, the items were shown in the order of the list, without the
-    masked items. Weights act as in the given loss. In m and in the mean weight of the batch, they
-    multiply the clicks.
+    shown, counted from 1. By default, the real items are numbered in the order of the list. Weights
+    act as in the given loss. In m and in the mean weight of the batch, they multiply the clicks.
 
     Raises:
         ValueError: clip is not > 0; `split` or `self_normalize` is not a bool; shapes differ.

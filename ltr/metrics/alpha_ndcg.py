@@ -49,7 +49,7 @@ class AlphaNDCG(RankingMetric):
         discounts = discount_function(self.discount)(positions(lists.scores))
         discounts = discounts * within(lists.scores, self.top_k)
         gains = (has * torch.pow(1.0 - self.alpha, has.cumsum(-2) - has)).sum(-1)
-        # The ideal must not depend on the scores, so equal gains are taken in the original order.
+        # The ideal must not depend on the scores, so ties in gain are broken by the original order.
         best, _ = greedy_topics(lists.in_list_order(has), self.alpha, self.top_k)
         ideal = (best * discounts).sum(-1)
         values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
@@ -66,7 +66,7 @@ def alpha_ndcg(
     empty: Empty = 0,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
-    """Alpha-NDCG@k: NDCG in which a topic counts less each time it has been seen before.
+    """Alpha-NDCG@k: NDCG over topics, in which a topic counts less each time it is seen again.
 
     An item gains (1 - alpha)^(number of earlier items with the topic) for each of its topics. The
     discounted sum of the gains is divided by the same sum for the greedy order, as in the

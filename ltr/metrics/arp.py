@@ -52,7 +52,8 @@ def arp(
 
     Args:
         ties: "stable" (in list order), "worst" (in the order with the largest value) or "expected"
-            (the mean over all orders of tied items: each counts at the mean of the tied positions).
+            (the mean over all orders of tied items: each tied item counts at the mean of the tied
+            positions).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

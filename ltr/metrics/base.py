@@ -55,8 +55,8 @@ class BatchValues(NamedTuple):
     """The values of one metric for the lists of one batch.
 
     Attributes:
-        values: (lists,) float64, NaN for a list that is left out. If each item was given with an
-            id of its list, the lists are in ascending order of id.
+        values: (lists,) float64, NaN for a list that is left out. If each item was given with
+            the id of its list, the lists are in ascending order of id.
         empty: the number of lists on which the metric is not defined.
         lists: the number of lists with a real item.
         ids: (lists,) int64, the id of each list, for a metric with `deduplicate`; otherwise None.
@@ -122,7 +122,7 @@ class RankingMetric(Metric):
     """Whether labels may be (..., n, topics)."""
 
     divides_by_k: ClassVar[bool] = False
-    """Whether the metric divides by `top_k`, or by the length of the list if `top_k` is None."""
+    """Whether the metric divides by `top_k` (by the length of the list if `top_k` is None)."""
 
     values: Any
     ids: Any
@@ -152,8 +152,8 @@ class RankingMetric(Metric):
         )
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         self._state = f"sums_{crc32(f'{kind} {self.arguments}'.encode()):08x}"
-        # The state is the sum of the values, and three numbers of lists: those that count, those
-        # that are left out, and those on which the metric is not defined.
+        # The state is the sum of the values, and three counts: of the lists that count, of those
+        # that are left out, and of those on which the metric is not defined.
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._state, default=zeros, dist_reduce_fx="sum")
         if keep_values or deduplicate:
@@ -216,10 +216,10 @@ class RankingMetric(Metric):
             raise ValueError(f"weights must be None: {type(self).__name__} has no item weights")
 
     def of_run(self, depth: int) -> Self:
-        """Return a copy of the metric for a run's lists, whose order after `depth` is not known.
+        """Return a copy of the metric for a run's lists, whose order below rank `depth` is unknown.
 
         Raises:
-            ValueError: the metric needs whole lists, which is so unless `of_run` is overridden.
+            ValueError: the metric needs whole lists. It does unless its class overrides `of_run`.
         """
         raise ValueError(f"metric must not need whole lists, got {type(self).__name__}")
 
@@ -273,7 +273,7 @@ class RankingMetric(Metric):
 
     @property
     def total(self) -> Tensor:
-        """The sum of the values, float64."""
+        """The sum of the values (for `GMAP`, of their logarithms), float64."""
         return self.sums[0]
 
     @property

@@ -17,7 +17,7 @@ PerList = Callable[[Ranked], ListValues]
 
 @dataclass(frozen=True)
 class Batch:
-    """Lists and their labels; the fields are the arguments that all metrics share.
+    """Lists and their labels, in the form in which they are given to a metric.
 
     Attributes:
         scores: (..., n), or (N,) with `lengths` or `qid`.

@@ -62,14 +62,14 @@ def bpref(
 
     It is the mean over the R relevant items of 1 - min(M, R) / min(N, R). Here N is the number of
     judged items that are not relevant, and M is the number of these N items that are above the
-    relevant item. If N is 0, the value is 1. This is trec_eval's definition.
+    relevant item. If N is 0, the fraction is 0. This is trec_eval's definition.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
         judged: (..., n) bool, True = a judged item. An item that is not judged only takes up a
             position. Default: all are judged.
-        top_k: k; relevant items below rank k count 0. Default: the whole list.
+        top_k: k; relevant items below rank k count as 0. Default: the whole list.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -90,11 +90,12 @@ def bpref(
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """Return the mean contribution (...) of the run of ties that extends beyond position k.
+    """Return the mean contribution (...) of the run of ties at rank k, if it extends beyond k.
 
-    The run has g items. Take a relevant item with t items of the run before it. N of the other
-    g - 1 items are judged and not relevant. The probability that h of these N are among the t items
-    is hypergeometric: C(N, h) C(g - 1 - N, t - h) / C(g - 1, t). Cost: O(k^2) per list.
+    It is 0 if the run ends at k. The run has g items. Take a relevant item with t items of the run
+    before it. N of the other g - 1 items are judged and not relevant. The probability
+    that h of these N are among the t items is hypergeometric:
+    C(N, h) C(g - 1 - N, t - h) / C(g - 1, t). Cost: O(k^2) per list.
     """
     cut = slice(k - 1, k)
     start, end = (x[..., cut] for x in ties)

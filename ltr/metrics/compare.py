@@ -48,8 +48,8 @@ class ModelResult:
         mean: the mean over the lists, with its interval.
         difference: the mean difference, model - baseline, with its interval.
         p: the p-value of the paired test.
-        p_holm: `p`, corrected for the number of models by `holm`.
-        exact: whether the test used all flips of signs, instead of random ones.
+        p_holm: `p`, corrected by `holm` for the number of tests.
+        exact: whether the test used all combinations of signs, instead of random combinations.
         better: the number of lists on which the model has the higher value.
         equal: the number of lists on which the values are equal.
         worse: the number of lists on which the model has the lower value.
@@ -78,8 +78,8 @@ class Comparison:
         left_out: how many lists are left out, because a model has no value (NaN) for them.
         test: "randomization" or "bootstrap".
         confidence: the level of the intervals, in (0, 1).
-        resamples: how many bootstrap samples were drawn. A randomization test drew the same number
-            of flips of signs, unless it used all flips.
+        resamples: how many bootstrap samples were drawn. A randomization test drew this many
+            combinations of signs, unless it used all combinations.
         seed: the seed of the draws.
     """
 
@@ -229,8 +229,9 @@ def compare(
 ) -> Comparison:
     """Compare models by their per-list values, as a metric with `reduction="none"` returns them.
 
-    The differences are model - baseline: positive if the model has the higher value. A list for
-    which any model has no value (NaN) is left out for all models, and counted as left out.
+    The differences are model - baseline: positive if the model has the higher value. If a
+    model has no value (NaN) for a list, the list is left out for all models, and is counted as
+    left out.
 
     Args:
         a: the baseline's values, one per list, in any shape; or the values of several models by
@@ -238,9 +239,10 @@ def compare(
         b: the other model's values, for the same lists as `a`; None if `a` is a mapping.
         baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
         names: the names of `a` and `b` in the table.
-        test: "randomization" flips the signs of the differences (Fisher). It is exact if there are
-            at most `resamples` flips: by default, for up to 13 differences that are not 0.
-            "bootstrap" shifts the bootstrap means to 0. Both tests are two-sided.
+        test: "randomization" changes the signs of the differences (Fisher). It is exact if there
+            are at most `resamples` combinations of signs, because it then tries each of them: by
+            default, for up to 13 differences that are not 0. "bootstrap" shifts the bootstrap means
+            of a difference so that they are centered at 0. Both tests are two-sided.
         interval: "bca", corrected for bias and skewness, or "percentile".
         confidence: the level of the intervals, in (0, 1).
         resamples: the number of draws.
@@ -252,7 +254,7 @@ def compare(
 
     Raises:
         ValueError: shapes differ, a value is infinite, fewer than two lists count, there are fewer
-            than two models, or a name or option is unknown.
+            than two models, or a name or an option is wrong.
 
     Reference: Smucker, Allan and Carterette, "A comparison of statistical significance tests for
     information retrieval evaluation", CIKM 2007; Holm, "A simple sequentially rejective multiple
@@ -328,7 +330,7 @@ def mean_interval(
         all three values are NaN.
 
     Raises:
-        ValueError: a value is infinite, or an option is unknown.
+        ValueError: a value is infinite, or an option is wrong.
 
     >>> print(mean_interval([0.0, 1.0, 0.5, 0.25]))
     0.4375 [0.1250, 0.8750]

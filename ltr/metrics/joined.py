@@ -77,7 +77,7 @@ def join(
 
     Args:
         run: for each query, the score of each retrieved document.
-        qrels: for each query, the judgement of each judged document; below 0 counts as not judged.
+        qrels: for each query, the judgement of each document; < 0 means not judged.
         depth: the largest `top_k` that a metric may have. It is raised, if necessary, to the larger
             of two numbers: the length of the longest retrieved list, and the largest number of
             relevant documents of a query.

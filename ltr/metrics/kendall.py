@@ -69,8 +69,8 @@ def kendall_tau(
             each pair: the sum of 1 / rank over its two items. Its value is the mean of two values,
             as in `scipy.stats.weightedtau`: one with ranks by score, where ties are broken by
             label, and one with ranks by label, where ties are broken by score.
-        empty: the value of a list for which tau is not defined (one item; all labels or all scores
-            equal, except with "a"): a number, "skip" or "error".
+        empty: the value of a list for which tau is not defined (one item; or, except with "a", all
+            labels or all scores equal): a number, "skip" or "error".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
@@ -102,8 +102,8 @@ def _counts(
     """Return four counts of pairs: concordant - discordant, untied by score, untied by label, all.
 
     Items (..., n) must be in order of descending score, and items with tied scores in order of
-    descending label. The counts (...) are float64. Each pair counts the sum of the weights of its
-    two items: 1/2 for each item, or 1 / rank if `hyperbolic`. So each item in a run of g ties
+    descending label. The counts (...) are float64. Each pair counts as the sum of the weights of
+    its two items: 1/2 for each item, or 1 / rank if `hyperbolic`. So each item in a run of g ties
     contributes (g - 1) times its weight to the tied pairs.
     """
     position = positions(scores.double())
@@ -123,7 +123,7 @@ def _counts(
     ranks = dense_ranks(masked_fill(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
     excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
-    # Sums of 1 / rank are rounded: a value below `least` means that there is no such pair.
+    # Sums of 1 / rank are rounded: a sum below `least` means that no pair is untied.
     least = 1e-12 * everything
     by_score, by_label = everything - by_score, everything - by_label
     by_score = by_score.where(by_score > least, 0.0)

@@ -24,7 +24,7 @@ class MRR(BinaryMetric):
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         hits = lists.relevant(self.relevant_from)
-        if self.ties == "stable" and hits.shape[-1]:  # the largest hit / rank
+        if self.ties == "stable" and hits.shape[-1]:  # the first hit has the largest 1 / rank
             values = (hits * (within(lists.scores, self.top_k) / positions(lists.scores))).amax(-1)
         else:
             first = first_hit(hits, lists, self.ties)

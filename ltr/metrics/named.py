@@ -135,12 +135,12 @@ def parse_measures(
             `ndcg_cut_10`, `recip_rank`, `P_5`. Options are in parentheses: `AP(rel=2)@10` and
             `map(relevant_from=2)@10`, `rbp(p=0.5)`. `IPrec@0.5` means recall 0.5.
         cutoffs: the cutoffs for each metric that takes a cutoff, but whose name has none.
-        of_runs: whether the lists are runs, which are truncated. A metric that needs whole lists is
-            then an error.
+        of_runs: whether the lists are runs, which are truncated. If True, a metric that needs whole
+            lists is an error.
 
     Raises:
-        ValueError: a metric or an option is unknown; a metric has a cutoff but takes none, or needs
-            a cutoff; or a metric needs whole lists, and `of_runs` is True.
+        ValueError: a metric or an option is unknown; a metric has a cutoff but takes none, or lacks
+            a cutoff that it needs; or a metric needs whole lists, and `of_runs` is True.
 
     >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP(rel=2)"])]
     ['ndcg@10', 'mrr', 'precision@5', 'map(relevant_from=2)']

@@ -16,7 +16,7 @@ from ltr.shapes import masked_fill
 class OPA(RankingMetric):
     """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
-    Only pairs with different labels count. The arguments are those of `functional.opa`.
+    Only pairs of items with different labels count. The arguments are those of `functional.opa`.
 
     >>> import torch
     >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
@@ -61,8 +61,8 @@ def opa(
 ) -> Tensor:
     """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
-    Only pairs with different labels count. With weights, a pair has the weight of the item with the
-    higher label.
+    Only pairs of items with different labels count. With weights, a pair has the weight of the item
+    with the higher label.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 

@@ -18,7 +18,7 @@ class Ranked(NamedTuple):
         labels: (..., n), in the order and the dtype of the scores; 0 in the padding.
         mask: (..., n) bool, True for an item; None without padding.
         weights: (..., n), in the same order, 0 in the padding; None without weights.
-        order: (..., n) int64, the position of each item in the original list.
+        order: (..., n) int64, the index of each item in the original list.
         judged: (..., n) bool, in the same order; None if all items are judged.
         topics: (..., n, topics), the labels by topic, 0 in the padding; `labels` are the sums over
             topics. None without topics.

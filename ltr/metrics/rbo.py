@@ -16,7 +16,7 @@ RBOTies = Literal["stable", "expected"]
 
 
 class RBO(RankingMetric):
-    """Rank-biased overlap: the similarity of the orders by score and by label, mostly at the top.
+    """Rank-biased overlap: the top-weighted similarity of the orders by score and by label.
 
     The arguments are those of `functional.rbo`.
 
@@ -77,7 +77,7 @@ def rbo(
             whole list.
         p: the probability that a reader continues to the next depth, in (0, 1).
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
-            equal scores and of equal labels, in closed form. There is no "worst".
+            tied items, in both rankings, in closed form. There is no "worst".
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts;

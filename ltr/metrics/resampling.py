@@ -5,16 +5,16 @@ from statistics import NormalDist
 import numpy as np
 
 _CHUNK = 1 << 20  # how many random numbers are drawn at a time; this limits the memory
-_SLACK = 1e-12  # relative: rounding depends on the order of a sum, but must not break ties
+_SLACK = 1e-12  # relative tolerance for ties: the rounding of a sum depends on its order
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the mean of each column over lists drawn with replacement, the same for all columns.
+    """Return each column's mean over lists drawn with replacement, the same lists for all columns.
 
     Args:
         values: (lists, columns).
         resamples: how many times to draw.
-        rng: the random generator of the draws.
+        rng: the random number generator for the draws.
 
     Returns:
         (resamples, columns). Cost: O(resamples * lists * columns) time; memory for the result and
@@ -83,7 +83,7 @@ def sign_flip_p(
     Args:
         differences: (lists,). A difference of 0 has no sign to flip.
         resamples: how many flips to draw. If at most this many flips exist, each is tried once.
-        rng: the random generator of the draws.
+        rng: the random number generator for the draws.
 
     Returns:
         The two-sided p-value, and whether it is exact. If flips are drawn, the p-value is

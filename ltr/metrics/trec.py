@@ -85,7 +85,8 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
         For each query, the judgement of each document, in the order of the file.
 
     Raises:
-        ValueError: as in `read_run`, or a judgement is not a whole number of at most 18 digits.
+        ValueError: as in `read_run`, but a line must have four fields, and a judgement must be a
+            whole number of at most 18 digits.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -78,7 +78,7 @@ class _Sum(nn.Module):
         self.biases = nn.ParameterList()  # the last layers have no biases: `bias` is enough
         for i, (width, out) in enumerate(sizes):
             last = i == len(sizes) - 1
-            # Drawn as the weights of nn.Linear; the last layers of all networks act as one layer.
+            # Drawn like the weights of nn.Linear, with all the last layers together as one layer.
             bound = (width * (num_features if last else 1)) ** -0.5
             draw = torch.empty(num_features, out, width).uniform_(-bound, bound)
             self.weights.append(nn.Parameter(draw))

@@ -21,8 +21,8 @@ class AttentionScorer(FeatureScorer):
     A document's score depends on the other documents of its list, but not on their order or on
     padding. So a list must be scored as a whole. A list of one document attends to itself.
 
-    With `points`, documents do not attend to each other directly, but through that number of
-    learned vectors: the vectors attend to the documents, then the documents attend to the vectors.
+    With `points`, documents do not attend to each other directly, but through `points` learned
+    vectors: the vectors attend to the documents, then the documents attend to the vectors.
     Use `points` for lists of more than about 1,000 documents.
 
     Args:
@@ -30,7 +30,7 @@ class AttentionScorer(FeatureScorer):
         hidden: widths of the MLP's layers; `heads` must divide the last width, w.
         heads: the number of attention heads, >= 1.
         blocks: the number of blocks, >= 1. A block is attention, then a hidden layer of 2 w units.
-            A layer norm of each document precedes each of the two.
+            A layer norm precedes each of the two, and normalizes each document by itself.
         points: the number of learned vectors, >= 1. Default: None, for no such vectors: each
             document attends to all documents of its list.
         dropout: probability of dropping a unit in training, in [0, 1).

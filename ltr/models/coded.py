@@ -36,6 +36,6 @@ class CodedLinear(nn.Linear):
 
 
 def level_rows(rows: Tensor, codes: Tensor) -> list[Tensor]:
-    """Return (..., n, k) for each category: its codes' rows of `rows` (w, k), 0 for code w."""
+    """Return for each category the rows of `rows` (w, k) at its codes: (..., n, k), 0 at code w."""
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
     return [functional.embedding(one, padded) for one in codes.unbind(-1)]

@@ -76,7 +76,7 @@ class Ensemble(Scorer):
         self.num_features = num_features
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the average (..., n) of the members' scaled scores; 0 under the mask.
+        """Return the average (..., n) of the members' scaled scores; 0 for masked items.
 
         Args:
             features: (..., n, *item); or `Coded`, which stands for (..., n, d).

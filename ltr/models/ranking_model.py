@@ -36,7 +36,7 @@ from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer, transformed
 from ltr.names import shown_names
 
-_BLOCK = 1 << 20  # the most feature values of lists on disk to score at a time
+_BLOCK = 1 << 20  # the most feature values to score at a time, for lists on disk
 
 
 class Predictor(Protocol):
@@ -130,7 +130,7 @@ class RankingModel(nn.Module):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return the scores (..., n) of raw features (..., n, *item); 0 under mask (..., n).
+        """Return the scores (..., n) of raw features (..., n, *item); 0 for masked documents.
 
         With `lengths` the lists are ragged: features (N, *item), categories (N, c), scores (N,).
 
@@ -289,7 +289,7 @@ class RankingModel(nn.Module):
             weights: the content of `model.safetensors`.
             folder: the folder, for error messages.
             trusted: see `ltr.config.check_trust`.
-            prefix: text before the names of the parts in the names of the weights.
+            prefix: the text that stands before a part's name in the names of its weights.
             given: parts by name, used instead of parts made from their configurations.
 
         Raises:
@@ -376,7 +376,7 @@ def score_file(
     share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """Yield columns of a table in files and the scores of its rows, in chunks in the table's order.
+    """Yield columns of a table and the scores of its rows, in chunks, in the order of the rows.
 
     Unless scores depend on the whole list, a table is read chunk by chunk, so the memory does not
     grow with the table. Lists on disk are read in blocks of whole lists.

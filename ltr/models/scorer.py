@@ -19,8 +19,8 @@ class Scorer(nn.Module):
     There may be any number of batch axes. A new scorer is a subclass that defines `score`. Every
     scorer follows two rules:
 
-    - Features under the mask, NaN and inf included, affect neither scores nor gradients: `score`
-      gets 0 instead of them. The score of a masked item is 0.
+    - The features of masked items, NaN and inf included, affect neither scores nor gradients:
+      `score` gets 0 instead of them. The score of a masked item is 0.
     - The real items get the scores that they would get with the masked items deleted. A list gets
       the scores that it would get alone: nothing is averaged over the batch or over padding.
 
@@ -59,11 +59,11 @@ class Scorer(nn.Module):
         """
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the scores (..., n) of features (..., n, *item); features are 0 under the mask."""
+        """Return the scores (..., n) of features (..., n, *item), which are 0 for masked items."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the scores (..., n) of features (..., n, *item); 0 under the mask.
+        """Return the scores (..., n) of features (..., n, *item); 0 for masked items.
 
         Args:
             features: (..., n, *item); or `Coded`, which stands for (..., n, d).
@@ -99,7 +99,7 @@ class FeatureScorer(Scorer):
     overrides `score`, since the inherited `score` does not pass the mask to the layers.
 
     Args:
-        num_features: d, the number of features. Default: None: `build` makes the layers.
+        num_features: d, the number of features. Default: None; `build` then makes the layers.
 
     Raises:
         ValueError: `num_features` is < 1.
@@ -186,9 +186,10 @@ def transformed(
     categories: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Tensor | Coded:
-    """Return a transform's output: `Coded` if scorer and transform support it, else a tensor.
+    """Return a transform's output: a tensor, or `Coded`.
 
-    A user's own transform may not take `categories` or `lengths`. So it gets `categories` only if
+    The output is `Coded` if categories are given and both the scorer and the transform support it.
+    A user's own transform need not take `categories` or `lengths`. So it gets `categories` only if
     they are given, and `lengths` only if it looks at whole lists.
 
     Args:
@@ -202,7 +203,7 @@ def transformed(
     known: dict[str, Tensor] = {} if categories is None else {"categories": categories}
     if transform.within_list and lengths is not None:
         known["lengths"] = lengths
-    # not for a subclass that overrides `forward`, since `coded` may then give other values
+    # a subclass that overrides `forward` is excluded, since its `coded` may give other values
     if (
         categories is not None
         and scorer.takes_codes

@@ -293,7 +293,7 @@ class ScoringModule(TrainableModule):
 
 
 def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
-    """Return a new callback of each class of which the module's Trainer has none."""
+    """Return a new callback of each class, except the classes that the Trainer already has."""
     there = getattr(module.trainer, "callbacks", [])
     return [kind() for kind in kinds if not any(isinstance(one, kind) for one in there)]
 

@@ -22,7 +22,7 @@ from ltr.models import RankingModel
 
 
 def is_first_process() -> bool:
-    """Return whether this is the process that writes files, even before processes are connected."""
+    """Return whether this process writes the files; valid even before processes are connected."""
     return getattr(rank_zero_only, "rank", 0) == 0
 
 
@@ -80,7 +80,7 @@ class BestCheckpoint(_RunCheckpoint):
         return Path(str(self.dirpath)).with_name("model")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value if epochs have one validation each, or none; save if it is best."""
+        """Compare the value if there is no validation, or one in each epoch; save if it is best."""
         before = self.best_model_score
         super().on_train_epoch_end(trainer, pl_module)
         self._save_model(before, trainer, pl_module)
@@ -126,7 +126,7 @@ class LastCheckpoint(_RunCheckpoint):
         )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the logs first, because a killed run must not lose what it logged."""
+        """Save the logs, so that a killed run does not lose them; then save the checkpoint."""
         _save_logs(trainer)
         super().on_train_epoch_end(trainer, pl_module)
 

@@ -178,7 +178,7 @@ def _largest(tensors: Any) -> Tensor:
 
 
 def _first_gradient(module: nn.Module) -> str:
-    """Return a text about the gradients that are not finite; it names the nearest to the loss."""
+    """Return a text about the gradients that are not finite, with the one nearest to the loss."""
     with_gradient = [(n, p.grad) for n, p in module.named_parameters() if p.grad is not None]
     wrong = [name for name, gradient in with_gradient if not gradient.isfinite().all()]
     if not wrong:
@@ -227,7 +227,7 @@ def _size(batch: Any) -> int:
 
 
 def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
-    """Return the lists `rows` in words, and their names: qids, or else positions in the batch."""
+    """Return the lists `rows` in words, and their names: qids, or else indices in the batch."""
     size = _size(batch)
     batch = batch if isinstance(batch, dict) else {}
     mask = batch.get("mask")

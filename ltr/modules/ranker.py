@@ -35,7 +35,7 @@ class Ranker(ScoringModule):
     Some losses need side inputs: `Unbiased`, for example, needs the position at which each item was
     shown. Side inputs come from the batches, under their own names. With a data module of tables,
     name the columns of the side inputs: `TableDataModule(position="position",
-    protected="minority")`. A missing side input is an error before the first step.
+    protected="minority")`. A missing side input is an error in the first batch.
 
     `model.save(folder)` writes the trained model, and `RankingModel.load` reads it. A checkpoint is
     only for the Trainer, to resume or to test: `trainer.test(ranker, data, ckpt_path="best.ckpt")`,
@@ -104,7 +104,7 @@ class Ranker(ScoringModule):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return the scores (..., n) of raw features (..., n, *item); 0 under mask (..., n).
+        """Return the scores (..., n) of raw features (..., n, *item); 0 for masked documents.
 
         With `lengths` the lists are ragged: features (N, *item), categories (N, c), scores (N,).
 

@@ -23,8 +23,8 @@ class CheckFinite(Callback):
 
     The error names the epoch, the step, the lists and the first layer whose output is not finite.
     The batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file, a dict with
-    the keys `batch`, `lists`, `epoch`, `step`, `batch_idx` and `loss`. To find the layer, the batch
-    runs once more with the same random numbers.
+    the keys `batch`, `lists`, `epoch`, `step`, `batch_idx` and `loss`. To find the layer, the
+    callback runs the batch once more with the same random numbers.
 
     Parameters that are not finite are never saved, so the last good checkpoint stays.
 

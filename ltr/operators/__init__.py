@@ -3,8 +3,9 @@
 Ranks start at 1, and the highest score has rank 1. Scores are `(..., n)`: the last axis is the
 list, and any batch axes may come before it. A mask is bool, with True for a real item.
 
-Each operator is a class: `SoftSort(0.1)(scores)` returns ranks, `SoftSort(0.1).permutation(scores)`
-returns the soft permutation. The functions (`soft_rank`, `soft_sort`, ...) take any operator.
+Each operator is a class: `SoftSort(0.1)(scores)` returns ranks, and
+`SoftSort(0.1).permutation(scores)` returns the soft permutation. The functions (`soft_rank`,
+`soft_sort`, ...) take any operator.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
 """The base classes of rank and sort operators.
 
-A new operator is one subclass. A `RankOperator` defines `forward`, a `SortOperator` defines
+A new operator is one subclass. A `RankOperator` defines `forward`, and a `SortOperator` defines
 `permutation`. Every loss accepts the new operator without registration.
 """
 

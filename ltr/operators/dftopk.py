@@ -28,11 +28,11 @@ class DFTopK(TemperatureRank):
     `torch.topk(scores, k).indices`. The memberships do **not** sum to k: if all n scores are tied,
     they sum to n / 2. The memberships of `LapSum` sum to k, at the cost of a sort.
 
-    The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
-    sigmoid((b_k - s_i) / temperature). Each term is 1 minus the membership of item i in the first
-    k. The ranks lie in [1, m] and keep the order of the scores; their sum may differ from
-    m (m + 1) / 2. As the temperature approaches 0, they tend to the hard ranks, except that tied
-    items share their mean rank. As the temperature grows, all ranks tend to (m + 1) / 2.
+    The ranks count the thresholds that an item misses. For m real items, rank_i = 1 + the sum over
+    k = 1, ..., m - 1 of sigmoid((b_k - s_i) / temperature). Each term is 1 minus the membership of
+    item i in the first k. The ranks lie in [1, m] and keep the order of the scores; their sum may
+    differ from m (m + 1) / 2. As the temperature approaches 0, they tend to the hard ranks, except
+    that tied items share their mean rank. As the temperature grows, all ranks tend to (m + 1) / 2.
 
     Choose `DFTopK` for a loss on the first k items of long lists, if a sort is too slow. If a loss
     needs memberships that sum to k, or a threshold that depends on all scores, use `LapSum`.
@@ -47,7 +47,7 @@ class DFTopK(TemperatureRank):
         ValueError: temperature < 0 or in (0, 1e-30).
 
     Reference: Zhu, Zhang, Wang, Wang, Li, Zhou, Wen, Jiang, Lin and Yang, "Differentiable Fast
-    Top-K Selection for Large-Scale Recommendation", arXiv:2510.11472, 2025 (without the ranks).
+    Top-K Selection for Large-Scale Recommendation", arXiv:2510.11472, 2025. The paper has no ranks.
 
     >>> operator = DFTopK(temperature=0.01)
     >>> operator(torch.tensor([0.3, 0.7, 0.5])).round()

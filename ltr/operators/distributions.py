@@ -73,8 +73,8 @@ def counts_above(
         return _product(gaps.sigmoid_(), column)
     if kind == "normal":
         return _product(torch.erfc(gaps.mul_(-(0.5**0.5))), column) / 2
-    # F(x) is (1 + E(x) - E(-x)) / 2 for E(x) = exp(min(x, 0)). At a tie, the gradient of `minimum`
-    # is 1/2.
+    # The Laplace distribution function is (1 + E(x) - E(-x)) / 2, with E(x) = exp(min(x, 0)). At a
+    # tie, the gradient of `minimum` is 1/2.
     tails = torch.minimum(gaps, gaps.new_zeros(())).exp_()
     counts = _product(tails, column) - _product(tails.mT, column)
     total = scores.shape[-1] if column is None else column.sum(-1, keepdim=True)

@@ -271,8 +271,8 @@ def soft_quantile(
 ) -> Tensor:
     """Return soft quantiles along `dim`: soft sorted values, interpolated linearly.
 
-    The quantile of level q is at position q (m - 1), counted from the lowest of the m real values.
-    The hard limit is `torch.quantile(x, q, dim)`. A list with no real item gives 0.
+    The quantile of level q is at position q (m - 1) of the m real values, counted from 0 for the
+    lowest value. The hard limit is `torch.quantile(x, q, dim)`. A list with no real item gives 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -308,7 +308,7 @@ def soft_quantile(
     if levels.dim() > 1:
         raise ValueError(f"q must be one level or a list of levels, got {tuple(levels.shape)}")
     m = count(upcast(x), mask)  # (..., 1)
-    position = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q), from the lowest
+    position = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q), from 0 for the lowest value
     below = position.detach().floor()
     above = torch.minimum(below + 1, (m - 1).clamp(min=0))
     low, high = (
@@ -354,7 +354,7 @@ def _chosen(
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
-    # Move the list axis to the end. Also return the old position of this axis, counted from the
+    # Move the list axis to the end. Also return the old index of this axis, counted from the
     # end, because the result may get a first axis of samples.
     refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():

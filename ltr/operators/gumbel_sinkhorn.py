@@ -24,8 +24,9 @@ from ltr.shapes import (
 class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order", "real_rows")):
     """A soft matching of rows with columns: row i has a probability for each column.
 
-    `P.ranks()` is the mean row number of each column, counted from 1, and `P.mv(v)` moves each
-    column's value to its row. `P.sort()` raises a ValueError, because a matching has no scores.
+    For a matching P, `P.ranks()` is the mean row number of each column, counted from 1, and
+    `P.mv(v)` moves each column's value to its row. `P.sort()` raises a ValueError, because a
+    matching has no scores.
 
     Args:
         log_matrix: (..., rows, n).
@@ -123,7 +124,7 @@ class GumbelSinkhorn(nn.Module):
             that are correct to second order.
         samples: the number of draws, or None for no noise (default).
         scale: the scale of the noise, in units of X. Default: 1.
-        generator: the random generator. Default: torch's own.
+        generator: the random number generator. Default: torch's own.
 
     Cost: O(n^2) per iteration and sample, in time and memory.
 
@@ -158,10 +159,10 @@ class GumbelSinkhorn(nn.Module):
     def forward(
         self, matrix: Tensor, mask: Tensor | None = None, row_mask: Tensor | None = None
     ) -> Matching:
-        """Return the soft matching (..., n, n) of a matrix, or with samples (samples, ..., n, n).
+        """Return the soft matching of a matrix, (..., n, n); with samples, (samples, ..., n, n).
 
-        The matching is 0 in masked rows and columns. If r rows and c columns are real, the real
-        columns sum to r / c.
+        The matching is 0 in masked rows and columns. If r rows and c columns are real, each real
+        row sums to 1, and each real column to r / c in the limit of many iterations.
 
         Args:
             matrix: X (..., n, n); X[i, j] says how well row i and column j match. A matrix in half
@@ -199,7 +200,7 @@ class GumbelSinkhorn(nn.Module):
             return Matching(log_p, scores, mask, order, row_mask)
         a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
         kernel = matrix / self.temperature
-        if self.iterations is None:  # in float32, large logits lose digits that the solution needs
+        if self.iterations is None:  # in float32, large logits have too few digits for Newton
             kernel, a, b = widened(kernel), widened(a), widened(b)
         rows = row_potentials(
             kernel, a, b, iterations=self.iterations, implicit=self.iterations is None

@@ -139,9 +139,10 @@ class IsotonicRank(TemperatureRank):
     """Soft ranks that equal the hard ranks if the scores differ enough (isotonic regression).
 
     The ranks are -scores / temperature, projected onto the permutahedron: the convex hull of all
-    orders of (1, ..., m). The hard limit is `hard_ranks`, the vertex of the permutahedron that is
-    farthest in the direction of -scores. The pool-adjacent-violators algorithm divides the
-    descending scores t into blocks. For position i, counted from 1, in block B, the ranks are
+    orders of (1, ..., m), for m real items. The hard limit is `hard_ranks`, the vertex of the
+    permutahedron that is farthest in the direction of -scores. The pool-adjacent-violators
+    algorithm divides the descending scores t into blocks. For position i, counted from 1, in block
+    B, the ranks are
 
     - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
@@ -219,9 +220,10 @@ class IsotonicRank(TemperatureRank):
 class IsotonicSort(nn.Module):
     """Soft sorted values, exact if neighboring scores are close enough (isotonic regression).
 
-    The values are (m, ..., 1) / temperature, projected onto the permutahedron of the scores: the
-    convex hull of all their orders. The hard limit is `torch.sort(scores, descending=True).values`.
-    For position i, counted from 1, in block B of the descending scores t, the values are
+    The m values are (m, ..., 1) / temperature, projected onto the permutahedron of the m real
+    scores: the convex hull of all their orders. The hard limit is
+    `torch.sort(scores, descending=True).values`. For position i, counted from 1, in block B of the
+    descending scores t, the values are
 
     - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.

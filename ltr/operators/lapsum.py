@@ -66,9 +66,9 @@ def _spoil(x: Tensor, scores: Tensor) -> Tensor:
 def _arguments(
     scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    # Return (s_j - b_i) / temperature (..., K, n) for the thresholds b_i of the top k_i, with k
-    # (..., K): -inf for k <= 0 and inf for k >= m. Also return (b_(i-1) - b_i) / temperature
-    # (..., K - 1).
+    # Return (s_j - b_i) / temperature, (..., K, n), with the threshold b_i of the top k_i. The
+    # argument k is (..., K). The values are -inf for k_i <= 0 and inf for k_i >= m. Also return
+    # (b_(i-1) - b_i) / temperature, (..., K - 1).
     if mask is not None:  # a list without real items is computed as if all were real, then masked
         mask = mask | ~mask.any(-1, keepdim=True)
     m = count(scores, mask)
@@ -118,7 +118,7 @@ def _threshold(
     """
     t = descending(scores, descending_order(scores, mask), mask)
     sums = laplace_sums(t, in_order(t, mask), temperature)
-    above, below = (1 + y for y in sums)  # the item itself counts on both sides
+    above, below = (1 + y for y in sums)  # here the item itself counts on both sides
     m, position = count(t, mask), positions(t)
     # These are the soft numbers of scores above b = t_i: i - 1/2 if the scores are far apart.
     counts = position - above / 2 + (below - 1) / 2
@@ -135,9 +135,9 @@ def _threshold(
     A = above.expand(*over.shape[:-1], t.shape[-1]).gather(-1, upper)
     B = below.expand(*over.shape[:-1], t.shape[-1]).gather(-1, lower)
     # Between two scores the equation is over - A p / 2 + B e / (2 p) = k, with p =
-    # exp((b - high) / tau) and e = exp((low - high) / tau). This quadratic is solved without
-    # cancellation. A wide gap makes e underflow, so the logarithm of e is kept, and b is given
-    # relative to the nearer of the two scores.
+    # exp((b - high) / temperature) and e = exp((low - high) / temperature). This quadratic is
+    # solved without cancellation. A wide gap makes e underflow, so the logarithm of e is kept, and
+    # b is given relative to the nearer of the two scores.
     log_e = _scaled(low - high, temperature)
     c = k - over
     q = (c.square() + A * B * log_e.exp()).sqrt()
@@ -146,7 +146,7 @@ def _threshold(
         B.log() - (q + c).log(),  # relative to the lower score, so log_e is not needed
         torch.where(c < 0, (q - c).log() - A.log(), (B.log() - A.log() + log_e) / 2),
     )
-    all_below = (B / (2 * k)).log()  # b is above the highest score, which is `high` too
+    all_below = (B / (2 * k)).log()  # b is above the highest score, which is then `high`
     all_above = (2 * (m - k) / A).log()  # b is below the lowest score
     log_p = torch.where(over == 0, all_below, torch.where(over == m, all_above, between))
     return torch.where((c > 0) & (over > 0) & (over < m), low, high), log_p
@@ -154,9 +154,10 @@ def _threshold(
 
 def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     # Return log p (..., K, 1) with its derivatives by the implicit function theorem. A Newton step
-    # for sum F = k does not change the value here, but it doubles the number of correct orders of
-    # derivatives: two steps make three orders of derivatives correct. All tails may underflow, so
-    # they are divided by the tail of the nearest score.
+    # for sum F = k does not change the value here, but it doubles the number of correct orders,
+    # counted from order 0, the value. So two steps turn one correct order into four: the value and
+    # the first three derivatives are then correct. All tails may underflow, so they are divided
+    # by the tail of the nearest score.
     x = (from_anchor - log_p).detach()
     side = torch.where(x > 0, -1.0, 1.0).to(x.dtype)
     real = None if mask is None else mask.unsqueeze(-2)
@@ -236,8 +237,8 @@ class LapSum(KernelRank, SortOperator):
 
     Args:
         temperature: the scale of the Laplace distribution, in units of the scores, >= 0; 0 gives
-            hard results (ties in list order; no gradient of the ranks and memberships for the
-            scores). Default: 0.1, for scores of unit scale.
+            hard results (ties in list order; the ranks and memberships have no gradient with
+            respect to the scores). Default: 0.1, for scores of unit scale.
 
     Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory; the matrix takes O(n^2)
     time and memory.
@@ -363,9 +364,9 @@ class LapSum(KernelRank, SortOperator):
         wanted = torch.minimum(position, count(scores, mask)) - 0.5
         anchor, log_p = _threshold(scores.detach(), wanted, mask, self.temperature)
         b = anchor + self.temperature * log_p
-        # A Newton step does not change the value here, but doubles the number of correct orders of
-        # derivatives. The item nearest to a threshold is at most log n temperatures away from it,
-        # so the density does not underflow.
+        # The two Newton steps do not change the value, but they make the first three derivatives
+        # correct, as in `_with_derivatives`. The item nearest to a threshold is at most log n
+        # temperatures away from it, so the density does not underflow.
         one = torch.ones_like(scores)
         above, density = survival("laplace"), laplace()
         for _ in range(2):

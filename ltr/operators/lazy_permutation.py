@@ -113,7 +113,7 @@ class LazyPermutation(SoftPermutation):
         return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
 
     def _transposed_product(self, W: Tensor) -> Tensor:
-        # This computes (W.mT P).mT: with P.mT W, the gradient for P would have the layout of P.mT
+        # This computes (W.mT P).mT: with P.mT W, the gradient of P would have the layout of P.mT
         # and would be copied.
         given = [(W.mT, 2)]
         return self._over_rows(lambda P, W: matmul(W, P).mT, rows=given, summed=True)
@@ -231,13 +231,13 @@ class KernelPermutation(
     tensors=("scores", "mask", "order"),
     static=("temperature", "power", "num_rows"),
 ):
-    """The matrix of `SoftSort` with power 1 or 2; products of long lists do not build it.
+    """The matrix of `SoftSort` with power 1 or 2; for long lists, its products do not build it.
 
     In sorted order the matrix is diag(1 / c) K, with K_ij = exp(-|t_i - t_j|^power / temperature)
     for the sorted scores t, and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n)
     time and memory after the sort, and so do derivatives of any order. The matrix is built only by
-    `log_dense`, `dense` and products of short lists (`ltr.kernels.use`). A list with a score that
-    is not finite gives NaN.
+    `log_dense`, by `dense` and, for short lists (`ltr.kernels.use`), by `log_prob` and the
+    products. A list with a score that is not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -369,7 +369,7 @@ def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
 class NeuralSortPermutation(
     LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "num_rows")
 ):
-    """The matrix of `NeuralSort`; products of long lists do not store it.
+    """The matrix of `NeuralSort`; for long lists, its products do not store it.
 
     Products, ranks, sorted values and `log_prob` cost O(n^2) time and O(n) memory, as do
     derivatives of any order. A list with a score that is not finite gives NaN.
@@ -388,12 +388,12 @@ class NeuralSortPermutation(
     """
 
     def row_numbers(self) -> Tensor:
-        """Return m + 1 - 2 i for the rows i = 1, 2, ..., in float64."""
+        """Return m + 1 - 2 i for the rows i = 1, 2, ..., with m real items; in float64."""
         s = self.scores
         return widened(count(s, self.mask) + 1 - 2 * positions(s, self.rows))
 
     def item_numbers(self) -> list[Tensor]:
-        """Return scores minus the largest, and A_j, the sum over k of |s_j - s_k|, in float64.
+        """Return the scores minus the largest, and A_j = sum over k of |s_j - s_k|, in float64.
 
         The two terms of a logit are about n times as large as the differences between logits, so
         float32 would keep too few digits. Shifting all scores adds the same value to all logits of

@@ -204,7 +204,7 @@ class NetworkPermutation(
         return self._spoil(V)
 
     def _through(self, V: Tensor, step: int) -> Tensor:
-        # Send columns (..., n, d) through all layers. The wires are the last axis.
+        # Send the columns of V (..., n, d) through all layers. The wires are the last axis of x.
         x, layers = V.mT, network_layers(self.network, self.scores.shape[-1])
         for layer, weight in list(zip(layers, self.swaps, strict=True))[::step]:
             x = _swap(x, weight.unsqueeze(-3), layer)
@@ -226,9 +226,9 @@ class SortingNetwork(TemperatureRank, SortOperator):
     sum to m (m + 1) / 2 and stay in [1, m]. The result depends on the order of the list: permuting
     the items does not exactly permute the ranks, and tied items may get different ranks. As the
     temperature approaches 0, the ranks of a list without ties tend to the hard ranks. With the
-    heavy-tailed "cauchy" and "optimal", their error decreases like temperature / gap. As the
-    temperature grows, all swap weights tend to 1/2, and the ranks tend to values that depend only
-    on the positions of the items in the list.
+    heavy-tailed "cauchy" and "optimal", the error of the ranks decreases like temperature / gap. As
+    the temperature grows, all swap weights tend to 1/2, and the rank of an item tends to a value
+    that depends on its index in the list, but not on its score.
 
     Args:
         temperature: 1 / beta in the papers, in units of the scores, >= 0; 0 gives hard ranks (ties

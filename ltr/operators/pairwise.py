@@ -315,8 +315,8 @@ class LaplaceRank(KernelRank):
     The rank of item i is 1 + sum over j != i of F((s_j - s_i) / temperature), with the Laplace
     distribution function F(x): exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. This is the exact
     expected rank if each score has independent exponential noise of mean `temperature`: the noise
-    of a difference of two scores then has a Laplace distribution. This is the recommended rank
-    operator for long lists.
+    of a difference of two scores then has a Laplace distribution. `LaplaceRank` is the recommended
+    rank operator for long lists.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature approaches 0,
     they tend to the hard ranks, except that tied items share their mean rank. As the temperature

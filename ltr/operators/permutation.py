@@ -278,7 +278,7 @@ def rows_of_top(P: SoftPermutation, k: int) -> int:
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b in the dtype of a, even under autocast."""
     b = b.to(a.dtype)
-    # For one column or one row, and short lists, torch.matmul takes up to twice as long as a sum.
+    # For one column or one row, torch.matmul takes up to twice as long as a sum if lists are short.
     if b.shape[-1] == 1:
         return (a * b.mT).sum(-1, keepdim=True)
     if a.shape[-2] == 1:

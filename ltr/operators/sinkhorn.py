@@ -85,7 +85,7 @@ def milestone_shares(
 
 
 def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
-    """Standardize scores by weighted mean and deviation, then squash them to [0, 1].
+    """Standardize scores by weighted mean and standard deviation, then squash them to [0, 1].
 
     This is algorithm 2 of Cuturi et al. 2019. The weights are `share` (..., n), which sum to 1. If
     `squash` is None, the values of the scores are unchanged.
@@ -142,10 +142,10 @@ class SinkhornSort(SortOperator):
     """Soft ranks and sorts by optimal transport of the items to sorted target points (milestones).
 
     The scores x are standardized and squashed to [0, 1]. Each item's mass is moved to milestones y
-    on the same interval. The coupling T minimizes the cost h(y_i - x_j) minus epsilon times the
-    entropy: T = diag(u) exp(-h / epsilon) diag(v), with column sums a, the item weights, and row
-    sums b, the milestone weights. For a convex h and epsilon = 0 this transport sorts. The results
-    are
+    on the same interval. The coupling T minimizes the total cost, sum_ij T_ij h(y_i - x_j), minus
+    epsilon times the entropy: T = diag(u) exp(-h / epsilon) diag(v), with column sums a, the item
+    weights, and row sums b, the milestone weights. For a convex h and epsilon = 0 this transport
+    sorts. The results are
 
     - `forward`: the ranks R = m T^T (cumulative b) / a of the m items; rank 1 = the highest score;
     - `permutation`: P = T / b, with one row per milestone; `P.mv` and `P.spread` are the operators
@@ -165,19 +165,18 @@ class SinkhornSort(SortOperator):
         epsilon: the strength of the entropy, in units of h on [0, 1], >= 0; 0 gives hard results
             (ties in list order, no gradient of the ranks). Default: 0.01; the paper uses values
             from 1e-3 to 1e-2.
-        milestones: the number of milestones, or their positions: descending numbers, usually in
-            [0, 1]. Default: one for each real item. Without given positions, milestone i of weight
-            b_i is at 1 - (b_1 + ... + b_i - b_i / 2), the middle of an interval of length b_i in
-            [0, 1]. With fewer milestones than items the ranks are coarse: an item that moves to
-            milestone i has rank m (b_1 + ... + b_i).
+        milestones: the number of milestones, or the milestones themselves: descending numbers,
+            usually in [0, 1]. Default: one for each real item. If the milestones themselves are not
+            given, milestone i of weight b_i is at 1 - (b_1 + ... + b_i - b_i / 2), the middle of an
+            interval of length b_i in [0, 1]. With fewer milestones than items the ranks are coarse:
+            an item that moves to milestone i has rank m (b_1 + ... + b_i).
         milestone_weights: b, positive, one per milestone; normalized. Default: equal.
-        cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
-            may be a module with parameters to learn. Default: 2. `epsilon=0` assumes that h is
-            convex.
+        cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, such
+            as a module with parameters to learn. Default: 2. `epsilon=0` assumes that h is convex.
         squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None. None leaves the scores
             unchanged; they should then be in about [0, 1], and their shift and scale matter.
-        iterations: the number of Sinkhorn iterations from potentials of 0, as in the paper.
-            Default: Newton's method on the dual, until the error is below `threshold`.
+        iterations: the number of Sinkhorn iterations from u = 1, as in the paper. Default: Newton's
+            method on the dual, until the error is below `threshold`.
         threshold: the error sum |row sums - b| below which Newton's method stops. One more step
             follows, which squares the error. Not used with `iterations`.
         gradient: "implicit" (default) gives the first and second derivatives of the solution at the
@@ -190,8 +189,8 @@ class SinkhornSort(SortOperator):
     list, set `milestones`; time and memory are then linear in n. A Sinkhorn iteration takes O(n R)
     time, but the number of iterations needed grows like 1 / epsilon: after 100 iterations at
     epsilon = 0.001, column sums still have an error of 2 %. Row sums are always exact, because the
-    last half-step normalizes the rows. The arithmetic is in float64, and the solver waits for the
-    device after each Newton step.
+    rows are normalized last. The arithmetic is in float64, and the solver waits for the device
+    after each Newton step.
 
     Raises:
         ValueError: an argument is invalid, or there are more than 2,000 milestones; the message
@@ -309,8 +308,9 @@ class SinkhornSort(SortOperator):
         """Return soft quantiles of the scores, all from one transport.
 
         There is one milestone for a window around each level, with the mass of one item, and one
-        for each gap between these windows. The hard limit is `numpy.quantile(..., method="hazen")`:
-        the result of `epsilon=0` and the limit as epsilon approaches 0.
+        for each gap before, between and after these windows. The hard limit is
+        `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and the limit as epsilon
+        approaches 0.
 
         Args:
             levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
@@ -442,7 +442,7 @@ class SinkhornSort(SortOperator):
         return a, Transport(row_points.to(x).expand(b_share.shape), x, a_share, b_share)
 
     def _log_kernel(self, t: Transport, dtype: torch.dtype) -> Tensor:
-        """Return minus the cost over epsilon, (..., rows, n)."""
+        """Return -cost / epsilon, (..., rows, n)."""
         difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
         if not callable(self.cost):
             return abs_power(difference, self.cost).mul(-1 / self.epsilon)

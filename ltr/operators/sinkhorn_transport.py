@@ -1,11 +1,12 @@
 """Entropic optimal transport in the log domain, with implicit derivatives.
 
-With a kernel log K (rows, n), row weights b and item weights a, the coupling is
-T_ij = exp(row_i + item_j + log K_ij). Given the row potentials, the item potentials follow in one
-half-step. After a last half-step by rows, T has exactly the row sums b. So the solver looks only
-for the row potentials. They minimize the convex function sum_j a_j logsumexp_i(row_i + log K_ij) -
-b.row (the dual). At the minimum, the softmax Q over the rows for each item j satisfies
-sum_j a_j Q_ij = b_i.
+The kernel K is (rows, n). The coupling is T = diag(u) K diag(v), whose row sums are b, the row
+weights, and whose column sums are a, the item weights. The row potentials r = log u and the item
+potentials log v are the logarithms of Sinkhorn's scaling vectors u and v. The solver looks only for
+r: the column sums a determine v from u, and computing u once more, from v, makes the row sums
+exactly b. The row potentials minimize the dual, a convex function:
+sum_j a_j log(sum_i exp(r_i + log K_ij)) - sum_i b_i r_i. At the minimum, the softmax Q of
+r_i + log K_ij over the rows i satisfies sum_j a_j Q_ij = b_i.
 """
 
 import math
@@ -47,10 +48,10 @@ def row_potentials(
     """Return the row potentials (..., rows) of the coupling; -inf where b is 0.
 
     Args:
-        log_kernel: (..., rows, n), finite: minus the cost over epsilon.
+        log_kernel: (..., rows, n), finite: -cost / epsilon.
         a: (..., n) item weights, summing to 1; 0 deletes an item.
         b: (..., rows) row weights, summing to 1; 0 deletes a row.
-        iterations: the number of Sinkhorn iterations, from potentials of 0. Default: Newton's
+        iterations: the number of Sinkhorn iterations, from u = 1. Default: Newton's
             method, until the error is below `threshold`.
         threshold: the error below which Newton's method stops: the sum over rows of |row sum - b|.
             One more step follows, which squares the error.
@@ -113,8 +114,9 @@ def solve_rows(
         rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
     else:
         rows = _newton(log_kernel, a, b, log_b, threshold)
-    inverse = _inverse(log_kernel, a, b, rows)  # LAPACK stores this matrix column by column
-    # Compiled code relies on the strides that the fake kernel below declares.
+    inverse = _inverse(log_kernel, a, b, rows)
+    # Compiled code relies on the strides that the fake kernel below declares, but LAPACK stores the
+    # inverse column by column. So the results are made contiguous.
     return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
 
 
@@ -169,8 +171,8 @@ def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tup
     step = scale * solution.squeeze(-1)
     # The range of a step is its largest minus its smallest element. A fraction
     # log(1 + range) / range of the step always lowers the dual, which is self-concordant with
-    # respect to this range. Longer steps, up to the full step, are tried too, and the step with the
-    # lowest value is taken.
+    # respect to this range. Longer steps, up to the full step, are tried too, and the step to the
+    # lowest value of the dual is taken.
     span = step.amax(-1) - step.amin(-1)
     if not (span > 0.1).any():
         return u + step, lack.abs().sum(-1)

@@ -65,8 +65,9 @@ def _by_item(
     temperature: float,
     distribution: RankDistribution,
 ) -> Tensor:
-    # Return the values (..., r, width) of `law` for the number of items above each item at
-    # `position` (..., r), which has the score `own` (..., r). Masked scores are 0 already.
+    # Return the values (..., r, width) of `law` for the number of items above each of r items.
+    # These have the indices `position` (..., r) and the scores `own` (..., r). Masked scores are 0
+    # already.
     gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # above 0 if j is above i
     others = position.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
@@ -83,9 +84,9 @@ def _by_item(
 
 
 def _count_distribution(chances: Tensor, width: int) -> Tensor:
-    # Return the probabilities (..., width) that 0, 1, ... independent events happen, for the
-    # probabilities `chances` (..., n) of the events. Events are added one by one, and all terms are
-    # positive. Counts from `width` on are dropped.
+    # Return the probabilities (..., width) that exactly 0, 1, ... of n independent events happen,
+    # for the probabilities `chances` (..., n) of the events. Events are added one by one, and all
+    # terms are positive. Counts from `width` on are dropped.
     counts = chances.new_ones((*chances.shape[:-1], min(width, 1)))
     for chance in chances.unsqueeze(-1).unbind(-2):
         stay, move = counts * (1 - chance), counts * chance
@@ -154,8 +155,8 @@ def _means(
     length: int,
     most: int,
 ) -> Tensor:
-    # Return, for each item, the sum of `values` (width,) times the results of `law`: (..., n). Some
-    # items are processed at a time.
+    # Return, for each item, the sum of `values` (width,) times the results of `law`: (..., n). Only
+    # some items are processed at a time.
     x = real_scores(scores, mask)
     n = x.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
@@ -195,9 +196,9 @@ class SoftRank(TemperatureRank):
     discount E[D(rank)]; other operators return D(expected rank). `top_k` returns the probability of
     a rank of at most k. `discounts` and `top_k` are averages over whole ranks, so a cutoff at k is
     exact. As the temperature approaches 0, all three results tend to the hard values, except that
-    tied items have equal values. With the exact distribution, each result tends to the same value
-    for all items as the temperature grows, and the expected discounts of a list sum to
-    D(1) + ... + D(m).
+    tied items have equal values. With the exact distribution, the expected discounts of a list sum
+    to D(1) + ... + D(m). As the temperature grows, each of its results tends to the same value for
+    all items.
 
     Args:
         temperature: sigma, the standard deviation of one score, in units of the scores, >= 0; 0
@@ -208,9 +209,10 @@ class SoftRank(TemperatureRank):
             Phi((s_j - s_i) / (sqrt(2) temperature)), with the normal distribution function Phi.
             "exact" takes into account that all comparisons of an item share the item's own noise:
             it conditions on that noise and integrates over it (trapezoid rule with 43 nodes, or 57
-            for float64 scores; the sum over ranks is 1 and errors are below 1e-6, or 1e-11 for
-            float64). Both distributions have the same mean. If the temperature is similar to the
-            gaps between scores, or larger, the paper's distribution is much too narrow.
+            for float64 scores; the probabilities sum to 1 over the ranks, and errors are below
+            1e-6, or 1e-11 for float64). Both distributions have the same mean. If the temperature
+            is similar to the gaps between scores, or larger, the paper's distribution is much too
+            narrow.
 
     Cost: ranks take a sort, and O(n) time and memory, forward and backward. The discount
     1 / log2(1 + rank) takes O(n^2) time for each of 8 to 27 powers, a cutoff at k < n takes
@@ -305,8 +307,9 @@ class SoftRank(TemperatureRank):
 
         Two functions of `ltr.gains` are computed as sums of 8 to 28 powers z^rank, in O(n^2) time
         for each power: `log2_discount` ("log2" in the losses) and `inverse_log2` (for the harmonic
-        mean in `SoftNDCG`). The error is 1e-6 (1e-9 for float64 scores) of the largest discount.
-        Any other discount, a cutoff by `truncated`, and lists of up to 16 items use the recursion.
+        mean in `SoftNDCG`). The error is at most 1e-6 (1e-9 for float64 scores) of the largest
+        discount. The recursion is used for any other discount, for a cutoff by `truncated` at
+        k < n, and for lists of at most 16 items.
         """
         if self.temperature == 0:
             return masked_fill(discount(hard_ranks(scores, mask)), mask)

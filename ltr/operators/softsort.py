@@ -39,7 +39,7 @@ def check_power(power: float | Metric) -> float | Metric:
 
 
 def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
-    """Return the distances d(t_i, s_j), (..., n, n), of sorted scores t and scores s (..., n)."""
+    """Return the distances d(t_i, s_j), (..., n, n), for sorted scores t and scores s (..., n)."""
     tops, items = tops.unsqueeze(-1), scores.unsqueeze(-2)
     if not callable(power):
         return abs_power(tops - items, power)

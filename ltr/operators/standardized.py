@@ -28,7 +28,7 @@ class Standardized(TransformedScores):
     scores of about 0.01 train like scores of about 100. The drawback: a small spread of the scores
     can no longer express that the order is uncertain.
 
-    Special cases: in a list with only tied scores, with one item or without items, sd counts as 1,
+    Special cases: in a list without items, with one item, or with only tied scores, sd counts as 1,
     and the ranks are those of z = 0. In a list of two items, sd counts as 1 too; otherwise z would
     always be 1 and -1, without a gradient. So the result for a list of two items depends on the
     scale. Scores that differ only by rounding errors are scaled to a standard deviation of 1 too.

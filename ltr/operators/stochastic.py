@@ -25,8 +25,8 @@ def gumbel_noise(
             float32.
         samples: the number of copies.
         scale: the scale of the noise, in units of the scores.
-        generator: the random generator, on any device; the noise is drawn there and then moved.
-            Default: torch's own generator of the scores' device.
+        generator: the random number generator, on any device; the noise is drawn there and then
+            moved to the scores' device. Default: torch's own generator of the scores' device.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> gumbel_noise(torch.zeros(2, 3), samples=4, generator=generator).shape
@@ -123,8 +123,8 @@ class Stochastic(TransformedScores):
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default: `SoftSort()`.
         samples: the number of draws, >= 1. Default: 5.
         scale: the scale of the noise, in units of the scores; >= 0. Default: 1.
-        generator: the random generator, on any device. Default: torch's own, which
-            `torch.manual_seed` sets.
+        generator: the random number generator, on any device. Default: torch's own, which
+            `torch.manual_seed` seeds.
 
     Cost: `samples` times the cost of the operator.
 
@@ -159,7 +159,10 @@ class Stochastic(TransformedScores):
     def transform(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return noisy scores, mask and weights, each (samples, ..., n); in eval mode unchanged."""
+        """Return the noisy scores, and the mask and weights for them, each (samples, ..., n).
+
+        In eval mode, return the arguments unchanged.
+        """
         check_lists(scores, mask=mask, weights=weights)
         if not self.training:
             return scores, mask, weights

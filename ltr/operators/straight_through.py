@@ -77,7 +77,7 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
         """Return the order (..., n) int64."""
         return self.hard_part.hard()
 
-    # Products with S.detach() are subtracted, so that the gradient for V or W comes from H alone.
+    # Products with S.detach() are subtracted, so that the gradient of V or W comes from H alone.
 
     def _product(self, V: Tensor) -> Tensor:
         soft = self.soft_part.matmul(V) - self.soft_part.detach().matmul(V)

@@ -23,7 +23,8 @@ def temperature_for(
 ) -> float:
     """Return a temperature that fits the scale of the scores.
 
-    At this temperature, items whose scores are closer than std / sharpness blur into each other.
+    At this temperature, the order of items is uncertain if their scores are closer than
+    std / sharpness.
 
     Here std is the standard deviation of the scores within their lists. `sharpness` is the number
     of temperatures in one standard deviation; it has no unit. So the temperature scales with the
@@ -49,7 +50,7 @@ def temperature_for(
 
     Returns:
         A float > 0, without a gradient. Call this function once, or between epochs, since it waits
-        for the device. Cost: O(number of scores), or about 60 calls of the operator.
+        for the device. Cost: O(number of scores); with `operator`, about 60 calls of it.
 
     Raises:
         ValueError: sharpness <= 0; the scores are not finite, or all equal in each list; the

@@ -34,7 +34,7 @@ class Tiles(NamedTuple):
         whole: the number of tensors that `part` gets whole. The other tensors are tiled.
         sums: the number of results that are summed over the tiles.
         joined: the number of the other results, whose tiles are joined.
-        length: the number of array elements in a tile for each position on the tiled axis.
+        length: the number of array elements in a tile for each index on the tiled axis.
     """
 
     part: Part
@@ -45,7 +45,7 @@ class Tiles(NamedTuple):
 
 
 def tiles(count: int, length: int) -> Iterator[slice]:
-    """Yield slices of 0 ... count - 1, each of at most max(1, `TILE` // length) positions.
+    """Yield slices of 0 ... count - 1, each of at most max(1, `TILE` // length) indices.
 
     >>> list(tiles(3, TILE // 2))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -179,7 +179,7 @@ def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
 def _flat(
     task: Tiles, inputs: Sequence[Tensor], positions: list[int], chosen: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    # Return the results for the inputs, with the chosen tensors at the given positions.
+    # Return the results for the inputs, of which those at `positions` are replaced by `chosen`.
     inputs = list(inputs)
     for i, x in zip(positions, chosen, strict=True):
         inputs[i] = x

@@ -1,4 +1,4 @@
-"""The documents behind the metrics: each model's rankings, and how far two models agree."""
+"""The ranked documents of each model's lists, and how far two models agree."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -54,9 +54,9 @@ class Documents:
     def has_the_documents_of(self, other: "Documents") -> bool:
         """Return whether equal names mean the same document in both objects.
 
-        This is True if both objects have ids, and False if only one has. Without ids, it is True if
-        both come from the same rows: from one table, or from two tables with equal qids and labels
-        in each row.
+        This is True if both objects have ids, and False if only one has ids. Without ids, it is
+        True if both objects come from the same rows: from one table, or from two tables with equal
+        qids and labels in each row.
         """
         if self.has_ids or other.has_ids:
             return self.has_ids and other.has_ids

@@ -37,7 +37,8 @@ class Evaluation:
     Attributes:
         name: a name for the scores, in tables and plots.
         qids: the qid of each list, as given, in the order of the lists' first rows.
-        values: (lists,) float64 by the metric's name; NaN for a list that is left out.
+        values: for each metric's name, its values, float64 (lists,); NaN for a list that is left
+            out.
         intervals: the mean of each metric, with its interval.
         empty: how many lists have no relevant item.
         confidence: the level of the intervals, in (0, 1).
@@ -94,7 +95,7 @@ class Evaluation:
             other: the other evaluation; the differences are `other` minus `self`.
             metric: the metric. Default: the first one.
             names: the names of the two evaluations in the table. Default: their own names, or
-                "self" and "other" if these are equal.
+                "self" and "other" if the names are equal.
             test: see `ltr.metrics.compare.compare`.
 
         Returns:
@@ -156,9 +157,9 @@ class Evaluation:
             test: see `ltr.metrics.compare.compare`.
 
         Raises:
-            ValueError: a qid is in only one of two evaluations, one of `others` lacks a metric of
-                this evaluation or has a different `gain`, `empty` or `ties`, two evaluations have
-                the same name, the path is a folder, or jinja2 (the extra `report`) is not
+            ValueError: a qid is in only one of two evaluations; one of `others` lacks a metric of
+                this evaluation, or has a different `gain`, `empty` or `ties`; two evaluations have
+                the same name; the path is a folder; or jinja2 (the extra `report`) is not
                 installed.
 
         >>> from pathlib import Path
@@ -207,7 +208,7 @@ class Evaluation:
         )
 
     def _positions(self, other: "Evaluation") -> list[int]:
-        """Return the positions of this evaluation's lists in another evaluation."""
+        """Return the indices of this evaluation's lists in another evaluation."""
         position = {qid: i for i, qid in enumerate(other.qids)}
         alone = [qid for qid in self.qids if qid not in position]
         alone += [qid for qid in other.qids if qid not in {*self.qids}]
@@ -219,7 +220,7 @@ class Evaluation:
         return [position[qid] for qid in self.qids]
 
     def _evaluated(self, positions: Sequence[int]) -> Evaluated:
-        """Return the lists at these positions, with their documents."""
+        """Return the lists at these indices, with their documents."""
         (scores,) = self.table.scores
         return Evaluated(
             self.name,

@@ -18,7 +18,7 @@ from ltr.names import nearest, one_line
 from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_CHUNK = 1 << 22  # positions in a padded chunk of lists, at most, to bound the memory
+_CHUNK = 1 << 22  # the most positions in a padded chunk of lists; this limits the memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Evaluated:
     Attributes:
         name: the model's name.
         qids: the query ids of the lists.
-        values: (lists,) float64 by the measure's title; NaN for a list that is left out.
+        values: for each measure's title, its values, float64 (lists,); NaN for a list that is left
+            out.
         empty: how many lists have no relevant document.
         missing: for a run, how many judged queries it lacks; for a table, how many lists of the
             other tables it lacks.

@@ -68,7 +68,8 @@ class Ranking(NamedTuple):
         name: the model's name.
         value: the model's value of the first metric for the list.
         documents: the first `SHOWN` documents.
-        before: each document's position in the first model's ranking; None if it has none there.
+        before: each document's position in the first model's ranking; None if it has none there,
+            or if the documents of the two models cannot be compared.
         relevant: how many of `documents` are relevant.
         next: the position of the first relevant document after `documents`; None if there is none.
         lacking: how many relevant documents the model has not ranked at all.
@@ -237,7 +238,7 @@ def _quantiles(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
-    """Return the best and worst lists of a single model, or of the others against the first."""
+    """Return the best and worst lists of a single model, or of all others against the first."""
     first, *others = models
     relevant = np.array([_documents(first).relevant.get(qid, 0) > 0 for qid in first.qids])
     found = []

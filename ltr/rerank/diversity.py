@@ -33,12 +33,12 @@ def mmr(
         vectors: (rows, dimensions), finite. The similarity of two rows is the cosine of their
             vectors, 0 for a vector of zeros.
         similarity: (rows, rows), finite, instead of vectors. Only pairs within a list are used.
-        trade_off: the weight of the scores, in [0, 1]. With 1 only scores matter, with 0 only
-            similarities, except at the first position.
+        trade_off: the weight of the scores, in [0, 1]. With 1, only scores matter. With 0, only
+            similarities matter, except at the first position.
         top_k: k, how many positions to fill in this way. Default: all.
 
     Returns:
-        The position of each row within its list, from 1, int32 (rows,). No rows give no positions.
+        The position of each row within its list, from 1, int32 (rows,); empty if there are no rows.
 
     Raises:
         ValueError: neither or both of vectors and similarity are given, a shape does not fit, a
@@ -104,7 +104,7 @@ def diversify(
         top_k: k, how many positions to fill in this way. Default: all.
 
     Returns:
-        The position of each row within its list, from 1, int32 (rows,). No rows give no positions.
+        The position of each row within its list, from 1, int32 (rows,); empty if there are no rows.
 
     Raises:
         ValueError: a shape does not fit, a score is not finite, the degree of a topic is outside

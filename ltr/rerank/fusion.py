@@ -54,8 +54,8 @@ def fuse(
     - "rrf", reciprocal rank fusion: 1 / (k + position of d). A ranker that did not retrieve d adds
       0.
     - "combsum": the normalized score of d. A ranker that did not retrieve d adds 0. With "min_max"
-      and "rank", 0 is at most the lowest score of the ranker. But with "z", 0 is the mean score of
-      the ranker: do not use "z" for short runs.
+      and "rank", 0 is at most the lowest normalized score. But with "z", 0 is the mean normalized
+      score: do not use "z" for short runs.
     - "combmnz": the same as "combsum". The sum is then multiplied by the number of rankers that
       retrieved d.
     - "borda": m + 1 - position of d, where m is the number of documents that any ranker retrieved.
@@ -64,8 +64,8 @@ def fuse(
     - "condorcet": a vote for d against each document below d. A document that the ranker did not
       retrieve is below all documents that the ranker retrieved; there is no vote between two
       documents that the ranker did not retrieve. The fused score is then 1, plus 1 for each
-      document against which d has more votes, plus 1/2 for each tie (Copeland's count). Unless
-      majorities form a cycle, this is the order of Condorcet-fuse.
+      document that d beats by votes, plus 1/2 for each tie (Copeland's count). Unless majorities
+      form a cycle, this is the order of Condorcet-fuse.
 
     Args:
         rankers: a list of runs, a list of arrays (rows,), or one array (rankers, rows). A run is
@@ -75,7 +75,7 @@ def fuse(
             Runs have their own queries.
         method: see above.
         normalize: how "combsum" and "combmnz" normalize the scores of a ranker in a list: see
-            `normalize_scores`. The other methods use positions, for which this makes no difference.
+            `normalize_scores`. The other methods use positions and ignore `normalize`.
         weights: (rankers,), finite, >= 0, not all 0. Default: 1 for each.
         k: the constant of "rrf", a whole number >= 1.
 
@@ -158,14 +158,14 @@ def fuser(
 def _copeland(rows: Rankers, weights: np.ndarray) -> np.ndarray:
     total = np.zeros(len(rows.lists))
     for one in rows_by_list(rows.lists):
-        margins = np.zeros((len(one), len(one)))  # the votes for a document minus those against
+        margins = np.zeros((len(one), len(one)))  # votes for the row's document minus the column's
         for weight, scores in zip(weights, rows.scores[:, one], strict=True):
             has = ~np.isnan(scores)
             position = np.full(len(one), len(one) + 1)
             position[has] = rank(scores[has])
             margins += weight * np.sign(position - position[:, None])
         margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # a tie, up to rounding
-        # A document ties with itself, which gives 1/2. The last term makes it 1.
+        # A document ties with itself, which gives 1/2. The last term adds another 1/2.
         total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2
     return total
 

@@ -15,10 +15,10 @@ def normalize_scores(scores: Any, qid: Any = None, method: Normalization = "min_
     """Return the scores of each list on one scale, float64 (rows,). The ranking does not change.
 
     Args:
-        scores: (rows,), finite. No rows give no scores.
+        scores: (rows,), finite. Without rows, the result is empty.
         qid: (rows,), the query of each row, in any order. Default: all rows are one list.
-        method: for a list of n items, "min_max" gives (s - min) / (max - min), in [0, 1]; "z" gives
-            (s - mean) / (standard deviation with the divisor n); "rank" gives
+        method: for a score s in a list of n items, "min_max" gives (s - min) / (max - min), in
+            [0, 1]; "z" gives (s - mean) / (standard deviation with the divisor n); "rank" gives
             1 - (position - 1) / n, in (0, 1], with ties in the order of the rows; "none" gives s.
 
     Returns:

@@ -92,7 +92,7 @@ def are_runs(rankers: Any) -> bool:
     """Return True if the rankers are runs, and False if they are arrays.
 
     Raises:
-        ValueError: the rankers are not a list, are an empty list, or are both runs and arrays.
+        ValueError: the rankers are not a list, are an empty list, or mix runs and arrays.
 
     >>> are_runs(["a.run", {"q": {"a": 1.0}}]), are_runs([[1.0, 2.0]])
     (True, False)

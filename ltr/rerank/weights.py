@@ -30,7 +30,7 @@ def fusion_weights(
     Args:
         rankers: as in `fuse`.
         labels: (rows,), finite and >= 0. For runs: the judgement of each document for each query,
-            as from `read_qrels`; a judgement below 0 counts as none.
+            as from `read_qrels`; a judgement below 0 counts as no judgement.
         qid: as in `fuse`.
         metric: the name of a metric that is higher for better rankings.
         method: as in `fuse`. Give `fuse` the same method, normalization and k.
@@ -39,7 +39,7 @@ def fusion_weights(
 
     Returns:
         The weights (rankers,), >= 0, with sum 1. Judged queries that no run has, and queries
-        without judgements, do not count. A list without a relevant document counts 0.
+        without judgements, do not count. A list without a relevant document counts as 0.
 
     Raises:
         ValueError: as in `fuse`; labels do not fit the rows; no query of the runs is judged; the

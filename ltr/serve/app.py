@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from ltr.serving import OnnxRanker
 
 _ROOM = 100_000
-"""How many brackets a body may have in text and under ignored keys, besides the needed ones."""
+"""How many brackets a body may have in text and under ignored keys, besides those that it needs."""
 
 _IN_JSON = {
     "model_type": "Input should be an object",

@@ -19,7 +19,9 @@ from ltr.kernels.cpu.cache import cached, locked
 
 
 def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles a function without Python objects, cached if possible.
+    """Return a decorator that compiles a function and, if possible, caches the compiled code.
+
+    The function must use no Python objects.
 
     Args:
         fastmath: The names of the optimizations that LLVM may make. None of them may change the
@@ -71,8 +73,8 @@ LEAST = 50_000
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # numba's own threads must not be started by two threads, or after a fork. This pool may: it is
-    # cached by process id, so a forked process makes its own pool.
+    # numba's own threads fail if two threads start them, or if they are started after a fork. This
+    # pool has neither limit: it is cached by process id, so a forked process makes its own pool.
     return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
 
 

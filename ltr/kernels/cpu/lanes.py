@@ -6,9 +6,9 @@ end of each chunk. `chain` joins these states within a list. `sums` computes the
 correct initial states. A list that is a single chunk needs only `sums`.
 
 The state of one direction and one column describes the items already passed: the sum of the values
-of the items tied with the last one ("tied"), the sum of all values ("count"), their sum weighted by
-distance ("linear"), and a row for each real node, or a real and an imaginary row for each complex
-node. Everything is float64.
+of those tied with the current item ("tied"), the sum of all values ("count"), the sum of all values
+times their distances ("linear"), and a row for each real node, or a real and an imaginary row for
+each complex node. All states are float64.
 """
 
 import math
@@ -319,7 +319,7 @@ def _join(into, add, distance, nodes):
 @entry
 @jit
 def chain(x, order, chunks, states, scale, nodes):
-    """Replace the states that each chunk adds by the states at its start, for both sides."""
+    """Replace the states of `ends` with the states at the start of each chunk, for both sides."""
     kept = np.zeros(states.shape[2:])
     for number in range(len(chunks)):
         row, begin, length, before, _, chunk = chunks[number]
@@ -374,10 +374,10 @@ def sums(data, plan, out, chunks, states, begin, stop):
 @entry
 @jit
 def cut(starts, lengths, size):
-    """Return the chunks of lists (B, R): row, begin, length, positions before and after, number.
+    """Return the chunks (chunks, 6) of lists (B, R): row, begin, length, before, after and index.
 
     A chunk has at most `size` items, and the chunks of a list differ in length by at most one item.
-    The position before the first chunk of a list is -1, and so is that after its last chunk.
+    "before" and "after" are the positions of the items next to the chunk, or -1 at the list's ends.
     """
     total = 0
     for row in range(len(lengths)):

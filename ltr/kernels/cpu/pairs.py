@@ -15,8 +15,9 @@ import numpy as np
 from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.vectors import sums_jit
 
-# A row has room for the states of this many nodes, of which softplus uses at most 20. The distance
-# between rows is a constant, so that LLVM puts several rows into one vector loop.
+# A row has room for the states of this many nodes. Softplus has at most 18 nodes, which are padded
+# to 20. The distance between rows is a constant, so that LLVM puts several rows into one vector
+# loop.
 ROW = 24
 
 

@@ -1,4 +1,4 @@
-"""Sinkhorn scaling, matrix by matrix: each one stays in the CPU's cache for all iterations."""
+"""Sinkhorn scaling, matrix by matrix: each matrix stays in the CPU's cache for all iterations."""
 
 from typing import Any
 
@@ -84,7 +84,11 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by K v and K^T u of each iteration, from those by `us` and `vs`."""
+    """Return the gradients by K v and K^T u of each iteration, from those by `us` and `vs`.
+
+    K is the matrix, and u and v are the scaling vectors of rows and columns after each iteration.
+    `of_us` and `of_vs` are the given gradients.
+    """
     matrices, *given = (_flat(x) for x in (matrix, us, vs))
     grads = [_flat(x.clone(memory_format=torch.contiguous_format)) for x in (of_us, of_vs)]
     work = 2 * matrices.size * us.shape[-2]

@@ -12,7 +12,7 @@ from ltr.kernels.cpu.vectors import FARTHEST, exp
 from ltr.kernels.sorting import on_cpu
 
 FEW = 1 << 18
-"""For up to this many pairs of items, comparing all pairs to sort is faster than numpy's sort."""
+"""For up to this many pairs of items, a sort that compares all of them is faster than numpy's."""
 
 
 @jit
@@ -90,7 +90,7 @@ class Lists(NamedTuple):
 @entry
 @jit
 def forward(lists, ranks, sums, is_sorted, begin, stop):
-    """Compute ranks K (rho / c), and c = K 1 in sorted order, of the lists `begin` to `stop` - 1.
+    """Compute the ranks K (rho / c), and c = K 1 in sorted order, of lists `begin` to `stop` - 1.
 
     The symbols are those of `ltr.kernels.softsort_ranks`. Unless `is_sorted`, `lists.order` is
     filled first.
@@ -148,8 +148,8 @@ def backward(lists, sums, gradients, out, begin, stop):
             continue
         for p in range(n):
             h[p] = gradients[row, items[p]]
-        # `of_*` are decayed sums over the items passed so far, and `tied_*` sums over those of them
-        # that are tied with the item at p.
+        # `of_*` are decayed sums over the items passed so far. `tied_*` are sums over the passed
+        # items that are tied with the item at p.
         of_u, of_h, of_1 = 0.0, 0.0, 0.0
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):

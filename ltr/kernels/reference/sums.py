@@ -67,11 +67,11 @@ class _Chunk(NamedTuple):
     """Neighboring positions of each row: points x (B, p), values v (C, B, p), in sorted order."""
 
     x: Tensor  # 0 if the point is not finite or is in no list
-    v: Tensor  # 0 if the value or its point is not finite, or is in no list
+    v: Tensor  # 0 if the value or its point is not finite, or if the point is in no list
     begins: Tensor  # whether a list begins at the position
     inside: Tensor  # whether the position is in a list
     ids: Tensor  # the number of the position's list, from 1; 0 for no list
-    bad: Tensor  # (C, B, p), whether the position is in a list, with a value or point not finite
+    bad: Tensor  # (C, B, p), whether the position is in a list and its value or point is not finite
 
 
 class _Lists:
