@@ -168,8 +168,8 @@ class ListDataModule(SplitDataModule):
             for name, data in self.splits.items():
                 if name != "predict" or data is not self.splits.get("test"):
                     rank_zero_info(f"{name}: {data.summary()}")
-            if stage == "fit":
-                self.refuse_equal_labels(self.dataset("train"))
+        if stage == "fit":
+            self.refuse_equal_labels(self.dataset("train"))
 
     def fit_transform(self, train: ListDataset) -> None:
         """Fit the transform on the training lists.

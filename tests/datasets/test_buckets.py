@@ -182,3 +182,17 @@ def test_a_resumed_run_has_the_same_batches(tmp_path):
     two.fit(resumed, module(), ckpt_path=file)
     assert first.qids + second.qids == seen.qids
     torch.testing.assert_close(resumed.scorer.weight, ranker.scorer.weight)
+
+
+def test_equal_labels_are_refused_after_a_test_too():
+    class Equal(Module):
+        def load_splits(self):
+            lists = super().load_splits()["train"]
+            equal = np.zeros_like(lists.labels)
+            train = ListDataset(lists.features, equal, lists.offsets, lists.qids)
+            return {"train": train, "test": lists}
+
+    data = Equal(batch_size=16, transform=NoTransform())
+    data.setup("test")
+    with pytest.raises(ValueError, match="labels must not all be equal, got 0 in all"):
+        data.setup("fit")
