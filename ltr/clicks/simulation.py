@@ -222,8 +222,8 @@ def simulate_clicks(
         ValueError: there are no rows, a label has no probability, a score is NaN, a shape does not
             fit, or an option is out of range.
 
-    Cost: one second for 1,000,000 sessions of ten documents. The log has 300 MB, 29 bytes per row,
-    and making it takes 900 MB.
+    Cost: one second for 1,000,000 sessions of ten documents. The log takes 300 MB, 29 bytes per
+    row, and the peak memory is 900 MB.
 
     >>> log = simulate_clicks(Cascade([0.0, 1.0]), [0, 1, 1], [3.0, 2.0, 1.0], sessions=2)
     >>> {name: column.tolist() for name, column in log.items() if name != "qid"}

@@ -303,7 +303,7 @@ def _database(temporary: Path) -> Iterator[Any]:
         yield database
     except (duckdb.Error, pa.ArrowException) as error:
         message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
-        full = "Could not write" in message  # the error's class depends on the time of the write
+        full = "Could not write" in message  # the error's class depends on when the write fails
         if not full and not isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException):
             raise
         raise OSError(errno.ENOSPC if full else errno.EIO, message, str(temporary)) from None

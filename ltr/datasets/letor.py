@@ -104,8 +104,8 @@ def read_letor(
 def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
     """Read several files as one; the options are those of `read_letor`.
 
-    A list may continue in the next file. Without `sort_by_qid`, a qid that returns after another
-    one is an error, even if it returns in another file.
+    A list may continue in the next file. Without `sort_by_qid`, a qid that occurs again after
+    another qid is an error, even if that is in another file.
 
     Raises:
         ValueError: see `read_letor`.
@@ -315,7 +315,7 @@ class LetorReader:
         return self._ends
 
     def _check(self, names: list[bytes]) -> None:
-        """Raise an error if a qid returns after another one, unless `gathers` is True."""
+        """Raise an error if a qid occurs again after another, unless `gathers` is True."""
         fresh = names[1:] if names[0] == self._last else names
         self._last = names[-1]
         if not self.gathers and self._seen.add(fresh):

@@ -149,7 +149,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         if doc_id is not None:
             if len(doc_id) != documents:
                 raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
-            # Arrow's texts are compact, and quick to slice.
+            # Arrow's string arrays are compact, and quick to slice.
             ready = isinstance(doc_id, pa.StringArray)
             arrays["doc_id"] = doc_id if ready else pa.array(doc_id, pa.string())
         self._arrays: Mapping[str, Any] = arrays

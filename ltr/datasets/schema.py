@@ -199,7 +199,7 @@ class Schema:
             step.check(name, table.schema.field(name).type)
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
-        """Raise a `ValueError` if a table lacks a column.
+        """Raise a `ValueError` if a table lacks a column of the schema.
 
         Args:
             names: the table's columns.
@@ -208,7 +208,7 @@ class Schema:
         there = {*names, *optional}
         for name in self.columns:
             if name not in there:
-                # The user of an estimator, whose qids have no name, may not know this column.
+                # The user of an estimator may have given qids without a name.
                 of_qid = "the query of each row (qid, or --data.qid, names it)"
                 what = of_qid if name == self.qid else "as in training"
                 known = shown_names(names)

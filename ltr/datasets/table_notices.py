@@ -186,10 +186,10 @@ def _described(field: pa.Field, indexes: set[str]) -> str:
 
 
 def warn_caller(message: str) -> None:
-    """Warn, and show the line of the user's code that called this package, maybe via a library.
+    """Warn, and show the line of the user's code that called this package, perhaps indirectly.
 
     Args:
-        message: the text of the warning; for "" there is no warning.
+        message: the text of the warning. If it is empty, there is no warning.
     """
     if not message:
         return

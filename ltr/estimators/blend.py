@@ -309,7 +309,7 @@ class Blend(RankingEstimator):
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
 
     def _names_of_fitted(self) -> list[str]:
-        """Return the names of `rankers_`, made from the classes in `rankers` if it is a list.
+        """Return names for `rankers_`, from the classes in `rankers` if that is a list.
 
         After `load`, a fitted ranker of LightGBM is a `Booster`, whose class gives another name.
         """

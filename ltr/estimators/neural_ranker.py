@@ -64,12 +64,12 @@ class NeuralRanker(RankingEstimator):
             shuffled on the validation lists. Columns are dropped if shuffling them, alone and
             together, hardly lowers the metric; see `selected_`. Default: "useful" from 30,000
             training rows on, if there are validation lists.
-        scorer: the network, made without the number of features; each member is a copy of it.
+        scorer: the network, made without `num_features`; each member is a copy of it.
             Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
         loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`.
         transform: the transform of the columns into the scorer's input. Default:
             `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
-        monotone: a dict such as `{"price": -1, "rating": 1}`, which tells for numeric columns
+        monotone: a dict such as `{"price": -1, "rating": 1}`, which sets for numeric columns
             whether the score may only rise (1) or only fall (-1) as the value rises. The networks
             are then `MonotoneScorer`s. Missing values are exempt. Columns of an array are called
             x0, x1 and so on. Default: None; no column is restricted.
@@ -102,9 +102,9 @@ class NeuralRanker(RankingEstimator):
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
         random_state: a number, a `numpy.random.RandomState` or None, as in scikit-learn. With the
             same number, `fit` gives the same result each time, on a CPU bit for bit.
-        verbose: 0 prints nothing. 1 prints one line on stderr, which a terminal renews after each
-            epoch. 2 shows a progress bar on a terminal and in a notebook; elsewhere it prints a
-            line after each epoch.
+        verbose: 0 prints nothing. 1 prints one line on stderr; on a terminal, each epoch overwrites
+            it. 2 shows a progress bar on a terminal and in a notebook; elsewhere it prints a line
+            after each epoch.
 
     Attributes:
         n_features_in_: the number of columns of X.
@@ -123,8 +123,8 @@ class NeuralRanker(RankingEstimator):
         n_iter_: the number of epochs of the last training run.
         best_iterations_: the best epoch of each member, from 1. If the transform has weights to
             train, the list has only one epoch, the same for all members.
-        history_: for each epoch, `metric` of each member on the validation lists; NaN for a member
-            that has stopped. Without validation lists, `history_` is empty.
+        history_: for each epoch, the value of `metric` for each member on the validation lists; NaN
+            for a member that has stopped. Without validation lists, `history_` is empty.
         validation_queries_: the number of validation queries.
 
     With the default loss, a list without a relevant row, or with only one row, has no effect on
@@ -339,7 +339,7 @@ class NeuralRanker(RankingEstimator):
         from ltr.export.write import is_file
 
         check_is_fitted(self)
-        # Only a folder gets a configuration, so that `load` can read it.
+        # A folder also gets a configuration, so that `load` can read the folder. A file gets none.
         config = None if is_file(path) else content(self)
         options = {"to": to, "opset": opset, "per_document": per_document, "config": config}
         return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
@@ -545,7 +545,7 @@ class NeuralRanker(RankingEstimator):
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
         # No validation here: early stopping would favor an epoch that is good on the validation
-        # lists by chance. Shuffling any column would undo this, so each column would look useful.
+        # lists by chance. Shuffling any column would undo this luck, so each would look useful.
         lists = _evenly(lists, _CHOICE_LISTS)
         trained = train(
             for_choice(settings, len(lists)),

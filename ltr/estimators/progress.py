@@ -14,7 +14,7 @@ class Progress:
     """Writes to stderr the epoch, the validation metric, the time so far and the longest time left.
 
     Args:
-        verbose: 0: nothing; 1: one line, which a terminal renews after each epoch; 2: a progress
+        verbose: 0: nothing; 1: one line, which each epoch overwrites on a terminal; 2: a progress
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the largest possible number of epochs.
         metric: the name of the metric.

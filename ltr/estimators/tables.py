@@ -24,7 +24,7 @@ _ROUTING = (
 
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Frame:
-    """Return X as a frame; scikit-learn checks its number of columns and their names.
+    """Return X as a frame; scikit-learn checks the number and the names of its columns.
 
     Args:
         estimator: if `reset`, its `n_features_in_`, `feature_names_in_` and `columns_` are set to

@@ -171,13 +171,13 @@ def _add_any(
     branches: tuple[int, int, int],
     free: int,
 ) -> int:
-    """Add a chain of nodes that compares a column with each of the categories.
+    """Add a chain of nodes that compares a feature with each of the categories.
 
     Args:
         found: the trees that get the nodes.
         tree: the index of the tree.
-        number: the index of the first node.
-        column: the index of the column to compare.
+        number: the index of the chain's first node.
+        column: the index of the feature to compare.
         categories: the categories that take the true branch.
         branches: the true child, the false child, and whether a missing value takes the true
             branch.

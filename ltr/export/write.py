@@ -282,7 +282,7 @@ def _finite(examples: Examples) -> Examples:
 
 
 def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Difference:
-    """Return how the scores differ, as a fraction of the largest absolute score of each shape."""
+    """Return how the scores differ, as a fraction of each example's largest absolute score."""
     worst, rows, differing = 0.0, 0, 0
     for inputs, scores in examples:
         found = run(*inputs)

@@ -70,7 +70,9 @@ def level_of(dtype: torch.dtype) -> Level:
 
 
 def laplace() -> Kernel:
-    """Return the kernel exp(-|x|), which is exact. Its derivative counts as 0 for tied items.
+    """Return the kernel exp(-|x|), without an approximation error.
+
+    Its derivative counts as 0 for tied items.
 
     >>> laplace().below.weights
     (1,)

@@ -101,7 +101,7 @@ def _parts(
 def _gradient(
     scores: Tensor, mask: Tensor | None, order: Tensor, h: Tensor, temperature: float
 ) -> Tensor:
-    # This formula, by kernel sums, is the plain definition of the compiled backward pass.
+    # This formula, with kernel sums, defines the gradient that the compiled code computes.
     lists, u, c, one = _parts(scores, mask, order, temperature)
     k = laplace()
     slope = k.derivative

@@ -46,7 +46,7 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
 
 
 def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the methods of nested tensors
-    """Return the values (N,) of the lists, without gaps, and their lengths (R,)."""
+    """Return the values (N,) of the lists, without gaps, and the lengths (R,) of the lists."""
     lengths = x.lengths()
     if lengths is None:
         return x.values(), x.offsets().diff()

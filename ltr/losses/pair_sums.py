@@ -180,7 +180,7 @@ def pair_curvature(
 def _absolute_weights(
     pair_weights: PairWeights, lists: "RankedLists", rows: slice, columns: slice
 ) -> Tensor:
-    # Return the weights (..., a, b) of a block of pairs, as in `block_sums`.
+    # Return the weights (..., a, b) of a tile of pairs, as in `block_sums`.
     s, y, valid, u, items = lists
     by_rank = rank_matrix(pair_weights, s, rows, columns)
     upper = [column[..., rows, None] for column in items]
@@ -240,7 +240,7 @@ def rank_lists(
 
 
 class PairSums(NamedTuple):
-    """The sum of weight * cost over a block of pairs, the sum of the weights, and the gradients."""
+    """The sum of weight * cost over a tile of pairs, the sum of the weights, and the gradients."""
 
     total: Tensor  # (...)
     weight: Tensor  # (...)
@@ -267,10 +267,10 @@ def block_sums(
 
     Here w_ij is by_rank * by_item * |sign| times the item weight of the item with the higher label.
     If `both_orders` is True, each pair has two terms instead: with sign = 1 and the item weight of
-    i, and with sign = -1 and the item weight of j. `by_rank` (a, b) comes from `rank_matrix`. Pairs
-    with padding have weight 0. If `slopes` is True, the gradients of `total` are computed too.
-    Cost: O(a b) for each list. With slice(None) for `rows` and `columns`, the sums are over all
-    pairs and are differentiable.
+    i, and with sign = -1 and the item weight of j. `by_rank` (a, b) comes from `rank_matrix`,
+    `by_item` and `both_orders` from `pair_weights`. Pairs with padding have weight 0. If `slopes`
+    is True, the gradients of `total` are computed too. Cost: O(a b) for each list. With slice(None)
+    for `rows` and `columns`, the sums are over all pairs and are differentiable.
     """
     s, y, valid, u, items = lists
     s_i, s_j = s[..., rows, None], s[..., None, columns]

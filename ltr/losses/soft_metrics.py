@@ -1,4 +1,4 @@
-"""Losses on soft ranks: 1 - MRR, MAP, ERR, precision, recall and Spearman's rho; ADR-MSE."""
+"""Losses on soft ranks: 1 minus a metric, such as MRR, MAP or Spearman's rho; ADR-MSE."""
 
 from collections.abc import Sequence
 
@@ -445,8 +445,8 @@ class SpearmanLoss(RankingLoss):
     and by the standard deviation of 1, ..., m, for a list of m items. With hard ranks the loss is
     then 1 - rho even if some labels are equal, but in that case its minimum is above 0.
 
-    Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
-    for a fully masked list.
+    Special cases: the loss is 0, with a zero gradient, for a list with equal labels, with one item
+    or with all items masked.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -455,9 +455,9 @@ class SpearmanLoss(RankingLoss):
     Labels may be any finite numbers, such as a teacher's scores. An item of weight w takes up w
     label ranks instead of 1 (see `weighted_ranks`). Two items in the wrong order then cost the
     weight between them, including half of their own weights. So with hard ranks the loss is >= 0.
-    It is 0 only if no two items with different labels are in the wrong order, except items with no
-    weight between them. (If weights multiplied the terms of the covariance instead, moving a heavy
-    item beyond its correct rank could lower the loss.)
+    It is 0 only if all items with different labels are in the correct order, except pairs with a
+    weight of 0 between them. (If weights multiplied the terms of the covariance instead, moving a
+    heavy item beyond its correct rank could lower the loss.)
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.

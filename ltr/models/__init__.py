@@ -39,7 +39,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name == "RankingModel":  # only now, since its module imports libraries that read tables
+        if name == "RankingModel":  # its module imports libraries that read tables
             value = globals()[name] = import_module("ltr.models.ranking_model").RankingModel
             return value
         raise no_attribute(__name__, name, __all__)

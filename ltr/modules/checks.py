@@ -227,7 +227,7 @@ def _size(batch: Any) -> int:
 
 
 def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
-    """Return the lists `rows` in words, and their names: qids, or else indices in the batch."""
+    """Return a text on the lists selected by `rows`, and their qids, or else indices."""
     size = _size(batch)
     batch = batch if isinstance(batch, dict) else {}
     mask = batch.get("mask")

@@ -54,7 +54,7 @@ def seed_batch(
         torch.manual_seed(words[0])
     else:  # torch.manual_seed would take 0.7 ms to record a stack trace for each absent device
         torch.default_generator.manual_seed(words[0])
-    # These global generators are seeded too, because a user's scorer or loss may use them.
+    # The generators of numpy and `random` are seeded too: a user's scorer or loss may use them.
     np.random.seed(words[1])  # noqa: NPY002
     random.seed(words[2])
 

@@ -305,10 +305,10 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return soft quantiles of the scores, all from one transport.
+        """Return soft quantiles of the scores, all from one transport problem.
 
-        There is one milestone for a window around each level, with the mass of one item, and one
-        for each gap before, between and after these windows. The hard limit is
+        Around each level is a window with the mass of one item. There is one milestone for each
+        window, and one for each gap before, between and after the windows. The hard limit is
         `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and the limit as epsilon
         approaches 0.
 

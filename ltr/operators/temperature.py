@@ -35,11 +35,12 @@ def temperature_for(
     ranks; 100 or more gives nearly hard ranks on short lists.
 
     The temperature std / sharpness fits operators whose temperature is a width in units of the
-    scores: `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, `SoftSort`. Other
-    operators have other units: the temperature of `SoftSort` with power p has the unit score^p, and
-    the temperatures of `NeuralSort` and the isotonic operators change with n. For these operators,
-    pass `operator`. Then the ranks of the operator at the returned temperature are on average as
-    far from the hard ranks of the given lists as the ranks of `SigmoidRank` at std / sharpness.
+    scores: `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, and `SoftSort` with
+    power 1. Others have other units: with power p, the temperature of `SoftSort` has the unit
+    score^p, and the temperatures of `NeuralSort` and the isotonic operators change with n. For
+    these, pass `operator`. Then the ranks of the operator at the returned temperature are on
+    average as far from the hard ranks of the given lists as the ranks of `SigmoidRank` at std /
+    sharpness.
 
     Args:
         scores: (..., n), such as a model's scores of the first batch.

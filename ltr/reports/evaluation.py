@@ -89,7 +89,7 @@ class Evaluation:
         names: tuple[str, str] | None = None,
         test: Test = "randomization",
     ) -> Comparison:
-        """Compare with an evaluation of other scores on the same lists, which may be in any order.
+        """Compare this evaluation with one of other scores on the same lists, in any order.
 
         Args:
             other: the other evaluation; the differences are `other` minus `self`.

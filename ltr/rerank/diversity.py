@@ -20,11 +20,12 @@ def mmr(
     trade_off: float = 0.5,
     top_k: int | None = None,
 ) -> np.ndarray:
-    """Return positions by maximal marginal relevance: high scores, low similarity to rows above.
+    """Return positions by maximal marginal relevance: high scores, few similar rows.
 
     The row with the highest score is first. Each further position, up to k, gets the row with the
-    largest trade_off * score - (1 - trade_off) * (the largest similarity to a row above). Rows with
-    equal values are taken in the order of the rows. The remaining rows follow by score.
+    largest trade_off * score - (1 - trade_off) * (the largest similarity to a row that is ranked
+    higher). Rows with equal values are taken in the order of the rows. The remaining rows follow by
+    score.
 
     Args:
         scores: (rows,), finite. They are compared with similarities, so bring scores and
