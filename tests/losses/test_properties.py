@@ -46,6 +46,7 @@ NOT_TO_0 = {
     "PolyOneSoftmax",
     "SoftmaxLossAtK",
     "SoftERR-raw@3",
+    "SoftNDCG-linear",
     "SoftPrecision",
     "SoftPrecision-raw",
     "SoftRecall",
