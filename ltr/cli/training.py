@@ -1,5 +1,6 @@
 """`ltr fit`, `validate` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
+import atexit
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,7 @@ def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
         for value in given.config:
             if (file := resolve(value)[1][-1]) != Path(value).expanduser():
                 print(f"{value}: {file}")
+    atexit.register(_leave_processes)
     with quiet():
         if command == "fit" and given.workers is not None:
             from ltr.cli import ray_runs
@@ -108,3 +110,14 @@ def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
             train(cli)
         else:
             cli.execute()
+
+
+def _leave_processes() -> None:
+    """Leave the other processes of a run, if there are any.
+
+    Otherwise a thread of Gloo may release a tensor while Python exits, which aborts the process.
+    """
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

@@ -3,6 +3,7 @@
 The file is also the program of the two processes: one start of them does all the work.
 """
 
+import atexit
 import os
 import random
 import subprocess
@@ -207,6 +208,11 @@ def test_a_resumed_run_equals_an_unbroken_one(done, processes):
     assert logged(resumed, "val_") == logged(whole, "val_")
 
 
+def test_each_process_leaves_the_other_before_it_exits(done):
+    ended = {path.name: path.read_text() for path in done.glob("ended-*")}
+    assert ended == {"ended-0": "alone", "ended-1": "alone"}
+
+
 def test_nothing_is_left_behind(done):
     for processes in (1, 2):
         folder = done / str(processes)
@@ -216,7 +222,14 @@ def test_nothing_is_left_behind(done):
             assert [path.name for path in (folder / name).iterdir()] == ["1"]
 
 
+def note_end(folder: Path) -> None:
+    """Write whether the process is still in a group; registered first, so it runs last."""
+    state = "in a group" if torch.distributed.is_initialized() else "alone"
+    (folder / f"ended-{os.environ['RANK']}").write_text(state)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     sys.path.append(sys.argv[1])
+    atexit.register(note_end, Path(sys.argv[1]))
     work(Path(sys.argv[1]), 2)

@@ -72,3 +72,5 @@ def test_the_last_uneven_batch(tmp_path: Path):
 
 if __name__ == "__main__":
     run(Path(sys.argv[1]), batch_size=4, strategy="ddp", devices=2)
+    # Otherwise a thread of Gloo may release a tensor while Python exits, which aborts the process.
+    torch.distributed.destroy_process_group()
