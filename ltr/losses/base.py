@@ -1,6 +1,7 @@
 """The base class of losses, which also reduces the values of all lists to one number."""
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from typing import ClassVar, Literal
 
@@ -102,8 +103,8 @@ class RankingLoss(nn.Module):
         At most one of mask, lengths and qid may be given, and none of them with nested tensors.
 
         Args:
-            scores: (..., n), any floating dtype.
-            labels: (..., n), any dtype.
+            scores: (..., n), float16, bfloat16, float32 or float64.
+            labels: (..., n), one of these dtypes, any integer dtype, or bool.
             mask: (..., n) bool, True for a real item. Default: all are real.
             weights: (..., n), >= 0, one for each item. Default: 1.
             lengths: (R,) whole numbers, the number of items of each list, instead of a mask. The
@@ -132,6 +133,8 @@ class RankingLoss(nn.Module):
         >>> SoftmaxLoss(reduction="none")(scores, labels, qid=torch.tensor([7, 3, 7]))
         tensor([0.0000, 1.3133])
         """
+        if labels is None:
+            raise ValueError("labels must be a tensor, got None")
         others = {"labels": labels, "weights": weights, **extra}
         given = {name: x for name, x in others.items() if x is not None}
         nested = any_nested(scores, *given.values())
@@ -241,6 +244,19 @@ def check_flag(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+def check_floats(name: str, values: Sequence[float]) -> list[float]:
+    """Return `values` as a list of floats, or raise `ValueError` if they are not numbers.
+
+    >>> check_floats("thresholds", 0.5)
+    Traceback (most recent call last):
+    ValueError: thresholds must be a sequence of numbers, got 0.5
+    """
+    try:
+        return [float(x) for x in values]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a sequence of numbers, got {values!r}") from None
 
 
 def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.ndcg import SoftNDCG
 from ltr.losses.soft import cutoff_discount, rank_operator, weighted_mean
 from ltr.operators import RankOperator
@@ -72,8 +72,8 @@ class ExposureParity(RankingLoss):
         super().__init__(reduction)
         self.operator = rank_operator(operator)
         self.top_k = check_top_k(top_k)
-        self.merit = merit
-        self.one_sided = one_sided
+        self.merit = check_flag("merit", merit)
+        self.one_sided = check_flag("one_sided", one_sided)
         discount_function(discount)  # this checks the discount
         self.discount: Discount = discount
 
@@ -121,6 +121,9 @@ class Penalized(RankingLoss):
     passes the side inputs of the penalty, such as `protected`, to the penalty, and also any further
     arguments that are side inputs of neither.
 
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
     >>> Penalized(PointwiseMSE(), PointwiseMSE(), strength=0.5)(scores, labels)  # 2 + 2 / 2
@@ -138,7 +141,7 @@ class Penalized(RankingLoss):
     ):
         super().__init__(reduction)
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
-        self.penalty = unreduced(ExposureParity() if penalty is None else penalty)
+        self.penalty = unreduced(ExposureParity() if penalty is None else penalty, "penalty")
         self.strength = check_number("strength", strength, minimum=0.0)
         self.every_item = self.loss.every_item
         self.side_inputs = tuple(dict.fromkeys((*self.loss.side_inputs, *self.penalty.side_inputs)))
@@ -163,14 +166,19 @@ class Penalized(RankingLoss):
         return own, {n: x for n, x in extra.items() if n in needed or n not in own}
 
 
-def unreduced(loss: RankingLoss) -> RankingLoss:
+def unreduced(loss: RankingLoss, name: str = "loss") -> RankingLoss:
     """Return a shallow copy of the loss with reduction="none".
 
     The copy shares its operators and parameters with the original.
 
+    Raises:
+        ValueError: loss is not a `RankingLoss`; the message names the argument `name`.
+
     >>> unreduced(SoftNDCG())(torch.zeros(2, 1), torch.ones(2, 1))
     tensor([0., 0.])
     """
+    if not isinstance(loss, RankingLoss):
+        raise ValueError(f"{name} must be a RankingLoss, got {loss!r}")
     loss = copy.copy(loss)
     loss.reduction = "none"
     return loss

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.soft import check_rows, log_sum, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
 from ltr.shapes import check_whole, count, masked_fill
@@ -68,7 +68,7 @@ class KNNLoss(RankingLoss):
         if form not in ("probability", "log"):
             raise ValueError(f"form must be 'probability' or 'log', got {form!r}")
         self.form: Form = form
-        self.average = average
+        self.average = check_flag("average", average)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None

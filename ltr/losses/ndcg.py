@@ -54,13 +54,15 @@ class SoftNDCG(RankingLoss):
     With hard ranks, all three forms are 0 only for an ideal order, and the arithmetic form is
     exactly 1 - `ltr.metrics.NDCG`. With `SigmoidRank` the arithmetic form is ApproxNDCG (Qin et al.
     2010). The harmonic form lies between 0 and 1. It contains the harmonic mean of the discounts,
-    1 / (sum_i p_i / d(r_i)), which is a lower bound on DCG / sum of g. The ranks of `SoftSort`,
-    which come from the transpose of its matrix, can be below 1. So with `SoftSort` the loss may be
-    slightly below 0.
+    1 / (sum_i p_i / d(r_i)), which is a lower bound on DCG / sum of g. The ranks of `SoftSort` and
+    `NeuralSort`, which come from the transpose of a matrix, can be below 1. So with `SoftSort` the
+    loss may be slightly below 0, and with `NeuralSort` far below 0 if many scores are tied. With
+    `top_k`, ties at the cutoff may make the arithmetic form negative.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
-    fully masked list. For one item the loss is 0 if the item's soft rank is 1. The operator decides
-    the ranks of tied scores. If all labels are equal, any order is ideal.
+    fully masked list. For one item the loss is 0 if the item's soft rank is 1 and there is no
+    smooth cutoff. The operator decides the ranks of tied scores. If all labels are equal, any order
+    is ideal.
 
     Args:
         operator: any `RankOperator`. Default: `SoftplusRank()` for the regret, else
@@ -76,9 +78,9 @@ class SoftNDCG(RankingLoss):
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks. The regret and the harmonic
             form need discounts above 0, even at the ranks of `SoftplusRank`, which may exceed the
-            number of items. On the CPU, a discount that is not above 0 at a rank within the longest
-            list is an error. On other devices, and in `torch.compile`, there is no such check, and
-            the loss may be NaN.
+            number of items. On the CPU, a discount that is not above 0 at a rank from 1 to n is an
+            error, even if only padding has this rank. On other devices, and in `torch.compile`,
+            there is no such check, and the loss may be NaN.
         mean: "regret" (the default), "harmonic" or "arithmetic", see above.
         dequantize: whether to add a random number from [0, 1) to each label before its gain is
             computed, if the list has a relevant item. Like dropout, this happens only in training
@@ -88,7 +90,7 @@ class SoftNDCG(RankingLoss):
         softmax: the weight w of an additional term w KL(p || softmax(s)): the loss of `SoftmaxLoss`
             for the same p, on the scores s before any standardization. If the operator standardizes
             the scores, only this term fixes their scale. On noisy data, the harmonic form needs a
-            fixed scale. Default: 0.
+            fixed scale. With this term, the minimum of the loss is above 0. Default: 0.
 
     Weights multiply the gains, also in the ideal DCG. Labels need not be whole numbers, and may be
     arbitrarily large, even in float32: "exp2" gains are computed relative to 2^(the largest label
@@ -282,8 +284,8 @@ class NeuralNDCG(RankingLoss):
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
     fully masked list. For one item the loss is 0. The operator decides how tied scores share the
-    positions. Without scaling, the columns of P may sum to more than 1, so the soft NDCG may be
-    above 1 and the loss below 0.
+    positions. Without scaling, or with few iterations, the columns of P may sum to more than 1, so
+    the soft NDCG may be above 1 and the loss below 0.
 
     Args:
         operator: any `SortOperator` whose matrix has a row for each item. Default: `NeuralSort()`.
@@ -328,7 +330,7 @@ class NeuralNDCG(RankingLoss):
         super().__init__(reduction)
         self.operator = sort_operator(operator, NeuralSort, type(self).__name__)
         self.top_k = check_top_k(top_k)
-        self.transposed = transposed
+        self.transposed = check_flag("transposed", transposed)
         self.scaling = check_at_least("scaling", scaling, 0)
         gain_function(gain)  # this checks the gain
         self.gain: Gain = gain

@@ -12,7 +12,7 @@ class PairCost(nn.Module):
 
     A cost is a function cost(t, gap). t is the score of the item with the higher label minus the
     score of the other item, and gap > 0 is the difference of their labels. A subclass defines this
-    function as `forward`: elementwise, and finite for any finite t.
+    function as `forward`: elementwise, and finite unless the result itself overflows.
 
     >>> class Absolute(PairCost):
     ...     def forward(self, t, gap):
@@ -79,7 +79,7 @@ class LogisticCost(PairCost):
         return self.temperature if type(self) is LogisticCost else None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the softplus of -t / temperature: linear for very negative t, never inf."""
+        """Return the softplus of -t / temperature: about -t / temperature for very negative t."""
         return F.softplus(_divided(t, -self.temperature), threshold=50)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:

@@ -57,7 +57,12 @@ def _graded_sums(
     graded = pair_weights.graded(labels, mask)
     if graded is None:
         return None
-    return graded_pair_sums(scores, labels, mask, weights, graded, temperature)
+    found = graded_pair_sums(scores, labels, mask, weights, graded, temperature)
+    if found is None:
+        return None
+    total, weight, slopes = found
+    some = weight > 0  # without a pair, rounding errors remain in the other two results
+    return torch.where(some, total, 0), weight, torch.where(some.unsqueeze(-1), slopes, 0)
 
 
 def _tile_sums(

@@ -110,8 +110,9 @@ class PairWeights(nn.Module):
 
     def has_methods_of(self, kind: "type[PairWeights]") -> bool:
         """Return whether all methods that define the weights are those of `kind`."""
-        names = ("columns", "by_rank", "by_item", "kept", "both_orders")
-        return all(getattr(type(self), name) is getattr(kind, name) for name in names)
+        names = ("columns", "by_rank", "by_item", "kept", "both_orders", "truncated_discount")
+        own = type(self)
+        return all(getattr(own, name, None) is getattr(kind, name, None) for name in names)
 
     def within_cutoff(self, weights: GradedWeights) -> GradedWeights:
         """Return `weights` without the pairs that the truncation "any" or "both" leaves out."""
@@ -285,8 +286,9 @@ class NDCGLoss1(_NDCGWeights):
     In the order "i above j" the weight is G_i D_i, even if the labels of i and j are equal. As in
     `DeltaNDCG`, G_i is the gain of item i divided by the ideal DCG, and D_i is the discount at the
     item's current rank. Both orders of a pair count, so the minimum of the loss is above 0 if at
-    least two items are relevant. The arguments are those of `DeltaNDCG`; the truncations "any" and
-    "both" leave out the same pairs as in `DeltaNDCG`. Reference: Wang et al., CIKM 2018.
+    least two relevant items have weights above 0. The arguments are those of `DeltaNDCG`; the
+    truncations "any" and "both" leave out the same pairs as in `DeltaNDCG`. Reference: Wang et al.,
+    CIKM 2018.
     """
 
     both_orders = True
@@ -372,7 +374,8 @@ class DeltaMAP(PairWeights):
     Args:
         top_k: the cutoff, as in `ltr.metrics.functional.average_precision`. Default: the whole
             list.
-        truncation: see `PairWeights`.
+        truncation: see `PairWeights`. The weights always have the divisor of the cutoff, min(k,
+            number of relevant items).
 
     Reference: Yue, Finley, Radlinski and Joachims, "A support vector method for optimizing
     average precision", SIGIR 2007; Donmez, Svore and Burges, "On the local optimality of
@@ -468,9 +471,12 @@ class DeltaPrecision(PairWeights):
         return (upper[0] - lower[0]).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Return relevance as gains; the discount is 1 / k at the first k ranks, else 0."""
+        """Return relevance / k as gains; the discount is 1 at the first k ranks, else 0.
+
+        With discounts of exactly 0 and 1, weights of 0 have no rounding errors.
+        """
         assert self.top_k is not None
         if not self.has_methods_of(DeltaPrecision):
             return None
-        first = (positions(labels) <= self.top_k).to(labels.dtype) / self.top_k
-        return GradedWeights((labels > 0).to(labels.dtype), first)
+        first = (positions(labels) <= self.top_k).to(labels.dtype)
+        return GradedWeights((labels > 0).to(labels.dtype) / self.top_k, first)

@@ -1,5 +1,6 @@
 """Pointwise losses, which treat each item as a separate sample: baselines for ranking losses."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -7,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import RankingLoss, Reduction, check_flag, check_floats
 from ltr.shapes import check_number, masked_fill, upcast
 
 
@@ -47,8 +48,9 @@ class PointwiseSigmoid(RankingLoss):
     Args:
         threshold: > 0; t is 1 for labels >= threshold, else 0. Default: 1. With None, the targets
             are the labels themselves, such as a teacher's probabilities, which must lie in [0, 1].
-            (rax has the target min(label, 1). For whole labels, the default here gives the same
-            target; for labels in [0, 1], `threshold=None` does.)
+            A label strictly between 0 and 1 keeps the loss above 0. (rax has the target min(label,
+            1). For whole labels, the default here gives the same target; for labels in [0, 1],
+            `threshold=None` does.)
 
     Raises:
         ValueError: threshold is not a number > 0.
@@ -84,8 +86,9 @@ class PointwiseOrdinal(RankingLoss):
     items, of the sigmoid cross-entropy for "label >= g". All grades use the same score of an item.
     So the scores rank the items, and the two thresholds on either side of a score give the
     predicted grade. This is the proportional odds model. (In allRank's ordinal loss, the model has
-    one output for each grade instead.) The loss is 0, with a zero gradient, for a fully masked list
-    and if all weights are 0.
+    one output for each grade instead.) A label between the lowest and the highest grade keeps the
+    loss above 0. The loss is 0, with a zero gradient, for a fully masked list and if all weights
+    are 0.
 
     Args:
         thresholds: theta_1 <= theta_2 <= ..., in units of the scores; theta_g is the threshold for
@@ -93,7 +96,7 @@ class PointwiseOrdinal(RankingLoss):
             the grades. Labels above the last grade count as the last grade.
 
     Raises:
-        ValueError: there are no thresholds, or they are not ascending.
+        ValueError: there are no thresholds, or they are not ascending finite numbers.
 
     Reference: McCullagh, "Regression models for ordinal data", 1980; Rennie and Srebro, "Loss
     functions for preference levels", 2005 (all-threshold logistic).
@@ -106,10 +109,12 @@ class PointwiseOrdinal(RankingLoss):
 
     def __init__(self, thresholds: Sequence[float] | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
-        if not chosen or any(a > b for a, b in pairwise(chosen)):
+        given = [0.5, 1.5, 2.5, 3.5] if thresholds is None else thresholds
+        chosen = check_floats("thresholds", given)
+        ascending = all(a <= b for a, b in pairwise(chosen))
+        if not chosen or not ascending or not all(map(math.isfinite, chosen)):
             raise ValueError(
-                f"thresholds must be one or more ascending numbers, got {thresholds!r}"
+                f"thresholds must be one or more ascending finite numbers, got {thresholds!r}"
             )
         self.thresholds = chosen
 
@@ -174,9 +179,9 @@ class PointwiseHuber(RankingLoss):
         self, threshold: float = 1.35, adaptive: bool = True, reduction: Reduction = "mean"
     ):
         super().__init__(reduction)
+        self.adaptive = check_flag("adaptive", adaptive)
         least = 1.0 if adaptive else 0.0
         self.threshold = check_number("threshold", threshold, minimum=least, strict=True)
-        self.adaptive = adaptive
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None

@@ -1,11 +1,12 @@
 """Losses for the item at a quantile of a list, and robust regression by quantiles of the errors."""
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.soft import check_rows, list_weight, sort_operator
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 from ltr.operators.permutation import take_along
@@ -19,11 +20,13 @@ SLIGHTLY_LESS = 1 - 1e-6
 
 
 def check_level(q: float) -> float:
-    """Return the quantile level, or raise `ValueError` if it is not in [0, 1].
+    """Return the quantile level, or raise `ValueError` if it is not a number in [0, 1].
 
     >>> check_level(0.5)
     0.5
     """
+    if not isinstance(q, Real):
+        raise ValueError(f"q must lie in [0, 1], got {q!r}")
     check_levels("q", [q])
     return float(q)
 
@@ -84,7 +87,7 @@ class QuantileLoss(RankingLoss):
         super().__init__(reduction)
         self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.q = check_level(q)
-        self.expected = expected
+        self.expected = check_flag("expected", expected)
 
     def per_list(
         self,

@@ -14,7 +14,7 @@ from ltr.gains import (
     stop_probabilities,
 )
 from ltr.kernels.sorting import falling_values
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.listmle import tie_groups
 from ltr.losses.soft import (
     cutoff_discount,
@@ -47,8 +47,8 @@ class SoftMRR(RankingLoss):
     second relevant item usually lowers the MRR.) Soft ranks below 1 count as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
-    fully masked list. For one item the loss is 0 if the item's soft rank is 1. The operator decides
-    the ranks of tied scores.
+    fully masked list. For one item the loss is 0 if the item's soft rank is 1 and there is no
+    smooth cutoff. The operator decides the ranks of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -98,11 +98,12 @@ class SoftMAP(RankingLoss):
     among all items. So the operator is called twice. With hard ranks the loss is exactly 1 -
     `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
     `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, which suits cosine similarities. The
-    loss may be below 0: slightly with an operator whose ranks are not sums over pairs, by up to 0.5
-    for ties with `SoftRank`, and by up to 0.4 for ties at a cutoff.
+    loss may be below 0: with operators whose ranks are not sums over pairs, for ties with
+    `SoftRank`, and for ties at a cutoff (by 0.7 if 9 relevant items are tied and k = 5).
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
-    fully masked list. For one item the loss is 0. The operator decides the ranks of tied scores.
+    fully masked list. Without `top_k`, the loss is 0 for one item. The operator decides the ranks
+    of tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. With a `Stochastic` operator both
@@ -162,10 +163,11 @@ class SoftERR(RankingLoss):
     the two soft ranks. The step is 1/2 for equal ranks, and as wide as the smooth cutoff at k. With
     hard ranks, those of `StraightThrough` included, and `normalize=False`, the loss is exactly 1 -
     ERR. By default, ERR is divided by the ERR of the ideal order, so the minimum of the loss is 0.
+    (With `NeuralSort`, whose ranks can be below 1, the loss may be slightly below 0.)
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
-    fully masked list. For one item the loss is 0 if the item's soft rank is 1. If the soft ranks of
-    two items are equal, each item counts as half before the other.
+    fully masked list. By default, the loss is 0 for one item whose soft rank is 1. If the soft
+    ranks of two items are equal, each item counts as half before the other.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -215,7 +217,7 @@ class SoftERR(RankingLoss):
         if max_label is not None:
             check_number("max_label", max_label, minimum=0.0, strict=True)
         self.max_label = max_label
-        self.normalize = normalize
+        self.normalize = check_flag("normalize", normalize)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -262,7 +264,7 @@ class _SoftTopK(RankingLoss):
         self.operator = rank_operator(operator)
         self.cutoffs = _check_cutoffs(top_k)
         self.top_k = self.cutoffs if isinstance(top_k, Sequence) else self.cutoffs[0]
-        self.normalize = normalize
+        self.normalize = check_flag("normalize", normalize)
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
         """Return the divisor (...) of the soft hits if `normalize` is False.
@@ -293,15 +295,15 @@ class SoftPrecision(_SoftTopK):
 
     The soft hits are the sum of the relevant items' soft memberships in the first k. Soft
     precision@k is the soft hits divided by their maximum over all orders. This maximum is min(k,
-    number of relevant items), so the minimum of the loss is 0. With `normalize=False` the divisor
-    is k; with hard ranks the loss is then exactly 1 - precision@k. With `normalize=True`,
-    `SoftPrecision` and `SoftRecall` are the same. If many items are tied at the cutoff, their
-    memberships may sum to more than k, so the loss may be below 0. The memberships of `LapSum` sum
-    to exactly k.
+    number of relevant items), so the loss of the ideal order is about 0 (up to 0.06, since the
+    cutoff is smooth). With `normalize=False` the divisor is k; with hard ranks the loss is then
+    exactly 1 - precision@k. With `normalize=True`, `SoftPrecision` and `SoftRecall` are the same.
+    If many items are tied at the cutoff, their memberships may sum to more than k, so the loss may
+    be below 0. The memberships of `LapSum` sum to exactly k.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item and for a
-    fully masked list. For one item the loss is about 0. The operator decides how tied scores share
-    the positions.
+    fully masked list. With `normalize=True`, the loss is about 0 for one item. The operator decides
+    how tied scores share the positions.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. The operator computes the soft
@@ -310,7 +312,8 @@ class SoftPrecision(_SoftTopK):
         normalize: whether to divide by the maximum (True, the default) or by k.
 
     Weights multiply the hits. The maximum is then the sum of the k largest weights of relevant
-    items. With `normalize=False` the divisor is k times the mean of the k largest weights.
+    items. With `normalize=False` the divisor is k times the mean of the k largest weights. In this
+    mean, weights of 0 do not count.
 
     Raises:
         ValueError: an argument is invalid; the message names it and its value.
@@ -322,7 +325,7 @@ class SoftPrecision(_SoftTopK):
     """
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
-        """Return k times the mean of the k largest weights."""
+        """Return k times the mean of the k largest weights; weights of 0 do not count."""
         positions = ideal_dcg((items > 0).to(items.dtype), torch.ones_like, k)
         largest = ideal_dcg(items, torch.ones_like, k)
         return k * largest / positions.clamp(min=1)
@@ -335,9 +338,9 @@ class SoftRecall(_SoftTopK):
     all orders.
 
     The soft hits are the sum of the relevant items' soft memberships in the first k. Their maximum
-    is min(k, number of relevant items), so the minimum of the loss is 0. With `normalize=False` the
-    divisor is the number of relevant items; with hard ranks the loss is then exactly 1 - recall@k.
-    As in `SoftPrecision`, ties at the cutoff may make the loss negative.
+    is min(k, number of relevant items), so the loss of the ideal order is about 0. With
+    `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
+    exactly 1 - recall@k. As in `SoftPrecision`, ties at the cutoff may make the loss negative.
 
     The recall@k surrogate of Patel et al. is
     `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of score differences,
@@ -437,6 +440,7 @@ class SpearmanLoss(RankingLoss):
     the label ranks. Items with equal labels get their mean rank. The loss is 0 if the soft ranks
     are the label ranks, 1 if all scores are equal, and 2 for the opposite order. With operators
     whose ranks are not sums over pairs (`NeuralSort`, `SoftSort`) the loss may be slightly below 0.
+    `SoftplusRank` does not fit: its ranks have no upper limit, so the loss has no minimum.
     The loss is linear in the soft ranks, so it has a gradient even if all scores are tied. With
     hard ranks and no equal labels it is exactly 1 - rho. With hard ranks and labels 0 and 1, the
     correlation is 2 AUC - 1.
@@ -482,7 +486,7 @@ class SpearmanLoss(RankingLoss):
     ):
         super().__init__(reduction)
         self.operator = rank_operator(operator)
-        self.normalize = normalize
+        self.normalize = check_flag("normalize", normalize)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None

@@ -1,5 +1,6 @@
 """Softmax losses: the divergence of softmax(scores) from a distribution over the items."""
 
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -158,7 +159,10 @@ class XENDCG(SoftmaxLoss):
 
     def __init__(self, gamma: Gamma = 0.5, reduction: Reduction = "mean"):
         super().__init__(reduction=reduction)
-        known = gamma == "random" if isinstance(gamma, str) else 0 <= gamma <= 1
+        if isinstance(gamma, str):
+            known = gamma == "random"
+        else:
+            known = isinstance(gamma, Real) and not isinstance(gamma, bool) and 0 <= gamma <= 1
         if not known:
             raise ValueError(f"gamma must lie in [0, 1] or be 'random', got {gamma!r}")
         self.gamma: Gamma = gamma

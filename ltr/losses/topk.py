@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import item_gains
-from ltr.losses.base import RankingLoss, Reduction, first_value
+from ltr.losses.base import RankingLoss, Reduction, check_floats, first_value
 from ltr.losses.nested import any_nested
 from ltr.losses.soft import (
     log_sum,
@@ -41,8 +41,8 @@ class _ClassLoss(RankingLoss):
     ):
         super().__init__(reduction)
         self.top_k = top_k
-        self.distribution = None if distribution is None else list(distribution)
         self._probabilities = _probabilities(top_k, distribution, default)
+        self.distribution = None if distribution is None else list(distribution)
 
     def forward(
         self,
@@ -97,11 +97,10 @@ def _probabilities(
         k = check_whole("top_k", top_k)
         if distribution is not None:
             raise ValueError(
-                f"top_k must be None if a distribution is given, got {top_k!r} and "
-                f"{list(distribution)!r}"
+                f"top_k must be None if a distribution is given, got {top_k!r} and {distribution!r}"
             )
         return [0.0] * (k - 1) + [1.0]
-    probabilities = list(default) if distribution is None else [float(p) for p in distribution]
+    probabilities = check_floats("distribution", default if distribution is None else distribution)
     if not all(p >= 0 for p in probabilities) or abs(sum(probabilities) - 1) > 1e-6:
         raise ValueError(f"distribution must be >= 0 and sum to 1, got {distribution!r}")
     while probabilities[-1] == 0:
@@ -120,11 +119,11 @@ class TopKLoss(_ClassLoss):
 
     With `step="cutoff"` the loss is 1 minus the soft membership of the true class in the first k.
     This is at most 1, and with hard ranks exactly 0 or 1, like the top-k error itself. With several
-    true classes the loss is the mean over them.
+    true classes the loss is the mean over them, and above 0 if there are more than k.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a true class and for a
-    fully masked list. With one class the loss is 0 if the class's soft rank is 1. The operator
-    decides the ranks of tied scores.
+    fully masked list. With one class, the loss is 0 if the class's soft rank is 1, or about 0 with
+    `step="cutoff"`. The operator decides the ranks of tied scores.
 
     `labels` are (..., n), or class indices (...) of an integer dtype, as in
     `torch.nn.CrossEntropyLoss`.

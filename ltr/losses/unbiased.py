@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction, check_flag, check_floats
 from ltr.losses.fairness import Penalized, unreduced
 from ltr.losses.ndcg import SoftNDCG
 from ltr.shapes import check_number, masked_fill, positions
@@ -54,7 +54,7 @@ class PositionBias(nn.Module):
         super().__init__()
         self.power = check_number("power", power, minimum=0.0)
         table = None
-        self.examination = None if examination is None else [float(p) for p in examination]
+        self.examination = None if examination is None else check_floats("examination", examination)
         if self.examination is not None:
             table = torch.tensor(self.examination)
             if not len(table) or not ((table > 0) & (table <= 1)).all():
@@ -142,12 +142,12 @@ class PositionBias(nn.Module):
             seed: the seed of the resamples, >= 0.
 
         Raises:
-            ValueError: the log does not determine the propensity of a position up to `top_k`:
-                nothing was shown at the position, it has no clicks, or no chain of clicked
-                documents, each shown at two positions, connects it with position 1. The message
-                says which reason holds, and which `top_k` to use. The error is also raised if no
-                document was shown at two positions, a position is below 1, a row has more clicks
-                than impressions, or an argument that the method needs is missing.
+            ValueError: the log does not determine the propensity of a position up to `top_k` or the
+                log's last position: nothing was shown at the position, it has no clicks, or no
+                chain of clicked documents, each shown at two positions, connects it with position
+                1. The message says which reason holds, and which `top_k` to use. The error is also
+                raised if no document was shown at two positions, a position is below 1, a row has
+                more clicks than impressions, or an argument is invalid or missing for the method.
 
         Warns:
             RuntimeWarning: em has not converged.
@@ -214,6 +214,9 @@ def inverse_propensity_weights(
         position: (..., n), the positions at which the items were shown, counted from 1.
         bias: the propensities of positions. Default: `PositionBias()`.
         clip: the largest weight. A limit lowers the variance and adds some bias. Default: no limit.
+
+    Raises:
+        ValueError: clip is not > 0.
 
     >>> inverse_propensity_weights(torch.tensor([1, 2, 9]), clip=5.0)
     tensor([1., 2., 5.])
@@ -299,7 +302,7 @@ class Unbiased(RankingLoss):
     act as in the given loss. In m and in the mean weight of the batch, they multiply the clicks.
 
     Raises:
-        ValueError: clip is not > 0; `split` or `self_normalize` is not a bool; shapes differ.
+        ValueError: an argument is invalid (the message names it and its value); shapes differ.
 
     Reference: Joachims, Swaminathan and Schnabel, "Unbiased learning-to-rank with biased feedback",
     WSDM 2017, for the sum over clicks; Agarwal, Takatsu, Zaitsev and Joachims, "A general framework
@@ -332,6 +335,8 @@ class Unbiased(RankingLoss):
         super().__init__(reduction)
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.bias = PositionBias() if bias is None else bias
+        if not isinstance(self.bias, nn.Module):
+            raise ValueError(f"bias must be a PositionBias, got {bias!r}")
         self.clip = _check_clip(clip)
         self.split = check_flag("split", split)
         self.self_normalize = check_flag("self_normalize", self_normalize)
@@ -498,7 +503,8 @@ def _sum_over_clicks(
         **{name: of_clicks(x) for name, x in extra.items()},
     )
     each = each * of_clicks(inverse).gather(-1, at).squeeze(-1)
-    lists = each.new_zeros(shape[:-1]).flatten()
+    # A NaN score makes the loss NaN, even in a list without a click.
+    lists = 0 * masked_fill(scores, mask).expand(shape).sum(-1).flatten()
     return lists.index_add(0, which, each).view(shape[:-1])
 
 

@@ -1,12 +1,27 @@
 """The arguments of every loss: padded, ragged and nested lists, and labels that mark padding."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 from loss_table import LOSSES
 from pairwise import each
 
-from ltr.losses import PointwiseMSE, RankingLoss, SoftNDCG
+from ltr.losses import (
+    XENDCG,
+    LeastQuantileRegression,
+    Penalized,
+    PointwiseMSE,
+    PointwiseOrdinal,
+    PositionBias,
+    QuantileLoss,
+    RankingLoss,
+    SoftNDCG,
+    TopKCrossEntropy,
+    TopKLoss,
+    Unbiased,
+)
 from ltr.operators import soft_rank
 
 every = each("make", LOSSES)
@@ -187,3 +202,35 @@ def test_a_custom_loss_says_whether_labels_are_grades():
     with pytest.raises(ValueError, match=r"labels.*-1"):
         Error()(scores, labels)
     assert Regression()(scores, labels).isfinite()
+
+
+@every
+def test_a_flag_that_is_not_a_bool(make):
+    for name, parameter in inspect.signature(make).parameters.items():
+        if isinstance(parameter.default, bool):
+            with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
+                make(**{name: "no"})
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "wrong"),
+    [
+        *((XENDCG, "gamma", wrong) for wrong in (None, True, [0.5])),
+        *((PointwiseOrdinal, "thresholds", wrong) for wrong in (0.5, "x", [float("nan")])),
+        *((loss, "q", None) for loss in (QuantileLoss, LeastQuantileRegression)),
+        *((loss, "distribution", 0.5) for loss in (TopKLoss, TopKCrossEntropy)),
+        *((PositionBias, "examination", wrong) for wrong in (0.5, "x")),
+        *((loss, "loss", SoftNDCG) for loss in (Penalized, Unbiased)),
+        (Penalized, "penalty", 1.0),
+        (Unbiased, "bias", 1.0),
+    ],
+)
+def test_an_argument_of_a_wrong_type(make, name, wrong):
+    with pytest.raises(ValueError, match=f"^{name} must .*got"):
+        make(**{name: wrong})
+
+
+def test_labels_are_needed():
+    for padding in (None, -1):
+        with pytest.raises(ValueError, match="labels must be a tensor, got None"):
+            SoftNDCG()(torch.zeros(3), None, padding=padding)

@@ -278,6 +278,25 @@ def test_a_batch_without_a_pair_has_a_graph():
             assert (scores.grad == 0).all()
 
 
+def test_precision_of_a_list_of_at_most_k_items_has_no_pair():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(50, 30, generator=generator, dtype=torch.float64).requires_grad_()
+    labels, weights = torch.rand(2, 50, 30, generator=generator, dtype=torch.float64)
+    for given in (None, weights):
+        loss = LambdaLoss(DeltaPrecision(40))(scores, labels.round(), weights=given)
+        assert loss == 0
+        assert (torch.autograd.grad(loss, scores)[0] == 0).all()
+
+
+def test_a_subclass_with_another_discount_is_not_summed_in_sort_time():
+    class Flat(DeltaNDCG):
+        @property
+        def truncated_discount(self):
+            return torch.ones_like
+
+    assert LambdaLoss(Flat(), normalize=False)(*draw(4, 6)) == 0
+
+
 def test_a_mean_over_equal_weights_is_ranknet():
     s, y = draw(4, 6, grades=2)
     torch.testing.assert_close(LambdaLoss(LabelDifference())(s, y), RankNet()(s, y))

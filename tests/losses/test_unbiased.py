@@ -451,6 +451,13 @@ def test_each_part_gets_the_side_inputs_that_it_declares():
     )
 
 
+def test_split_does_not_hide_a_nan_score_of_a_list_without_a_click():
+    scores, clicks = torch.zeros(2, 3), torch.zeros(2, 3)
+    scores[0, 1] = torch.nan
+    each = Unbiased(split=True, reduction="none")(scores, clicks)
+    assert each.isnan().tolist() == [True, False]
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"power.*-1"):
         PositionBias(-1)
