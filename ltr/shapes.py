@@ -99,7 +99,7 @@ def check_persistence(p: float) -> float:
     >>> check_persistence(0.8)
     0.8
     """
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 < p < 1:
+    if isinstance(p, bool) or not isinstance(p, (int, float, Real)) or not 0 < p < 1:
         raise ValueError(f"p must lie in (0, 1), got {p!r}")
     return float(p)
 
@@ -110,11 +110,14 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
     >>> check_levels("q", 0.5)
     [0.5]
     """
-    several = [levels] if isinstance(levels, (int, float, Real, str)) else list(levels)
-    for level in several:
-        if isinstance(level, (bool, str)) or not 0 <= level <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {level!r}")
-    return [float(level) for level in several]
+    try:
+        several = [levels] if isinstance(levels, (int, float, Real, str)) else list(levels)
+        for level in several:
+            if isinstance(level, (bool, str)) or not 0 <= level <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {level!r}")
+        return [float(level) for level in several]
+    except TypeError:  # not a number, or not a sequence of numbers
+        raise ValueError(f"{name} must be numbers in [0, 1], got {levels!r}") from None
 
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:

@@ -30,7 +30,7 @@ def laplace_cdf(x: Tensor) -> Tensor:
 
 
 def normal_cdf(x: Tensor) -> Tensor:
-    """Return the standard normal distribution function, to full relative accuracy for x < 0.
+    """Return the standard normal distribution function, without cancellation for x < 0.
 
     >>> normal_cdf(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.1587, 0.5000, 0.8413])
@@ -59,7 +59,7 @@ def counts_above(
         scores: (..., n).
         kind: the distribution of the noise, or "softplus".
         scales: the scale of the noise, > 0: one for all items, or one for each item that may be
-            above, (..., 1, n).
+            above, (..., 1, n). For "laplace", all finite scales of a list must be equal.
         column: (..., n), the weight of each item in the sums; None for weights of 1.
 
     >>> counts_above(torch.tensor([1.0, 3.0, 3.0]), "laplace", 0.1, None)

@@ -10,6 +10,7 @@ gives float32 results.
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import NamedTuple, cast
 
 import torch
@@ -196,17 +197,15 @@ def sort_with(
             [0., 0.],
             [1., 0.]])
     """
-    refuse_nested(x=x, values=values, mask=mask)
-    check_lists(x)
+    refuse_nested(x=x, values=values)
+    keys, mask, back = _lists(x, mask, dim)
     if not isinstance(values, Tensor) or values.shape[: x.dim()] != x.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"values must begin with the shape of x, {tuple(x.shape)}, got {got}")
     trailing = values.shape[x.dim() :]
-    axis = dim % max(x.dim(), 1)
+    axis = dim % x.dim()
     values = values.movedim(axis, x.dim() - 1).reshape(*_moved(x.shape, axis), trailing.numel())
-    chosen = _chosen(operator, temperature)
-    x, mask, back = _lists(x, mask, dim)
-    P = _permutation(x, chosen, mask, descending, "sort_with")
+    P = _permutation(keys, _chosen(operator, temperature), mask, descending, "sort_with")
     result = P.matmul(upcast(values)).unflatten(-1, trailing if trailing else (1,))
     if not trailing:
         return result.squeeze(-1).movedim(-1, back)
@@ -240,8 +239,8 @@ def soft_topk(
             limit. Default: 0.1.
 
     Raises:
-        ValueError: k is out of range, the operator has no permutation, or operator and temperature
-            are both given.
+        ValueError: k is out of range, the operator has no permutation with one row for each item,
+            or operator and temperature are both given.
 
     >>> values, membership = soft_topk(torch.tensor([0.3, 0.7, 0.5]), 2, SoftSort(0.01))
     >>> values, membership.round()
@@ -254,6 +253,7 @@ def soft_topk(
         raise ValueError(f"k must be a whole number from 1 to {n}, got {k!r}")
     keys, noisy_mask, plain = _draw(x, chosen, mask, descending)
     P = needs_matrix(plain, "soft_topk").permutation(keys, noisy_mask)
+    _check_rows(P.rows, n)
     values = P.top(k).mv(upcast(x))
     membership = plain.top_k(k, keys, noisy_mask)
     return SoftTopK(values.movedim(-1, back), membership.movedim(-1, back))
@@ -289,7 +289,8 @@ def soft_quantile(
 
     Raises:
         ValueError: x has no items, a level is outside [0, 1] (not checked for a tensor), the
-            operator has no permutation, or operator and temperature are both given.
+            operator has no permutation with one row for each item, or operator and temperature are
+            both given.
 
     >>> soft_quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.25, SoftSort(0.01))
     tensor(0.7500)
@@ -300,10 +301,7 @@ def soft_quantile(
     if x.shape[-1] == 0:
         raise ValueError(f"x must have at least one item, got shape {tuple(x.shape)}")
     values = _sorted(x, operator, temperature, mask, descending, "soft_quantile")
-    if values.shape[-1] != x.shape[-1]:
-        raise ValueError(
-            f"operator must give {x.shape[-1]} rows, one for each item, got {values.shape[-1]}"
-        )
+    _check_rows(values.shape[-1], x.shape[-1])
     levels = torch.as_tensor(q, dtype=values.dtype, device=values.device)
     if levels.dim() > 1:
         raise ValueError(f"q must be one level or a list of levels, got {tuple(levels.shape)}")
@@ -357,9 +355,12 @@ def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | N
     # Move the list axis to the end. Also return the old index of this axis, counted from the
     # end, because the result may get a first axis of samples.
     refuse_nested(x=x, mask=mask)
-    if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
+    has_axis = isinstance(x, Tensor) and isinstance(dim, (int, Integral))
+    if not has_axis or not -x.dim() <= dim < x.dim():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"x must be a tensor with an axis dim = {dim}, got {got}")
+        raise ValueError(f"x must be a tensor with an axis dim = {dim!r}, got {got}")
+    if not x.is_floating_point():
+        raise ValueError(f"x must be floating point, got {x.dtype}")
     if isinstance(mask, Tensor) and mask.shape != x.shape:
         raise ValueError(f"mask must have the shape of x {tuple(x.shape)}, got {tuple(mask.shape)}")
     mask = mask.movedim(dim, -1) if isinstance(mask, Tensor) else mask
@@ -367,6 +368,11 @@ def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | N
     x = x.movedim(dim, -1)
     check_lists(x, mask=mask)
     return x, mask, back
+
+
+def _check_rows(rows: int, n: int) -> None:
+    if rows != n:
+        raise ValueError(f"operator must give {n} rows, one for each item, got {rows}")
 
 
 def _moved(shape: torch.Size, axis: int) -> list[int]:

@@ -24,9 +24,9 @@ from ltr.shapes import (
 class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order", "real_rows")):
     """A soft matching of rows with columns: row i has a probability for each column.
 
-    For a matching P, `P.ranks()` is the mean row number of each column, counted from 1, and
-    `P.mv(v)` moves each column's value to its row. `P.sort()` raises a ValueError, because a
-    matching has no scores.
+    For a matching P, `P.ranks()` is the sum of the row numbers, counted from 1, times the
+    probabilities in each column: the mean row number, if the column sums to 1. `P.mv(v)` moves each
+    column's value to its row. `P.sort()` raises a ValueError, because a matching has no scores.
 
     Args:
         log_matrix: (..., rows, n).
@@ -88,7 +88,11 @@ def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
     if not matrix.is_floating_point():
         raise ValueError(f"matrix must be floating point, got {matrix.dtype}")
     for name, mask in masks.items():
-        if mask is not None and (mask.shape != matrix.shape[:-1] or mask.dtype != torch.bool):
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(mask).__name__}")
+        if mask.shape != matrix.shape[:-1] or mask.dtype != torch.bool:
             raise ValueError(
                 f"{name} must be bool {tuple(matrix.shape[:-1])}, "
                 f"got {mask.dtype} {tuple(mask.shape)}"

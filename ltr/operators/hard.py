@@ -31,7 +31,7 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hard_ranks(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([4., 1., 2., 3.])
     """
-    scores = real_scores(scores.detach(), mask)
+    scores = real_scores(scores, mask).detach()
     order = descending_order(scores, mask)
     position = positions(scores).expand(scores.shape)
     ranks = torch.zeros_like(scores).scatter(-1, order, position)

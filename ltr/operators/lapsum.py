@@ -357,7 +357,9 @@ class LapSum(KernelRank, SortOperator):
         rows = None if mask is None else positions(scores) <= count(scores, mask)
         if self.temperature == 0:
             order = descending_order(scores.detach(), mask)
-            return masked_fill(take_along(scores, order, -1), rows)
+            values = take_along(scores, order, -1)
+            values = torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, values)
+            return masked_fill(values, rows)
         if mask is not None:  # a list without real items counts as all real, and is masked below
             mask = mask | ~mask.any(-1, keepdim=True)
         position = positions(scores).expand(scores.shape)

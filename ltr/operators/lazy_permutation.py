@@ -237,7 +237,8 @@ class KernelPermutation(
     for the sorted scores t, and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n)
     time and memory after the sort, and so do derivatives of any order. The matrix is built only by
     `log_dense`, by `dense` and, for short lists (`ltr.kernels.use`), by `log_prob` and the
-    products. A list with a score that is not finite gives NaN.
+    products. A list with a NaN score gives NaN. An infinite score makes all ranks of its list NaN,
+    and at least one row of the matrix.
 
     Args:
         scores: (..., n).

@@ -165,7 +165,7 @@ class SoftPermutation:
             ValueError: order is not int64 (..., rows).
         """
         check_order(order, self.rows)
-        picked = self.log_dense().gather(-1, order.unsqueeze(-1)).squeeze(-1)
+        picked = take_along(self.log_dense(), order.unsqueeze(-1), -1).squeeze(-1)
         return masked_fill(picked, self.row_mask())
 
     def hard(self) -> Tensor:

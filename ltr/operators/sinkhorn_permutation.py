@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ltr.operators.permutation import DensePermutation
+from ltr.operators.permutation import DensePermutation, check_axis
 from ltr.shapes import check_whole, count
 
 
@@ -59,6 +59,7 @@ class SinkhornPermutation(
 
         This is the R operator of Cuturi et al. 2019; `mv` is their S. Masked items get 0.
         """
+        check_axis("v", v, -1, self.rows)
         gone = self.item_weights == 0
         got = self.mT.mv(v * self.row_weights) / torch.where(gone, 1.0, self.item_weights)
         return torch.where(gone, 0.0, got)

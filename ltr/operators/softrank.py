@@ -307,7 +307,7 @@ class SoftRank(TemperatureRank):
 
         Two functions of `ltr.gains` are computed as sums of 8 to 28 powers z^rank, in O(n^2) time
         for each power: `log2_discount` ("log2" in the losses) and `inverse_log2` (for the harmonic
-        mean in `SoftNDCG`). The error is at most 1e-6 (1e-9 for float64 scores) of the largest
+        mean in `SoftNDCG`). The error is at most 2e-6 (2e-9 for float64 scores) of the largest
         discount. `mean_by_recursion` is used for any other discount, for a cutoff by
         `truncated` at k < n, and for lists of at most 16 items.
         """

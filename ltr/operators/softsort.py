@@ -45,8 +45,9 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
         return abs_power(tops - items, power)
     found = power(tops, items)
     shape = (*scores.shape, scores.shape[-1])
-    if found.shape != shape:
-        raise ValueError(f"power must return distances of shape {shape}, got {tuple(found.shape)}")
+    if not isinstance(found, Tensor) or found.shape != shape:
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"power must return distances of shape {shape}, got {got}")
     return found
 
 
@@ -83,7 +84,7 @@ class SoftSort(DistanceRank, SortOperator):
     row-wise argmax gives this matrix at every temperature, if d(a, b) is 0 only for a = b.
 
     The ranks are the transposed matrix applied to 1..n. Rows sum to 1, but columns need not. So
-    ranks can leave [1, n]: one item a few temperatures above a hundred tied items has the rank
+    ranks can leave [1, n]: one item 5.5 temperatures above a hundred tied items has the rank
     0.92. A soft NDCG of such ranks may exceed 1. (The ranks of `SoftSortRank` stay in [1, n].) As
     the temperature approaches 0, the ranks tend to the hard ranks, except that tied items share
     their mean rank. As the temperature grows, the elements of P tend to 1/n and the ranks to

@@ -31,7 +31,7 @@ def temperature_for(
     scores, and depends neither on an offset of the scores nor on the length of the lists: soft
     ranks divided by n stay the same. For normally distributed scores, a fraction of about
     0.28 / sharpness of the items lies within one temperature above an average item. A sharpness of
-    10 gives the default temperature, 0.1, for scores of unit scale; 1 or less gives nearly equal
+    10 gives the default temperature, 0.1, for scores of unit scale; 0.1 or less gives nearly equal
     ranks; 100 or more gives nearly hard ranks on short lists.
 
     The temperature std / sharpness fits operators whose temperature is a width in units of the
@@ -55,7 +55,7 @@ def temperature_for(
 
     Raises:
         ValueError: sharpness <= 0; the scores are not finite, or all equal in each list; the
-            operator has no hard limit (such as `SoftplusRank`).
+            operator is not a function, or has no hard limit (such as `SoftplusRank`).
 
     >>> scores = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> round(temperature_for(scores), 4)

@@ -9,6 +9,7 @@ from pairwise import named, split, together
 from ltr.operators import (
     HardRank,
     SigmoidRank,
+    SinkhornSort,
     SoftSort,
     SortingNetwork,
     Stochastic,
@@ -223,8 +224,13 @@ def test_bad_arguments():
     x = draw(2, 3)
     with pytest.raises(ValueError, match=r"x.*\(2, 3\)"):
         soft_rank(x, dim=2)
+    with pytest.raises(ValueError, match=r"x.*dim = None"):
+        soft_rank(x, dim=None)
     with pytest.raises(ValueError, match=r"x.*float"):
         soft_sort(1.0)
+    for function in (soft_rank, lambda x: sort_with(x, x)):
+        with pytest.raises(ValueError, match=r"x must.*torch\.int64"):
+            function(torch.arange(3))
     with pytest.raises(ValueError, match=r"mask.*\(3,\)"):
         soft_rank(x, mask=torch.ones(3, dtype=torch.bool))
     for k in [0, 4, 1.5, True]:
@@ -232,6 +238,9 @@ def test_bad_arguments():
             soft_topk(x, k)
     with pytest.raises(ValueError, match=r"q.*1.5"):
         soft_quantile(x, 1.5)
+    for q in [None, [0.5, None]]:
+        with pytest.raises(ValueError, match=r"q must be numbers.*None"):
+            soft_quantile(x, q)
     with pytest.raises(ValueError, match=r"q.*\(1, 1\)"):
         soft_quantile(x, torch.ones(1, 1))
     with pytest.raises(ValueError, match="x must"):
@@ -244,6 +253,9 @@ def test_bad_arguments():
         soft_quantile(x, "median")
     with pytest.raises(ValueError, match=r"operator.*'SoftSort'"):
         soft_rank(x, "SoftSort")
+    for function in (soft_median, lambda x, operator: soft_topk(x, 2, operator)):
+        with pytest.raises(ValueError, match=r"operator must give 3 rows.*got 2"):
+            function(x, SinkhornSort(milestones=2))
 
 
 FUNCTIONS = {

@@ -218,6 +218,8 @@ def test_bad_arguments():
         GumbelSinkhorn()(torch.ones(2, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"row_mask.*torch.bool \(2,\)"):
         GumbelSinkhorn()(draw(3, 3), row_mask=torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="row_mask must be a tensor, got list"):
+        GumbelSinkhorn()(draw(2, 2), row_mask=[True, False])
     with pytest.raises(ValueError, match=r"temperature.*-1"):
         GumbelSinkhorn(-1.0)
     with pytest.raises(ValueError, match=r"iterations.*0"):

@@ -137,6 +137,14 @@ def test_vectors_of_another_length_are_refused(operator, mask):
             P.top(k)
 
 
+@over(SORT_OPERATORS, {"full": None, "masked": SHORT}, arguments="operator, mask")
+def test_log_prob_takes_one_order_for_all_lists(operator, mask):
+    P, order = operator.permutation(draw(3, 4), mask), torch.tensor([2, 0, 3, 1])
+    expected = P.log_prob(order.expand(3, 4))
+    for given in (order, order[None]):
+        torch.testing.assert_close(P.log_prob(given), expected)
+
+
 @over(SORT_OPERATORS)
 def test_empty_lists(operator):
     P = operator.permutation(draw(2, 0))

@@ -241,6 +241,8 @@ def test_bad_arguments(operator):
         operator(torch.tensor(1.0))
     with pytest.raises(ValueError, match=r"scores.*torch\.int64"):
         operator(torch.arange(3))
+    with pytest.raises(ValueError, match=r"scores.*ndarray"):
+        operator(np.ones(3))
     with pytest.raises(ValueError, match=r"k.*0"):
         operator.top_k(0, draw(3))
 

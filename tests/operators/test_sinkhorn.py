@@ -1,5 +1,7 @@
 """SinkhornSort against a dense Sinkhorn, linear programming and the paper's formulas."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -511,9 +513,12 @@ def test_the_state_holds_no_constants_but_moves_with_the_module():
         ({"milestones": 0}, "milestones.*0"),
         ({"milestones": []}, r"milestones.*\[\]"),
         ({"milestones": "abc"}, "milestones.*'abc'"),
+        ({"milestones": 2.5}, "milestones.*2.5"),
+        ({"milestones": [math.inf, 0.5]}, r"milestones.*\[inf, 0.5\]"),
         ({"milestones": [0.1, 0.9]}, r"milestones.*\[0.1, 0.9\]"),
         ({"milestone_weights": []}, r"milestone_weights.*\[\]"),
         ({"milestone_weights": [1, 0]}, "milestone_weights must"),
+        ({"milestone_weights": 2.5}, "milestone_weights.*2.5"),
         ({"milestones": 3, "milestone_weights": [1, 1]}, "must be 3 positive numbers, got"),
     ],
 )
@@ -527,6 +532,21 @@ def test_bad_calls():
         SinkhornSort().quantiles([0.5, 1.5], draw(3))
     with pytest.raises(ValueError, match="weights must"):
         SinkhornSort()(draw(3), None, torch.ones(2))
+    with pytest.raises(ValueError, match=r"v must.*\(\.\.\., 3\), got \(2,\)"):
+        SinkhornSort().permutation(draw(3)).spread(torch.ones(2))
+
+
+def test_milestone_weights_may_be_an_array():
+    scores, weights = draw(5), [1.0, 2.0, 4.0]
+    for given in (np.array(weights), torch.tensor(weights)):
+        ranks = SinkhornSort(milestone_weights=given)(scores)
+        assert ranks.equal(SinkhornSort(milestone_weights=weights)(scores))
+
+
+def test_nan_reaches_the_hard_memberships():
+    members = SinkhornSort(0).top_k(1, torch.tensor([[1.0, torch.nan], [1.0, 2.0]]))
+    assert members[0].isnan().all()
+    assert members[1].tolist() == [0, 1]
 
 
 def test_a_long_list_needs_few_milestones():

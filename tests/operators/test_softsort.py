@@ -225,6 +225,8 @@ def test_power_may_be_a_function():
     torch.testing.assert_close(by_function.dense(), by_number.dense())
     with pytest.raises(ValueError, match=r"power.*\(5, 1"):
         SoftSort(power=lambda a, b: a).permutation(torch.randn(5))
+    with pytest.raises(ValueError, match=r"power must return.*float"):
+        SoftSort(power=lambda a, b: 1.0).permutation(torch.randn(5))
     with pytest.raises(ValueError, match=r"power.*'laplace'"):
         SoftSort(power="laplace")
 
