@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from ltr.config import parameters
-from ltr.kernels.lists import Lengths
+from ltr.kernels.lists import Lengths, check_lengths
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked, check_relevant_from
 from ltr.metrics.ties import Ties, check_ties
@@ -142,6 +142,8 @@ class RankingMetric(Metric):
         self.running = others.pop("running", True)
         # The constructor of `torchmetrics.Metric` is slow, and `torch.compile` cannot trace it.
         if not self.running:
+            if unknown := [name for name in others if name not in Options.__annotations__]:
+                raise ValueError(f"{type(self).__name__} has no argument {unknown[0]!r}")
             return
         super().__init__(
             compute_on_cpu=compute_on_cpu,
@@ -303,8 +305,8 @@ class RankingMetric(Metric):
 
         This needs `keep_values` or `deduplicate`. The values are in the order of the updates. If an
         update gives a list id for each item, its lists are in ascending order of id. With
-        `deduplicate`, all values are in ascending order of id. With several processes, these are
-        the values of this process or, within `sync_context`, of all processes.
+        `deduplicate`, all values are in ascending order of id, as int64. With several processes,
+        these are the values of this process or, within `sync_context`, of all processes.
 
         Raises:
             ValueError: the metric does not keep the values.
@@ -504,7 +506,7 @@ def measure_lists(
     measured, real = [], None
     for metric, found in zip(metrics, batch.values([m.per_list for m in metrics]), strict=True):
         real = batch.real_lists(found.values).reshape(-1) if real is None else real
-        values, own = found.values.double().reshape(-1), None
+        values, own = found.values.detach().double().reshape(-1), None
         if metric.deduplicate and ids is not None:  # a list without a real item may have any id
             values, own = values[real], ids[real]
         measured.append(BatchValues(values, found.empty.sum(), real.sum(), own))
@@ -515,13 +517,14 @@ def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
     """Check the ids, one per list or one per item, and return the batch as lists with these ids."""
     scores, lengths = batch.scores, batch.lengths
     if lengths is not None:
+        lengths = check_lengths(scores, lengths)
         if indexes.shape != (len(lengths),):
             raise ValueError(
                 f"indexes must have one id for each of the {len(lengths)} lengths, "
                 f"got shape {tuple(indexes.shape)}"
             )
         return batch
-    if scores.dim() > 1 and indexes.shape == scores.shape[:-1]:
+    if scores.dim() and indexes.shape == scores.shape[:-1]:
         return batch
     if indexes.shape != scores.shape:
         raise ValueError(

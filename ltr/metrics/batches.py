@@ -53,6 +53,9 @@ class Batch:
         Raises:
             ValueError: two of mask, lengths and qid are given; shapes differ; a value is wrong.
         """
+        for name, x in {"scores": self.scores, "labels": self.labels}.items():
+            if not isinstance(x, Tensor):
+                raise ValueError(f"{name} must be a tensor, got {type(x).__name__}")
         exclusive = {"mask": self.mask, "lengths": self.lengths, "qid": self.qid}
         given = [name for name, x in exclusive.items() if x is not None]
         if len(given) > 1:

@@ -25,11 +25,11 @@ class BPref(BinaryMetric):
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         if self.ties == "worst":
-            lists = lists.tied_by(self.hits(lists))[0]
-        hits = self.hits(lists)
-        others = masked_fill(1 - hits, lists.mask)
+            lists = lists.tied_by(self._judged_hits(lists))[0]
+        hits = self._judged_hits(lists)
+        others = masked_fill(1 - self.hits(lists), lists.mask)
         if lists.judged is not None:
-            hits, others = hits * lists.judged, others * lists.judged
+            others = others * lists.judged
         relevant = hits.sum(-1)
         most = relevant.minimum(others.sum(-1)).unsqueeze(-1)
         top_k, inside = self.top_k, within(hits, self.top_k)
@@ -45,6 +45,10 @@ class BPref(BinaryMetric):
         if self.ties == "expected" and top_k is not None and top_k < hits.shape[-1]:
             values = values + _cut_run(hits, others, most, (starts, ends), top_k)
         return list_values(values / relevant.clamp(min=1), relevant > 0, lists, self.empty)
+
+    def _judged_hits(self, lists: Ranked) -> Tensor:
+        hits = self.hits(lists)
+        return hits if lists.judged is None else hits * lists.judged
 
 
 def bpref(
@@ -72,7 +76,8 @@ def bpref(
         top_k: k; relevant items below rank k count as 0. Default: the whole list.
 
     Returns:
-        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort;
+        also O(k^2) time and memory per list for "expected" with `top_k`.
 
     Raises:
         ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.

@@ -22,8 +22,8 @@ class RankingMetrics(MetricCollection):
         postfix: text after each of these names.
 
     Raises:
-        ValueError: a metric is not a `RankingMetric`, or has the name of an attribute that every
-            module has, such as "half".
+        ValueError: a metric is not a `RankingMetric`, or its name contains a dot or is that of an
+            attribute that every module has, such as "half".
 
     >>> import torch
     >>> from ltr.metrics import MAP, NDCG
@@ -46,6 +46,8 @@ class RankingMetrics(MetricCollection):
                 raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         for name in metrics:
+            if not isinstance(name, str) or not name or "." in name:
+                raise ValueError(f"metrics must have names without a dot, got {name!r}")
             if hasattr(self, name):
                 raise ValueError(
                     f"metrics must not have the name of an attribute of modules, got {name!r}"

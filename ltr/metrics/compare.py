@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -271,7 +272,7 @@ def compare(
     models, first = _models(a, b, baseline, names)
     check_choice("test", test, "randomization", "bootstrap")
     check_choice("interval", interval, "bca", "percentile")
-    check_draws(confidence, resamples, seed)
+    confidence, resamples, seed = check_draws(confidence, resamples, seed)
     table, left_out = _table(models)
     differences = table[:, 1:] - table[:, :1]
     columns = np.concatenate([table, differences], axis=1)
@@ -335,7 +336,7 @@ def mean_interval(
     >>> print(mean_interval([0.0, 1.0, 0.5, 0.25]))
     0.4375 [0.1250, 0.8750]
     """
-    check_draws(confidence, resamples, seed)
+    confidence, resamples, seed = check_draws(confidence, resamples, seed)
     check_choice("interval", interval, "bca", "percentile")
     table, _ = _table({"values": values}, least=0)
     if not len(table):
@@ -419,25 +420,26 @@ def _models(
             raise ValueError("b must be the other model's values if a is not a mapping, got None")
         if baseline is not None:
             raise ValueError(f"baseline must be None if a is not a mapping, got {baseline!r}")
-        if len(names) != 2 or names[0] == names[1]:
+        if not isinstance(names, Sequence) or len(names) != 2 or names[0] == names[1]:
             raise ValueError(f"names must be two different names, got {names!r}")
-        return {names[0]: a, names[1]: b}, names[0]
+        return _models({names[0]: a, names[1]: b}, None, None, names)
     if b is not None:
         raise ValueError("b must be None if a is a mapping of all models")
     if len(a) < 2:
         raise ValueError(f"a must have at least two models, got {list(a)}")
+    if wrong := [name for name in a if not isinstance(name, str)]:
+        raise ValueError(f"names must be text, got {wrong[0]!r}")
     first = next(iter(a)) if baseline is None else baseline
     if first not in a:
         raise ValueError(f"baseline must be one of {list(a)}, got {baseline!r}")
     return {first: a[first], **{name: v for name, v in a.items() if name != first}}, first
 
 
-def check_draws(confidence: float, resamples: int, seed: int) -> None:
-    """Raise `ValueError` if an option of the intervals is out of range."""
-    if not 0 < confidence < 1:
+def check_draws(confidence: float, resamples: int, seed: int) -> tuple[float, int, int]:
+    """Return the options of the intervals; raise `ValueError` if one of them is out of range."""
+    if not isinstance(confidence, Real) or not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
-    check_whole("resamples", resamples)
-    check_at_least("seed", seed, 0)
+    return float(confidence), check_whole("resamples", resamples), check_at_least("seed", seed, 0)
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:

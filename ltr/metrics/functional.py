@@ -5,7 +5,7 @@ arguments except scores and labels are given by name. Each function describes th
 only some metrics have. The arguments below are common to all functions, except that some functions
 lack `empty`, `ties` or `relevant_from`:
 
-- `scores`: (..., n), not NaN. The item with the highest score has rank 1.
+- `scores`: (..., n), floating point, not NaN. The item with the highest score has rank 1.
 - `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
   uses the grade.
 - `mask`: (..., n) bool, True for a real item. Default: all are real.
@@ -17,10 +17,11 @@ lack `empty`, `ties` or `relevant_from`:
   integer dtype, may be negative, and may be in any order. Scores and all other columns are (N,).
   Items of one list keep their order, which matters for ties. `RankingMetric.update` has the same
   argument under torchmetrics' name, `indexes`.
-- `empty`: the value of a list without a relevant item: a number, "skip" (the list is left out) or
-  "error". Default: 0.
+- `empty`: the value of a list without a relevant item, or with weights 0 for all of them: a number,
+  "skip" (the list is left out) or "error". Default: 0.
 - `ties`: how tied items count: "stable" (in list order), "worst" (in the order with the worst
-  value) or "expected" (the mean over all orders of tied items, in closed form). Default: "stable".
+  value, at the cost of two more sorts) or "expected" (the mean over all orders of tied items, in
+  closed form). Default: "stable".
 - `relevant_from`: the least label of a relevant item, > 0; lower labels count as 0. This is `-l` of
   trec_eval and `rel` of ir_measures. Default: any label above 0.
 - `reduction`: "mean" over the lists that count, "sum", or "none": one value per list, NaN for a

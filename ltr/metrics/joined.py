@@ -124,7 +124,8 @@ def join(
         sorted_scores = _float32([retrieved[name] for name in order])
         n, end = len(order), depth + len(lacking[i])
         found = [known_labels.get(name) for name in order]
-        scores[i, :n] = -np.cumsum(np.diff(sorted_scores, prepend=sorted_scores[:1]) != 0)
+        scores[i, :n] = 0.0
+        scores[i, 1:n] -= np.cumsum(sorted_scores[1:] != sorted_scores[:-1])
         scores[i, depth:end] = -float(depth + 1)
         labels[i, :n] = [label or 0 for label in found]
         labels[i, depth:end] = lacking[i]

@@ -1,7 +1,7 @@
 """Find metrics by name, such as `ndcg@10`; the names of ir_measures and trec_eval also work."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,9 @@ class Measure:
 
 
 def metric_names() -> list[str]:
-    """Return the names of the metrics in `ltr.metrics.functional` that need only scores and labels.
+    """Return the names that `parse_measures` takes; `map` is the name of `average_precision`.
+
+    They are the functions in `ltr.metrics.functional`, except `alpha_ndcg` and `gmap`.
 
     >>> {"ndcg", "map", "mrr"} <= set(metric_names())
     True
@@ -128,7 +130,7 @@ def parse_measures(
     """Return the metrics with these names.
 
     Upper and lower case are equivalent. The names of ir_measures and trec_eval also work. They mean
-    the metrics of this library, with its defaults for options such as the gain of NDCG.
+    the metrics of this library, with its options and defaults, such as the beta of F-beta.
 
     Args:
         names: names with or without a cutoff: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
@@ -145,7 +147,8 @@ def parse_measures(
     >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP(rel=2)"])]
     ['ndcg@10', 'mrr', 'precision@5', 'map(relevant_from=2)']
     """
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    if not several or not all(isinstance(name, str) for name in names):
         raise ValueError(f"metrics must be a list of names, got {names!r}")
     known = metric_names()
     found: list[Measure] = []
@@ -207,7 +210,9 @@ def _parts(text: str, known: Sequence[str]) -> tuple[str, tuple[tuple[str, Any],
     name = ELSEWHERE.get(name, name)
     if name == "interpolated_precision" and at:
         options["recall"], at, cutoff = _value(cutoff), "", ""
-    if not at and "top_k" in options:
+    if at and "top_k" in options:
+        raise ValueError(f"metrics: {name} must have only one cutoff, got {text!r}")
+    if "top_k" in options:
         at, cutoff = "@", str(options.pop("top_k"))
     return name, tuple(options.items()), at, cutoff
 

@@ -1,5 +1,7 @@
 """Exact discounted cumulative gain, plain (DCG) and normalized (NDCG)."""
 
+from math import isfinite
+from numbers import Real
 from typing import Unpack
 
 from torch import Tensor
@@ -84,6 +86,11 @@ class NDCG(DCG):
         ties: Ties = "stable",
         **options: Unpack[Options],
     ):
+        number = isinstance(short_list_value, Real) and not isinstance(short_list_value, bool)
+        if short_list_value is not None and not (number and isfinite(short_list_value)):
+            raise ValueError(
+                f"short_list_value must be None or a finite number, got {short_list_value!r}"
+            )
         self.short_list_value = short_list_value
         super().__init__(top_k, gain, discount, empty, ties, **options)
 

@@ -157,7 +157,7 @@ def rank(
 
 
 def check_relevant_from(relevant_from: float | None) -> float | None:
-    """Return `relevant_from`, or raise `ValueError` unless it is None or a number > 0.
+    """Return `relevant_from`, or raise `ValueError` unless it is None or a finite number > 0.
 
     >>> check_relevant_from(0)
     Traceback (most recent call last):
@@ -169,7 +169,7 @@ def check_relevant_from(relevant_from: float | None) -> float | None:
 
 
 def check_max_label(max_label: float | None) -> float | None:
-    """Return `max_label`, or raise `ValueError` unless it is None or a number > 0.
+    """Return `max_label`, or raise `ValueError` unless it is None or a finite number > 0.
 
     >>> check_max_label(0)
     Traceback (most recent call last):

@@ -126,8 +126,9 @@ def write_run(
     def lines() -> Iterator[str]:
         for qid, scores in run.items():
             _check_word("query", qid)
-            for rank, name in enumerate(trec_order(scores), start=1):
+            for name in scores:
                 _check_word("document", name)
+            for rank, name in enumerate(trec_order(scores), start=1):
                 score = float(scores[name])
                 if not isfinite(score):
                     raise ValueError(f"scores must be finite, got {score} for {name!r} of {qid!r}")
@@ -140,7 +141,8 @@ def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]
     """Write judgements in the given order, compressed by gzip if the file's name ends in `.gz`.
 
     Raises:
-        ValueError: a name is empty or contains a blank, or a judgement is not a whole number.
+        ValueError: a name is empty or contains a blank, or a judgement is not a whole number of at
+            most 18 digits.
     """
 
     def lines() -> Iterator[str]:
@@ -148,8 +150,11 @@ def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]
             _check_word("query", qid)
             for name, label in labels.items():
                 _check_word("document", name)
-                if not isfinite(label) or label != int(label):
-                    raise ValueError(f"judgements must be whole numbers, got {label!r}")
+                if not _is_judgement(label):
+                    raise ValueError(
+                        "judgements must have at most 18 digits and be whole numbers, "
+                        f"got {label!r}"
+                    )
                 yield f"{qid} 0 {name} {int(label)}\n"
 
     _write(Path(path), lines())
@@ -195,6 +200,13 @@ def _error(path: Path, number: int, problem: str, text: bytes) -> ValueError:
 def _check_word(kind: str, name: str) -> None:
     if not isinstance(name, str) or raw_bytes(name).split() != [raw_bytes(name)]:
         raise ValueError(f"names must be one word, got {name!r} for a {kind}")
+
+
+def _is_judgement(label: Any) -> bool:
+    try:
+        return label == int(label) and abs(label) < 10**18
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:

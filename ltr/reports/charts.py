@@ -61,7 +61,8 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
     found = [*values]
     low, high = min(found, default=0.0), max(found, default=0.0)
     if high - low < 1e-9 * max(1.0, abs(low), abs(high)):  # all are equal
-        low, high = low - 0.05, high + 0.05
+        spare = 0.05 * max(1.0, abs(low))
+        low, high = low - spare, high + spare
     rough = (high - low) / parts
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(one * power for one in _STEPS if one * power >= rough * (1 - 1e-9))
@@ -102,7 +103,7 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
 
     Args:
         columns: finite values; a column may be empty.
-        bars: the largest number of bars.
+        bars: the largest number of bars, if it is at least the number of intervals between ticks.
 
     >>> one, two = histograms([np.array([-0.1, 0.2, 0.2]), np.array([0.4])], bars=10)
     >>> [(round(bar.low, 2), bar.lists) for bar in one.bars], two.counts.ticks

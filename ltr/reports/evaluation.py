@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ltr.arrays import as_names, as_numbers, is_missing
-from ltr.gains import Gain
+from ltr.gains import Gain, gain_function
 from ltr.metrics.compare import (
     Comparison,
     Interval,
@@ -19,6 +19,8 @@ from ltr.metrics.compare import (
     text_table,
 )
 from ltr.metrics.named import parse_measures
+from ltr.metrics.ties import check_ties
+from ltr.metrics.values import check_empty
 from ltr.reports.documents import repeated_name
 from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table
 
@@ -102,7 +104,8 @@ class Evaluation:
             The paired test, with this evaluation's confidence, resamples and seed.
 
         Raises:
-            ValueError: a qid is in only one of the evaluations, or one of them lacks the metric.
+            ValueError: a qid is in only one of the evaluations, one of them lacks the metric, fewer
+                than two lists have a value in both, or an option is wrong.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
         values = other.values[other._title(title)][self._positions(other)]
@@ -159,8 +162,8 @@ class Evaluation:
         Raises:
             ValueError: a qid is in only one of two evaluations; one of `others` lacks a metric of
                 this evaluation, or has a different `gain`, `empty` or `ties`; two evaluations have
-                the same name; the path is a folder; or jinja2 (the extra `report`) is not
-                installed.
+                the same name, or fewer than two lists with a value in both; the path is a folder;
+                or jinja2 (the extra `report`) is not installed.
 
         >>> from pathlib import Path
         >>> from tempfile import mkdtemp
@@ -307,7 +310,8 @@ def evaluate(
         raise ValueError(
             f"doc_id must be unique within each list, got {documents[row]!r} again in row {row}"
         )
-    options: dict[str, Any] = {"gain": gain, "empty": empty, "ties": ties}
+    gain_function(gain)  # this checks the gain, even if no metric takes it
+    options: dict[str, Any] = {"gain": gain, "empty": check_empty(empty), "ties": check_ties(ties)}
     table = Scored([*known], lists, grades, [predicted], documents)
     (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
@@ -328,6 +332,11 @@ def _names(name: str, values: Any, what: str, labels: np.ndarray) -> np.ndarray:
     array = as_names(name, values)
     if array.shape != labels.shape:
         raise ValueError(f"{name} must have the shape of labels, {labels.shape}, got {array.shape}")
+    if array.dtype.kind in "mM" and np.datetime_data(array.dtype)[0] == "ns":
+        import pandas as pd
+
+        # numpy's `tolist` would turn nanoseconds into whole numbers.
+        array = pd.Series(array).astype(object).to_numpy()
     for row, one in enumerate(array.tolist()):
         if is_missing(one):
             raise ValueError(f"{name} must name {what} in each row, got {one!r} in row {row}")

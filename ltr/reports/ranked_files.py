@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ltr.arrays import pc
 from ltr.metrics.base import measure_lists
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
@@ -234,8 +235,9 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
             table = _read_csv(path, types)
     if not len(table):
         raise ValueError(f"{path}: the table must have at least one row, got none")
-    for name in text:
-        _refuse_missing(path, table, name, np.asarray(table.column(name).is_null()))
+    for name in text:  # an empty field of a CSV file is the text ""
+        missing = pc.equal(table.column(name).fill_null(""), "")
+        _refuse_missing(path, table, name, np.asarray(missing))
     return table
 
 

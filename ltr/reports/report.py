@@ -169,11 +169,12 @@ def write_report(
         raise ValueError(f"path must be a file, got the folder {target}")
     metrics = [_metric(title, result, models) for title, result in results.items()]
     empty = options["empty"]
+    empty = {"skip": "left out", "error": "an error"}.get(empty, f"counted {empty}")
     details = {
         **(sources or {}),
         "Gain": options["gain"],
         "Equal scores": options["ties"],
-        "Nothing relevant": "left out" if empty == "skip" else f"counted {empty}",
+        "Nothing relevant": empty,
         "Intervals": f"bootstrap over queries (BCa), {resamples:,} resamples, seed {seed}",
     }
     if isinstance(found := next(iter(results.values())), Comparison):

@@ -154,6 +154,9 @@ def test_bad_arguments_are_refused_at_construction():
         MAP(empty="ignore")
     with pytest.raises(ValueError, match=r"variant.*'c'"):
         KendallTau(variant="c")
+    for running in (True, False):
+        with pytest.raises(ValueError, match="topk"):
+            NDCG(topk=10, running=running)
     with pytest.raises(TypeError, match=r"RankingMetric.*per_list"):
         RankingMetric()
 
@@ -315,6 +318,12 @@ def test_indexes_of_the_shape_of_scores_and_of_its_lists():
     torch.testing.assert_close(rows.compute(), F.mrr(scores, labels, mask=mask))
     with pytest.raises(ValueError, match=r"indexes must"):
         rows.update(scores, labels, torch.arange(7))
+    alone = MRR(deduplicate=True)
+    alone.update(scores[0], labels[0], torch.tensor(5))
+    alone.update(scores[0], labels[0], torch.tensor([5]), lengths=[10])
+    assert alone.per_list_values.tolist() == [F.mrr(scores[0], labels[0]).item()]
+    with pytest.raises(ValueError, match=r"lengths must be .*, got 10"):
+        alone.update(scores[0], labels[0], torch.tensor([5]), lengths=10)
 
 
 def test_values_kept():

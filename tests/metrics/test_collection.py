@@ -109,6 +109,13 @@ def test_reset_clone_pickle_and_state():
     assert collection.to("meta")["map"].sums.device.type == "meta"
 
 
+def test_values_of_labels_with_gradients_are_kept_without_them():
+    scores, labels, _ = (x.view(20, 25) for x in batch())
+    collection = RankingMetrics({"ndcg": NDCG(keep_values=True)})
+    collection.update(scores, labels.double().requires_grad_())
+    assert collection.clone().compute() == collection.compute()
+
+
 def test_an_error_leaves_nothing_in_any_member():
     scores, labels, ids = batch()
     collection = RankingMetrics({"mrr": MRR(), "strict": MAP(empty="error")})
@@ -156,6 +163,9 @@ def test_other_metrics_are_refused():
         ValueError, match="must not have the name of an attribute of modules, got 'half'"
     ):
         RankingMetrics({"half": MAP()})
+    for name in ("map.5", "", 5):
+        with pytest.raises(ValueError, match=f"names without a dot, got {name!r}"):
+            RankingMetrics({name: MAP()})
 
 
 def square(labels):

@@ -245,9 +245,13 @@ def test_models_that_are_equal():
         (({"x": [1.0], "y": [1.0]},), {"baseline": "z"}, "baseline.*'z'"),
         (([1.0], [1.0]), {"baseline": "a"}, "baseline must"),
         (([1.0], [1.0]), {"names": ("m", "m")}, "two different names"),
+        (([1.0], [1.0]), {"names": None}, "two different names"),
+        (([1.0], [1.0]), {"names": (1, 2)}, "names must be text, got 1"),
+        (({"x": [1.0], 2: [1.0]},), {}, "names must be text, got 2"),
         (([1.0], [1.0]), {"test": "t"}, "test.*'t'"),
         (([1.0], [1.0]), {"interval": "t"}, "interval.*'t'"),
         (([1.0], [1.0]), {"confidence": 95}, r"confidence.*95"),
+        (([1.0], [1.0]), {"confidence": "0.9"}, r"confidence.*'0\.9'"),
         (([1.0], [1.0]), {"resamples": 0}, "resamples.*0"),
         (([1.0], [1.0]), {"seed": -1}, "seed.*-1"),
     ],
@@ -305,6 +309,9 @@ def test_json(three):
     assert content["lists"] == 60
     assert content["models"][0]["difference"] is None
     assert content["models"][1]["difference"]["mean"] == three.models[1].difference.mean
+    options = {"confidence": np.float32(0.5), "resamples": np.int64(9), "seed": np.int64(1)}
+    content = json.loads(json.dumps(compare([1.0, 2.0], [1.0, 4.0], **options).to_dict()))
+    assert (content["confidence"], content["resamples"], content["seed"]) == (0.5, 9, 1)
 
 
 def test_plot(three, tmp_path):

@@ -336,6 +336,11 @@ def test_half_precision_is_computed_in_float32(metric):
     value = metric(scores.half(), labels.half())
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, metric(scores.half().float(), labels.float()))
+    scores, labels, _ = draw()
+    scores = scores.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        value = metric(scores, labels)
+    torch.testing.assert_close(value, metric(scores, labels))
 
 
 @every
@@ -397,6 +402,23 @@ def test_bad_values(metric):
         metric(scores, labels, mask=mask[0])
     with pytest.raises(ValueError, match=r"reduction.*'max'"):
         metric(scores, labels, reduction="max")
+
+
+@every
+@pytest.mark.parametrize("way", [{}, {"lengths": [2]}, {"qid": torch.zeros(2).long()}])
+def test_lists_that_are_no_tensors(metric, way):
+    for wrong in (None, [1.0, 0.0], np.ones(2)):
+        kind = type(wrong).__name__
+        with pytest.raises(ValueError, match=f"scores must be a tensor, got {kind}"):
+            metric(wrong, torch.ones(2), **way)
+        with pytest.raises(ValueError, match=f"labels must be a tensor, got {kind}"):
+            metric(torch.zeros(2), wrong, **way)
+
+
+@pytest.mark.parametrize("wrong", ["0", [0], True, float("nan")])
+def test_bad_short_list_value(wrong):
+    with pytest.raises(ValueError, match="short_list_value must be None or a finite number"):
+        ndcg(torch.zeros(3), torch.ones(3), short_list_value=wrong)
 
 
 @pytest.mark.parametrize("metric", CUT)

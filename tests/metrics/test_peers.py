@@ -327,6 +327,8 @@ def test_names_with_options(name):
         ("gm_map", "gmap is not possible here: it is no mean over lists"),
         ("alpha_ndcg", "alpha_ndcg is not possible here"),
         ("SetP@5", "set_precision takes no cutoff"),
+        ("ndcg(top_k=10)@5", "only one cutoff"),
+        ("ndcg(short_list_value=x)@5", "short_list_value must be .* got 'x'"),
     ],
 )
 def test_wrong_options_are_one_error(name, message):

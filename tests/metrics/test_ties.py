@@ -129,6 +129,14 @@ def test_expected_with_items_that_are_not_judged(top_k):
         torch.testing.assert_close(expected, values.mean(), rtol=0, atol=1e-12)
 
 
+def test_an_item_that_is_not_judged_is_no_hit_in_the_worst_order():
+    scores, labels = torch.tensor([2.0, 1.0, 1.0]), torch.tensor([1, 1, 1])
+    judged = torch.tensor([True, True, False])
+    values = all_values(F.bpref, {"top_k": 2}, scores, labels, judged=judged)
+    worst = F.bpref(scores, labels, judged=judged, top_k=2, ties="worst")
+    assert worst == values.min() == 0.5
+
+
 def test_rank_biased_overlap_over_all_orders_of_both():
     for scores, labels in cases(8, 5):
         for top_k in (None, 2):

@@ -180,12 +180,13 @@ def test_ranks_are_in_trec_evals_order(tmp_path):
         ({"1": {"a": 1.0}}, "my tag", "names.*'my tag' for a tag"),
         ({"1": {"a": float("inf")}}, "t", "scores.*inf for 'a' of '1'"),
         ({"1": {"a": float("nan")}}, "t", "scores.*NaN for 'a'"),
+        ({"1": {1: 0.5, 2: 0.5}}, "t", "names.*got 1 for a document"),
     ],
 )
 def test_what_cannot_be_written_leaves_nothing(tmp_path, run, tag, message):
     with pytest.raises(ValueError, match=message):
         write_run(tmp_path / "f", run, tag)
-    for label in (0.5, float("inf"), float("nan")):
+    for label in (0.5, float("inf"), float("nan"), None, 10**18):
         with pytest.raises(ValueError, match=f"whole numbers, got {label}"):
             write_qrels(tmp_path / "f", {"1": {"a": label}})
     assert not list(tmp_path.iterdir())
@@ -257,6 +258,13 @@ def test_what_a_joined_list_looks_like():
     assert lists.scores.tolist() == [[0, -1, -1, -5, -5, -6, -6, -6]]
     assert lists.judged.tolist() == [[True, False, True, False, False, True, True, True]]
     assert lists.mask.all()
+
+
+@pytest.mark.parametrize("large", [1e39, float("inf")])  # float32 has no 1e39
+def test_equal_infinite_scores_are_tied(large):
+    lists = join({"1": {"a": large, "b": 2 * large, "c": -large}}, {"1": {"a": 1}}, depth=3)
+    assert lists.scores.tolist() == [[0, 0, -1]]
+    assert lists.values(MRR(ties="expected")) == 0.75
 
 
 def test_the_depth_grows_with_what_is_there():

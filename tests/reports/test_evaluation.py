@@ -13,6 +13,7 @@ from ltr.metrics import functional
 from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.named import metric_names, parse_measures
 from ltr.reports import evaluate
+from ltr.reports.ranked_files import Columns, read_scored
 
 SIZES = [3, 1, 8, 12, 5]
 
@@ -109,6 +110,13 @@ def test_qids_of_any_array(kind):
         np.testing.assert_array_equal(found.values[title], values)
 
 
+def test_qids_that_are_dates_stay_dates():
+    labels, scores, _ = rows(4)
+    days = np.repeat(pd.date_range("2024-01-01", periods=5).astype("datetime64[ns]"), SIZES)
+    found = evaluate(labels, scores, days, resamples=5)
+    assert found.qids == [*pd.date_range("2024-01-01", periods=5)]
+
+
 def test_intervals_tables_and_options():
     labels, scores, qid = rows(5)
     found = evaluate(labels, scores, qid, confidence=0.9, resamples=50, seed=3, name="mine")
@@ -167,6 +175,12 @@ def test_a_report_compares_with_others_in_any_order(tmp_path):
     assert "the documents have no ids" not in (tmp_path / "rows.html").read_text()
 
 
+def test_a_report_of_large_equal_values_and_of_lists_that_must_have_a_value(tmp_path):
+    found = evaluate([45, 45], [1.0, 2.0], ["a", "b"], ["dcg"], empty="error", resamples=5)
+    found.report(tmp_path / "one.html")
+    assert "<dt>Nothing relevant</dt><dd>an error</dd>" in (tmp_path / "one.html").read_text()
+
+
 def test_a_report_refuses_what_cannot_be_compared(tmp_path):
     labels, scores, qid = rows(6)
     before, page = evaluate(labels, scores, qid), tmp_path / "report.html"
@@ -213,6 +227,11 @@ def test_plot():
         ({"metrics": ["spearman@3"]}, "metrics.* 'spearman@3'"),
         ({"metrics": "ndcg"}, "metrics.* 'ndcg'"),
         ({"metrics": []}, r"metrics.* \[\]"),
+        ({"metrics": None}, "metrics.* None"),
+        ({"metrics": ["spearman"], "gain": "cubic"}, "gain.* 'cubic'"),
+        ({"metrics": ["spearman"], "ties": "best"}, "ties.* 'best'"),
+        ({"metrics": ["exact_match"], "empty": "ignore"}, "empty.* 'ignore'"),
+        ({"confidence": "1"}, "confidence.* '1'"),
         ({"gain": "cubic"}, "gain.* 'cubic'"),
         ({"ties": "best"}, "ties.* 'best'"),
         ({"empty": "ignore"}, "empty.* 'ignore'"),
@@ -225,6 +244,12 @@ def test_bad_input_is_one_error(change, given):
     with pytest.raises(ValueError, match=given) as error:
         evaluate(**arguments)
     assert "\n" not in str(error.value)
+
+
+def test_a_row_of_a_csv_file_without_a_qid_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("qid,label,score\na,1,2\n,0,1\n")
+    with pytest.raises(ValueError, match=r"t\.csv, row 2: column 'qid' must have a value"):
+        read_scored(str(tmp_path / "t.csv"), Columns())
 
 
 def test_names_of_other_libraries():
