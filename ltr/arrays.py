@@ -14,7 +14,7 @@ pc: Any = pyarrow.compute
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Return the values as an array; a tensor is copied to the CPU."""
+    """Return the values as an array; a tensor is moved to the CPU."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         # numpy has no bfloat16.
@@ -89,12 +89,14 @@ def check_columns(named: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def is_missing(name: Any) -> bool:
-    """Return whether a name is absent or empty."""
+    """Return whether a name is absent (see `is_absent`) or empty."""
     return is_absent(name) or str(name) == ""
 
 
 def is_absent(name: Any) -> bool:
     """Return whether a name is absent: None, NaN, or pandas' NA or NaT."""
+    if isinstance(name, str):
+        return False
     # NaN differs from itself. pandas has two more values, NA and NaT, for a missing name.
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
@@ -102,7 +104,7 @@ def is_absent(name: Any) -> bool:
 def as_qids(
     argument: str, qid: Any, rows: int, of: str = "rows", what: str = "a query"
 ) -> pa.Array:
-    """Return the name of the query of each row, (rows,): whole numbers, or other names as text.
+    """Return the name of the query of each row, (rows,): integers as they are, other names as text.
 
     Args:
         argument: the name of the argument, for errors.

@@ -64,8 +64,8 @@ def open_text(path: Path) -> Iterator[TextFile]:
         path: the path of the file; its suffix does not matter.
 
     Raises:
-        ValueError: the file is an archive or has another format that is not text; the message names
-            the format. Or the file is damaged, which reading may find only later.
+        ValueError: the file is an archive or has another known format that is not text; the message
+            names the format. Or the file is damaged, which reading may find only later.
         OSError: the file cannot be read.
 
     >>> from tempfile import TemporaryDirectory

@@ -17,13 +17,15 @@ _SUFFIX = ".ltr-partial"
 def check_path(name: str, value: str | PathLike[str]) -> Path:
     """Return a path with "~" replaced by the home folder; raise a ValueError if it is not a path.
 
+    A name such as "~data.csv" stays as it is if no user has this name.
+
     >>> check_path("path", 3)
     Traceback (most recent call last):
     ValueError: path must be a path, got 3
     """
     if not isinstance(value, str | PathLike):
         raise ValueError(f"{name} must be a path, got {value!r}")
-    return Path(value).expanduser()
+    return Path(os.path.expanduser(value))
 
 
 def check_archive(file: IO[bytes]) -> None:
@@ -56,8 +58,8 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
         path: the file. Its folder is made if it is missing, and removed again after an error.
 
     Raises:
-        OSError: the file cannot be written. An error without a file name, such as that of a full
-            disk, gets the name `path`.
+        OSError: the file cannot be written. An error number without a file name, such as that of a
+            full disk, gets the name `path`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -76,7 +78,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
             os.replace(partial, target)
             sync_folder(target.parent)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:  # else it would hide the message
             error.filename = str(path)
         raise
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ltr.files import atomic_write
+from ltr.files import atomic_write, check_path
 
 WAIT = """
 import sys, time
@@ -73,6 +73,17 @@ def test_a_name_of_255_bytes_can_be_written(tmp_path):
     with atomic_write(path) as partial:
         partial.write_text("new")
     assert path.read_text() == "new"
+
+
+def test_only_the_home_of_a_user_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert check_path("path", "~/a.txt") == tmp_path / "a.txt"
+    assert check_path("path", "~no such user.txt") == Path("~no such user.txt")
+
+
+def test_an_error_without_a_number_keeps_its_message(tmp_path):
+    with pytest.raises(OSError, match="8 requested and 3 written"), atomic_write(tmp_path / "a"):
+        raise OSError("8 requested and 3 written")  # as numpy says on a full disk
 
 
 def test_a_full_disk_is_named_by_the_file(tmp_path):

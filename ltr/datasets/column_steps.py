@@ -12,6 +12,7 @@ with texts and dates. The classes of `ltr.serving` therefore make the matrix and
 plain values.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ class Vector(serving.Vector, Number):
         """Raise a `ValueError` if the type of a column does not match the training data."""
         kind = kind_of(dtype)
         if kind != "missing" and (kind != "embedding" or width_of(dtype) != self.size):
-            raise _other_type(name, f"lists of one size of size {self.size}", dtype)
+            raise _other_type(name, f"lists of size {self.size}", dtype)
 
     def feature_names(self, name: str) -> list[str]:
         """Return the names of the features of a column."""
@@ -137,6 +138,8 @@ class Category(serving.Category):
     @property
     def text_type(self) -> pa.DataType:
         """The type with which the column is read from a text file."""
+        if self.kind == "number" and all(_WHOLE.fullmatch(level) for level in self.levels):
+            return pa.int64()  # float64 would round large identifiers; see `typed`
         return _TEXT_TYPES[self.kind]
 
     def fit(self, counts: Mapping[str, int], max_levels: int) -> "Category":
@@ -171,6 +174,7 @@ TYPES: dict[Zone, pa.DataType] = {"naive": pa.timestamp("us"), "utc": pa.timesta
 """For each zone, the Arrow type to which dates in text are converted."""
 
 _TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
+_WHOLE = re.compile(r"-?[0-9]+")
 _ARE = {"number": "numbers", "string": "text", "boolean": "booleans"}
 _ZONES = {"naive": "without a time zone", "utc": "with a time zone"}
 
@@ -210,15 +214,17 @@ def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column of categories as text; NaN becomes missing."""
+    """Return the values of a column of categories as text; NaN becomes missing.
+
+    Numbers are written as Python writes them, as in `ltr.serving`; 3 and 3.0 are both "3".
+    """
     column = without_codes(column)
-    if kind_of(column.type) != "number":
+    if kind_of(column.type) != "number" or pa.types.is_integer(column.type):
         return column.cast(pa.string())
-    floats = column.cast(pa.float64(), safe=False)  # so 3 and 3.0 are the same level
-    text = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats).cast(pa.string())
-    if pa.types.is_integer(column.type):  # float64 is exact only up to 2^53
-        text = pc.if_else(pc.less(pc.abs(floats), 2.0**53), text, column.cast(pa.string()))
-    return text
+    coded = column.cast(pa.float64(), safe=False).combine_chunks().dictionary_encode()
+    values = coded.dictionary.to_pylist()
+    texts = [None if x != x else str(int(x) if x.is_integer() else x) for x in values]
+    return pa.chunked_array([pa.array(texts, pa.string()).take(coded.indices)])
 
 
 def count_levels(column: pa.ChunkedArray) -> dict[str, int]:

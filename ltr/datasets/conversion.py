@@ -109,7 +109,7 @@ def convert(
     named |= {"features": features, "categories": categories}
     check_columns(named)
     if is_list_folder(path):
-        raise ValueError(f"path must not be a folder of lists already, got {path}")
+        raise ValueError(f"source must not be a folder of lists already, got {path}")
     files = find_files(path)
     is_letor = kind_of_file(files[0]) == "letor"
     if is_letor:

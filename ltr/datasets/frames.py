@@ -50,14 +50,17 @@ class Frame:
             return source
         if type(source).__name__ == "LazyFrame":
             raise ValueError("a table must be a polars DataFrame, got a LazyFrame: call collect()")
+        is_pandas = type(source).__module__.partition(".")[0] == "pandas"
         names = getattr(source, "columns", getattr(source, "column_names", ()))
         if isinstance(source, pa.Table | pa.RecordBatch):
             names = source.schema.names
         refuse_doubles([str(name) for name in names])
         try:
-            if type(source).__module__.partition(".")[0] == "pandas":
+            if is_pandas and hasattr(source, "columns"):
                 return cls({str(name): _of_pandas(name, source[name]) for name in source.columns})
-            if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
+            if isinstance(source, pa.RecordBatch) or (
+                hasattr(source, "__arrow_c_stream__") and not is_pandas
+            ):
                 table = without_views(pa.table(source))
                 return cls(
                     dict(zip(table.column_names, table.columns, strict=True)), table.schema.metadata
@@ -149,6 +152,8 @@ def _of_pandas(name: Any, values: Any) -> Any:
                 raise RowError(row, name, f"{what}, got {shown(value)} ({why})") from None
         (_, first), *_ = there
         row, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
+        if type(value) is type(first):
+            raise ValueError(f"column {name!r} of type {values.dtype}: {error}") from None
         problem = (
             f"values of mixed types, got {value!r} of type {type(value).__name__} after {first!r} "
             f"of type {type(first).__name__} ({str(error).splitlines()[0]})"

@@ -425,8 +425,8 @@ def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int
         max_line: the most bytes of a line.
 
     Returns:
-        For each block: the number of its first line, the position of its end in the (compressed)
-        file, in bytes, and its text.
+        For each block: the number of its first line, how many bytes of the (compressed) file have
+        been read, and its text.
 
     Raises:
         ValueError: `path` is not a file, or a line is longer than `max_line`.

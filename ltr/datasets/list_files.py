@@ -287,7 +287,7 @@ def is_list_folder(path: Any) -> bool:
     >>> is_list_folder("no/such/folder")
     False
     """
-    return isinstance(path, str | PathLike) and (Path(path).expanduser() / HEAD).is_file()
+    return isinstance(path, str | PathLike) and (check_path("path", path) / HEAD).is_file()
 
 
 def text_schema(key: str) -> pa.Schema:

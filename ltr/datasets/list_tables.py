@@ -20,6 +20,7 @@ from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split, find_splits
 from ltr.datasets.table_files import find_files, kind_of_file
+from ltr.files import check_path
 from ltr.names import shown_names
 
 
@@ -40,7 +41,7 @@ def is_letor(source: Any) -> bool:
     """
     if not isinstance(source, str | PathLike):
         return False
-    return kind_of_file(find_files(Path(source).expanduser())[0]) == "letor"
+    return kind_of_file(find_files(check_path("source", source))[0]) == "letor"
 
 
 def find_folds(path: Any, fold: int) -> dict[str, Path]:
@@ -53,9 +54,10 @@ def find_folds(path: Any, fold: int) -> dict[str, Path]:
     Raises:
         ValueError: the fold does not exist, or two files could be the same split.
     """
-    if is_list_folder(path) or not is_letor(path) or not (root := Path(path).expanduser()).is_dir():
+    if is_list_folder(path) or not is_letor(path):
         return {}
-    found = find_splits(root, fold)
+    root = check_path("path", path)
+    found = find_splits(root, fold) if root.is_dir() else {}
     return found if len(found) > 1 or any(file.parent != root for file in found.values()) else {}
 
 
@@ -82,7 +84,7 @@ def load_lists(
             qid returns in another file and `sort_by_qid` is False; or `missing` is "error" for
             lists on disk with missing values.
     """
-    path = Path(source).expanduser()
+    path = check_path("source", source)
     if is_list_folder(path):
         data = open_lists(path)
         assert data.source is not None

@@ -89,7 +89,8 @@ class ListDataset(Dataset[dict[str, Any]]):
     Args:
         features: float32 (documents, d); NaN is a missing value.
         labels: float32 (documents,), >= 0; None for data without labels.
-        offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1] - 1.
+        offsets: int64 (lists + 1,), ascending; list i has the documents offsets[i] to
+            offsets[i + 1] - 1, at least one.
         qids: one string per list.
         doc_id: one string per document, or None if the data have none.
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
@@ -130,21 +131,22 @@ class ListDataset(Dataset[dict[str, Any]]):
         protected: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ) -> None:
-        for name, array in (("features", features), ("offsets", offsets)):
+        arrays: dict[str, Any] = {"labels": labels, "categories": categories, "weight": weight}
+        arrays |= {"position": position, "protected": protected, "rows": rows}
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        arrays = {"features": features, **arrays}
+        for name, array in {**arrays, "offsets": offsets}.items():
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"{name} must be an array of numpy, got {array!r}")
         documents = len(features) if labels is None else len(labels)
-        arrays: dict[str, Any] = {"features": features, "labels": labels, "categories": categories}
-        arrays |= {"weight": weight, "position": position, "protected": protected, "rows": rows}
-        arrays = {name: array for name, array in arrays.items() if array is not None}
         for name, array in arrays.items():
             axis = {"features": " d", "categories": " c"}.get(name, "")
             if array.ndim != 1 + bool(axis) or len(array) != documents:
                 raise ValueError(f"{name} must be ({documents},{axis}), got shape {array.shape}")
-        if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
+        if offsets.shape != (len(qids) + 1,) or offsets[0] != 0 or offsets[-1] != documents:
+            got = f"{len(offsets)} from {offsets[0]} to {offsets[-1]}" if len(offsets) else "none"
             raise ValueError(
-                f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got "
-                f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
+                f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got {got}"
             )
         if doc_id is not None:
             if len(doc_id) != documents:
@@ -163,7 +165,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         self._columns: np.ndarray | None = None
         # `with_codes`: each category's index in the files, and the new code of each stored code
         self._codes: list[tuple[int, np.ndarray]] | None = None
-        # `numbered`: the row number of the first document in the files
+        # `numbered`: the row of the first document in the files
         self._first_row: int | None = None
 
     @classmethod
@@ -241,6 +243,8 @@ class ListDataset(Dataset[dict[str, Any]]):
             if is_absent(name):
                 raise ValueError(f"doc_id must be a name, got {name!r} at row {rows[row]}")
 
+        if names.dtype == object:  # 1 and "1" are one name
+            names = np.array([str(name) for name in names], dtype=object)
         starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
         runs = [str(name) for name in names[starts]]
         ends = np.r_[starts[1:], len(rows)]
@@ -252,7 +256,7 @@ class ListDataset(Dataset[dict[str, Any]]):
                     f"list was at rows {rows[starts[before]]} to {rows[ends[before] - 1]} "
                     "(sort_by_qid=True sorts the rows)"
                 )
-        texts = None if ids is None else [str(name) for name in ids.tolist()]
+        texts = None if ids is None else [str(name) for name in ids]
         return gather_runs(cls(values, grades, np.r_[0, ends].astype(np.int64), runs, texts))
 
     @classmethod
@@ -512,11 +516,19 @@ class ListDataset(Dataset[dict[str, Any]]):
 
         Lists in memory are copied; lists on disk are not read.
 
+        Raises:
+            ValueError: `lists` are not numbers from 0 to `len(self)` - 1.
+
         >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
         >>> data.select([1, 0]).qids
         ['8', '7']
         """
-        chosen = np.asarray(lists, dtype=np.int64)
+        given = np.asarray(lists)
+        chosen = given.astype(np.int64)
+        if len(chosen) and (
+            given.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self)
+        ):
+            raise ValueError(f"lists must be numbers in [0, {len(self)}), got {lists!r}")
         if self.source is None:
             return self.read(chosen)
         starts = (self.offsets if self._starts is None else self._starts)[chosen]
@@ -555,9 +567,12 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self._with(_arrays={**self._arrays, **arrays})
 
     def numbered(self, start: int) -> "ListDataset":
-        """Return the same lists with `start` added to `rows`, which are 0, 1, ... by default."""
+        """Return the same lists with `start` added to `rows`.
+
+        Lists without `rows` count from 0; for lists on disk, the first document of the files is 0.
+        """
         if self.source is not None:
-            return self._with(_first_row=start)
+            return self._with(_first_row=(self._first_row or 0) + start)
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
         return self.with_arrays(rows=rows + start)
 
@@ -630,9 +645,9 @@ def gather_runs(data: ListDataset) -> ListDataset:
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
     """Return the lists of several data sets, one after the other, in memory.
 
-    If a data set has fewer features than another one, the missing features are 0. If only some data
-    sets have document ids, the ids of the others are "". Any other column is kept only if all data
-    sets have it.
+    A single data set is returned unchanged. If a data set has fewer features than another one, the
+    missing features are 0. If only some data sets have document ids, the ids of the others are "".
+    Any other column is kept only if all data sets have it.
 
     Args:
         parts: one or more data sets.

@@ -80,7 +80,7 @@ class SplitDataModule(LightningDataModule):
         return DataLoader(**self._loader_options("test"))
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """Return the loader of the lists to score: by default, the lists of the test split."""
+        """Return the loader of the lists to score, the split "predict"."""
         return DataLoader(**self._loader_options("predict"))
 
     def _loader_options(self, split: str) -> dict[str, Any]:
@@ -138,6 +138,8 @@ class ListDataModule(SplitDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers, seed)
+        if not isinstance(transform, FeatureTransform):
+            raise ValueError(f"transform must be a FeatureTransform, got {transform!r}")
         self.feature_transform = transform
         self.splits: dict[str, ListDataset] = {}
         self.bucket: bool | None = None

@@ -1,6 +1,7 @@
 """Read tables into lists: with a model's schema, or with a new schema for training."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -94,6 +95,8 @@ def read_table(
     if holds_lists(source):
         with naming(source):
             lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing, keep_order=True)
+            if needs_label and not lists.has_labels:
+                raise ValueError("the lists must have labels, got none: convert them with `label`")
             return with_schema(lists, schema, tell)
     if needs_label and schema.label is None:
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
@@ -186,9 +189,11 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         numbers["position"] = numbers["position"].astype(np.int64)
     doc_id = None
     if schema.doc_id is not None:
-        ids = frame.column(schema.doc_id)
-        _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
-        doc_id = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
+        ids = without_codes(frame.column(schema.doc_id))
+        what = "a document id"
+        _refuse(pc.is_null(ids, nan_is_null=True), schema.doc_id, f"{what} must not be missing")
+        with _naming_type(schema.doc_id, what):
+            doc_id = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
     return ListDataset(
         features,
         numbers.pop("label", None),
@@ -247,12 +252,10 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     """
     column = without_codes(column)
     _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
-    encoded = column.combine_chunks().dictionary_encode()
-    groups, values = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
-    try:
+    with _naming_type(name, "a qid"):
+        encoded = column.combine_chunks().dictionary_encode()
+        groups, values = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
         qids = values.cast(pa.string())
-    except pa.ArrowException as error:
-        raise ValueError(f"column {name!r}: a qid must be a name or a number: {error}") from None
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
     return groups, qids.to_pylist()
@@ -282,6 +285,15 @@ def _refuse_text(frame: Frame, name: str, what: str) -> None:
     if kind_of(frame.schema.field(name).type) == "string":
         row = max(0, first_text(frame.column(name).cast(pa.string())))
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
+
+
+@contextmanager
+def _naming_type(name: str, what: str) -> Iterator[None]:
+    """Raise a `ValueError` that names the column, if Arrow cannot convert its values to text."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise ValueError(f"column {name!r}: {what} must be a name or a number: {error}") from None
 
 
 def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:

@@ -196,7 +196,7 @@ def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
     """
     found: list[tuple[int, int]] = []
     sizes, starts = np.unique(lengths, return_index=True)
-    ends = np.r_[starts[1:], len(lengths)]
+    ends = np.r_[starts[1:], len(lengths)][: len(starts)]
     documents = 0
     for size, start, end in zip(sizes.tolist(), starts.tolist(), ends.tolist(), strict=True):
         documents += size * (end - start)

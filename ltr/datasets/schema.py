@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels
 from ltr.datasets.frames import Frame
-from ltr.datasets.infer import infer_columns
+from ltr.datasets.infer import infer_columns, no_column
 from ltr.names import shown_names
 from ltr.serving import CATEGORY_KINDS, ISO_DATES, Zone, steps_of
+from ltr.shapes import check_at_least
 
 _KEYS = ("qid", "label", "weight", "position", "protected", "doc_id")
 
@@ -84,10 +85,10 @@ class Schema:
                 other use, and hold numbers, dates, fixed-size lists of numbers, or only missing
                 values.
             categories: the columns of categories. Default: all columns that have no other use, and
-                are categorical (Arrow's dictionaries), text or boolean, except text with nearly as
-                many distinct values as rows. By default the index of a pandas frame is neither a
-                feature nor a category; in files, the index is found by pandas' metadata or by its
-                name, such as "Unnamed: 0".
+                are categorical (Arrow's dictionaries, except of dates), text or boolean, except
+                text with nearly as many distinct values as rows. By default the index of a pandas
+                frame is neither a feature nor a category; in files, the index is found by pandas'
+                metadata or by its name, such as "Unnamed: 0".
 
         Raises:
             ValueError: a column is missing, is named twice, or has the wrong type for its use; some
@@ -98,7 +99,10 @@ class Schema:
         keys: dict[str, Any] = {"qid": qid, "label": label, "weight": weight}
         keys |= {"position": position, "protected": protected, "doc_id": doc_id}
         roles = {**keys, "features": features, "categories": categories}
-        return cls(**keys, steps=infer_columns(Frame.of(table), roles).steps)
+        frame = Frame.of(table)
+        if qid is None:
+            raise no_column("qid", None, frame.column_names)
+        return cls(**keys, steps=infer_columns(frame, roles).steps)
 
     def fit_levels(self, table: pa.Table, max_levels: int = 256) -> "Schema":
         """Return the schema with the levels of a table's categories.
@@ -120,8 +124,7 @@ class Schema:
         self, counts: Mapping[str, Mapping[str, int]], max_levels: int = 256
     ) -> "Schema":
         """Return the schema with levels, given how often each value occurs; see `fit_levels`."""
-        if max_levels < 1:
-            raise ValueError(f"max_levels must be >= 1, got {max_levels}")
+        check_at_least("max_levels", max_levels, 1)
         fitted = {x: one.fit(counts[x], max_levels) for x, one in self.categories.items()}
         return replace(self, steps={**self.steps, **fitted})
 

@@ -11,7 +11,7 @@ import numpy as np
 from ltr.arrays import as_names, as_qids
 from ltr.compressed import SUFFIXES
 from ltr.names import shown_names
-from ltr.shapes import check_at_least, check_whole
+from ltr.shapes import check_at_least
 
 _SPLITS = {
     "train": ("train", "training", "trainingset"),
@@ -205,9 +205,7 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     >>> [test.tolist() for _, test in folds.split()]
     [[0, 1, 2, 3, 4], [5]]
     """
-    n_splits = check_whole("n_splits", n_splits)
-    if n_splits < 2:
-        raise ValueError(f"n_splits must be >= 2, got {n_splits}")
+    n_splits = check_at_least("n_splits", n_splits, 2)
     seed = check_at_least("seed", seed, 0)
     given = as_names("qid", qid)
     if given.ndim != 1:

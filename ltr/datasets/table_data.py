@@ -170,7 +170,7 @@ class TableDataModule(ListDataModule):
                 f"{name} must be given if path has no {file} file, got None (path {path}, fold "
                 f"{self.fold})"
             )
-        alone = "" if split == "train" else " (or path)"
+        alone = "" if split == "train" or path is not None else " (or path)"
         return ValueError(f"{name} must be given{alone}, a table with the {split} lists, got None")
 
     def use_schema(self, schema: Schema) -> None:

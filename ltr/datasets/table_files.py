@@ -27,6 +27,7 @@ from ltr.datasets.column_steps import RowError, kind_of, shown
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
 from ltr.datasets.infer import ROWS, Finder, Rows, scan
 from ltr.datasets.schema import Schema
+from ltr.files import check_path
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
@@ -48,10 +49,10 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
     The values of a CSV file have no types. A column has numbers if all of its values are numbers,
-    booleans if all are true or false, and text otherwise. Dates stay text here (see
+    booleans if all are true, false, 0 or 1, and text otherwise. Dates stay text here (see
     `Schema.infer`). A text column is an error if more than half of its values are numbers, unless
-    `text` names the column. An empty value, NULL, NaN, NA, N/A, #N/A, None and <NA> are missing
-    values.
+    `text` names the column. An empty value, NULL, null, NaN, nan, NAN, NA, N/A, n/a, #N/A, None and
+    <NA> are missing values.
 
     Args:
         source: a file, a folder of files, a pattern such as "data/2024-*.parquet", a pandas or
@@ -143,7 +144,7 @@ class TableFiles:
     def __init__(
         self, path: str | PathLike[str], types: Mapping[str, pa.DataType] | None = None
     ) -> None:
-        path = Path(path).expanduser()
+        path = check_path("path", path)
         self.files = find_files(path)
         with naming(self.files[0]):
             kind = kind_of_table(self.files[0])
@@ -357,7 +358,7 @@ def kind_of_file(path: Path) -> str:
     plain = Path(path.stem) if path.suffix in SUFFIXES else path
     if plain.suffix.lower() in _LETOR:
         return "letor"
-    return "parquet" if path.suffix in _PARQUET else _TEXT.get(plain.suffix.lower(), "")
+    return "parquet" if path.suffix.lower() in _PARQUET else _TEXT.get(plain.suffix.lower(), "")
 
 
 def kind_of_table(file: Path) -> str:
@@ -409,7 +410,7 @@ def naming(source: Any) -> Iterator[None]:
     except ValueError as error:
         if not isinstance(source, str | PathLike) or str(error).startswith(str(source)):
             raise
-        path = Path(source).expanduser()
+        path = check_path("source", source)
         if isinstance(error, RowError) and not path.is_file():
             raise _placed(error, TableFiles(path)) from None
         raise NamedError(f"{source}: {error}") from None
@@ -439,9 +440,9 @@ class TextColumn(Finder):
     """Finds the type of a column of text from its chunks.
 
     If all values are numbers, or all are booleans, the column has that type; otherwise it is text.
-    Numbers are int64 if all of them are whole and fit int64, else float64. A column without values
-    has the type null. Blanks around a value are ignored. If a column is text, but more than half of
-    its values are numbers, `found` raises an error.
+    Numbers are int64 if all of them are written as whole numbers, such as -7, and fit int64, else
+    float64. A column without values has the type null. Blanks around a value are ignored. If a
+    column is text, but more than half of its values are numbers, `found` raises an error.
 
     Args:
         name: the name of the column.
@@ -524,7 +525,8 @@ def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table of text converted to a schema's types; a column that does not fit stays text.
 
-    If the schema has float64 for a column whose values are all booleans, the column is boolean.
+    If the schema has int64 for a column, float64 is tried too. If it has int64 or float64 for a
+    column whose values are all booleans, the column is boolean.
 
     >>> numbers = pa.schema({"x": pa.int8(), "y": pa.int8()})
     >>> typed(pa.table({"x": ["1", None], "y": ["1", "a"]}), numbers)
@@ -539,7 +541,9 @@ def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for name, column in zip(table.column_names, table.columns, strict=True):
         wanted = schema.field(name).type
         found = column if wanted == pa.string() else parsed(column, wanted)
-        if found is None and wanted == pa.float64():
+        if found is None and wanted == pa.int64():
+            found = parsed(column, pa.float64())
+        if found is None and wanted in (pa.int64(), pa.float64()):
             found = parsed(column, pa.bool_())
         columns.append(column if found is None else found)
     return pa.table(columns, names=table.column_names)

@@ -110,9 +110,12 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
     ({'z': 'label', 'x': 'qid'}, [], 2)
     """
     others = [*schema.features, *schema.categories]
-    keys = {"label": schema.label, "qid": schema.qid}
-    copies = {use: Copies(key, others) for use, key in keys.items() if key is not None}
     types = {field.name: field.type for field in table.schema}
+    copies = {
+        use: Copies(key, others)
+        for use, key in (("label", schema.label), ("qid", schema.qid))
+        if key is not None and kind_of(types[key]) != "other"
+    }
     unique = [Unique(name) for name in schema.features if pa.types.is_integer(types[name])]
     rows = scan(table, [*copies.values(), *unique])
     found = {name: use for use, one in copies.items() if one.varies for name in one.names[1:]}

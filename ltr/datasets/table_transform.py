@@ -224,9 +224,14 @@ class TableTransform(FeatureTransform):
 
     def _end_loading(self) -> None:
         if len(self.median) or len(self.levels):  # otherwise the saved transform was not fitted
-            self.num_features = len(self.median)
+            self._set_width(len(self.median))
             self._fitted = True
         self._lay_out()
+
+    def _set_width(self, width: int) -> None:
+        super()._set_width(width)
+        if width:
+            self.features._set_width(width)
 
 
 def _median(values: np.ndarray) -> float:

@@ -30,8 +30,8 @@ class FeatureTransform(nn.Module):
     transform. A transform that looks at the other documents of a list is a `ListTransform`.
 
     Args:
-        num_features: d, the number of features, if it is already known; fitting or loading a state
-            sets it.
+        num_features: d, the number of features, if it is already known; fitting sets it, and so
+            does loading a state with learned values.
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
@@ -188,6 +188,10 @@ class FeatureTransform(nn.Module):
     def _end_loading(self) -> None:
         # This method is called after the buffers have been loaded.
         pass
+
+    def _set_width(self, width: int) -> None:
+        # The state of a transform that learns nothing does not have the number of features.
+        self.num_features = width
 
     def _refuse_categories(self, categories: np.ndarray | Tensor | None) -> None:
         if categories is not None:
@@ -484,6 +488,15 @@ class Join(FeatureTransform):
         """Return the smallest lower end and the largest upper end of the transforms' ranges."""
         lows, highs = zip(*(one.training_range() for one in self._parts()), strict=True)
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
+
+    def _end_loading(self) -> None:
+        for width in [one.num_features for one in self._parts() if one.num_features][:1]:
+            self._set_width(width)
+
+    def _set_width(self, width: int) -> None:
+        super()._set_width(width)
+        for one in self._parts():
+            one._set_width(width)
 
     def _parts(self) -> list[FeatureTransform]:
         return [one for one in self.transforms if isinstance(one, FeatureTransform)]

@@ -21,7 +21,11 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "at": (Date("utc", hour=True), ["2024-02-29T23:30:00+02:00", None, "2024-01-01T00:00:00Z"]),
     "shop": (Category("string", ("a", "b")), ["b", None, "c", "a"]),
     "id": (Category("number", ("7", "8.5", str(10**18 + 1))), [7, None, 10**18 + 1]),
-    "size": (Category("number", ("7", "8.5")), [7.0, None, 8.5, 9.0]),
+    "ean": (Category("number", ("4006381333931",)), [4006381333931, None, 10**10]),
+    "size": (
+        Category("number", ("10000000000", "1e-05", "7", "8.5")),
+        [7.0, None, 8.5, 9.0, 1e10, 1e-5],
+    ),
     "new": (Category("boolean", ("false", "true")), [True, None, False]),
 }
 
@@ -52,7 +56,7 @@ def test_plain_data_gives_the_same_steps_to_both():
     ("step", "dtype", "message"),
     [
         (Number(), pa.string(), "'x' must be numbers, as in training, got type string"),
-        (Vector(2), pa.list_(pa.float32(), 3), "'x' must be lists of one size of size 2"),
+        (Vector(2), pa.list_(pa.float32(), 3), "'x' must be lists of size 2"),
         (Date("utc"), pa.timestamp("us"), "'x' must be dates with a time zone"),
         (Date("naive"), pa.int64(), "'x' must be dates, as in training"),
         (Category("string"), pa.int64(), "'x' must be text, as in training"),

@@ -17,6 +17,7 @@ from ltr.datasets import (
     convert,
     lists,
     open_lists,
+    read_table,
 )
 from ltr.datasets.column_steps import Category, Number
 from ltr.losses import ListNet
@@ -117,6 +118,15 @@ def test_names_that_lists_do_not_have(stored: Path, options, message: str):
         module(stored, **options).setup("fit")
 
 
+def test_lists_that_need_labels(tmp_path: Path):
+    frame(60).to_csv(tmp_path / "t.csv", index=False)
+    convert(tmp_path / "t.csv", tmp_path / "lists", qid="query")
+    schema = Schema("query", "grade", steps={"price": Number()})
+    assert not read_table(tmp_path / "lists", schema, needs_label=False).has_labels
+    with pytest.raises(ValueError, match="lists must have labels"):
+        read_table(tmp_path / "lists", schema)
+
+
 def test_lists_of_letor_text(tmp_path: Path):
     lines = [f"{i % 3} qid:{i // 4} 2:{i / 7} 3:{i % 5} # D{i}\n" for i in range(80)]
     (tmp_path / "train.txt").write_text("".join(lines))
@@ -155,6 +165,8 @@ def test_lists_by_index_of_any_selection(stored: Path):
         assert one.summary() == two.summary()
     again = data.select(chosen).select([4, 2])
     assert list(again.qids) == [whole.qids[i] for i in chosen[[4, 2]]]
+    for one in (data, whole):
+        assert one.numbered(5).numbered(7).rows.tolist() == [*range(12, 12 + len(data.features))]
     assert data.widen(5)[0]["features"][:, 2:].sum() == 0
     with pytest.raises(IndexError, match="index must"):
         data[len(data)]

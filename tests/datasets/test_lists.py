@@ -104,6 +104,22 @@ def test_select_and_widen():
         data().widen(1)
 
 
+@pytest.mark.parametrize("wrong", [[-1], [3], [True, False, True], [0.5]])
+def test_numbers_of_lists_to_select(wrong, tmp_path):
+    write_lists(data(), tmp_path)
+    for lists in (data(), open_lists(tmp_path)):
+        with pytest.raises(ValueError, match=r"lists must be numbers in \[0, 3\)"):
+            lists.select(wrong)
+
+
+def test_names_are_compared_and_kept_as_text():
+    days = np.array(["2024-01-01", "2024-01-02"], "datetime64[ns]")
+    got = ListDataset.from_arrays([[1.0], [2.0]], [0, 1], [7, "7"], days)
+    assert got.qids == ["7"]
+    assert ListDataset.from_arrays([[1.0]], [0], ["NaT"], ["<NA>"]).qids == ["NaT"]
+    assert [name[:10] for name in got[0]["doc_id"]] == ["2024-01-01", "2024-01-02"]
+
+
 def test_from_every_kind_of_array(tmp_path):
     table = pd.DataFrame(FEATURES, columns=["f1", "f2"]).assign(y=LABELS, q=QID, d=DOC_IDS)
     pa.parquet.write_table(pa.Table.from_pandas(table), tmp_path / "t.parquet")

@@ -1,13 +1,15 @@
 """One preparation: the lists of `read_table`, in one array."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from ltr.datasets import Schema, infer, read_table
+from ltr.datasets import Schema, convert, infer, read_table
 from ltr.datasets.frames import Frame
 from ltr.datasets.prepare import prepare
 from ltr.datasets.splits import query_shares
@@ -95,3 +97,13 @@ def test_rare_levels_are_forgotten_if_there_are_too_many(monkeypatch):
     counts = Counter({"a": 5, "b": 4, "c": 1})
     infer._count(counts, pa.chunked_array([["d", "e", "a"]]))
     assert counts == {"a": 6, "b": 4}
+
+
+@pytest.mark.parametrize(("key", "message"), [("q", "a qid must be"), ("y", "a label must be")])
+def test_a_key_of_lists_is_named(key: str, message: str, tmp_path: Path):
+    table = pa.table({"q": [1, 2], "y": [0, 1], "x": [1, 2], key: [[1], [2]]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=f"column '{key}': {message}"):
+        prepare(table, {"qid": "q", "label": "y"})
+    with pytest.raises(ValueError, match=f"column '{key}': {message}"):
+        convert(tmp_path / "t.parquet", tmp_path / "lists", qid="q", label="y")

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets import ListDataset, ListSampler, open_lists, samplers, write_lists
+from ltr.datasets import (
+    BucketSampler,
+    ListDataset,
+    ListSampler,
+    open_lists,
+    samplers,
+    write_lists,
+)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -46,6 +53,10 @@ def test_the_epoch_is_read_at_the_first_index():
 
 def test_is_one_that_lightning_leaves_alone():
     assert isinstance(ListSampler(range(3)), DistributedSampler)
+
+
+def test_no_list():
+    assert list(ListSampler([])) == list(BucketSampler([], 2)) == []
 
 
 def test_bad_arguments():

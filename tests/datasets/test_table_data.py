@@ -168,7 +168,7 @@ def test_test_needs_a_table_of_its_own_after_fit(trained, tmp_path):
     data = TableDataModule(make(), **USES, validation=0.3)
     data.setup("fit")
     data.setup("test")  # as a Trainer calls it, also with another loader
-    with pytest.raises(ValueError, match="test_path must"):
+    with pytest.raises(ValueError, match="test_path must be given, a table"):
         data.test_dataloader()
 
 
@@ -195,6 +195,7 @@ def test_another_schema_is_refused(trained, tmp_path):
         ({"validation": 0.0001}, "validation must"),
         ({"validation": 0.3, "missing": "error"}, "column 'stock': must not be missing"),
         ({"path": None, "validation": 0.3}, "path must"),
+        ({"transform": 3}, "transform must be a FeatureTransform, got 3"),
     ],
 )
 def test_what_cannot_be(options, message):

@@ -168,6 +168,18 @@ def test_categories_of_numbers():
     assert read_table(floats, schema, needs_label=False).categories.tolist() == [[2], [0], [0]]
 
 
+def test_large_identifiers_in_csv_keep_their_codes(tmp_path: Path):
+    ids = [10**18 + 1, 10**18 + 2, 7]
+    table = pd.DataFrame({"query": [1, 1, 1], "user": pd.Categorical(ids)})
+    schema = Schema.infer(table, qid="query").fit_levels(load_table(table))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    data = read_table(tmp_path / "t.csv", schema, needs_label=False)
+    assert data.categories.tolist() == [[1], [2], [3]]
+    write(tmp_path / "f.csv", "query,user\n1,7.0\n1,8.5\n")
+    data = read_table(tmp_path / "f.csv", schema, needs_label=False)
+    assert data.categories.tolist() == [[3], [0]]
+
+
 def test_rare_levels_share_the_code_0():
     table = pa.table({"q": [1] * 6, "c": ["a", "b", "b", "c", "c", "c"]})
     schema = Schema.infer(table, qid="q").fit_levels(table, max_levels=2)
@@ -231,6 +243,13 @@ def test_weights_positions_and_groups():
         (lambda t: t.assign(grade=["0", "1", "good", "0", "1"]), "row 2, column 'grade': a label"),
         (lambda t: t.assign(grade=[0, 1, np.inf, 0, 1]), "row 2, column 'grade': .* got inf"),
         (lambda t: t.assign(doc=["a", "b", None, "c", "d"]), "row 2, column 'doc': a document id"),
+        (lambda t: t.assign(doc=[1, 2, np.nan, 3, 4]), "row 2, column 'doc': a document id"),
+        (lambda t: t.assign(doc=[[1]] * 5), "column 'doc': a document id must be a name or a num"),
+        (lambda t: t.assign(query=[[1]] * 5), "column 'query': a qid must be a name or a number"),
+        (
+            lambda t: t.assign(price=pd.arrays.SparseArray([1.0, 0, 0, 0, 2])),
+            r"column 'price' of type Sparse\[float64",
+        ),
         (
             lambda t: t.assign(price=[1, "x", 2, 3, 4]),
             "row 1, column 'price': values of mixed types, got 'x' of type str after 1 of type int",
@@ -258,6 +277,7 @@ def test_missing_values_may_be_refused():
     ("uses", "message"),
     [
         ({"qid": "nothing"}, "qid.*'nothing'"),
+        ({"qid": None}, "qid must name a column.*None"),
         ({"features": ["shop"]}, "a feature.*column 'shop'"),
         ({"features": ["price", "price"]}, "a column.*'price'"),
         ({"label": "query"}, "a column.*'query' as qid and as label"),
@@ -326,6 +346,8 @@ def test_files_of_several_schemas(tmp_path: Path):
             load_table(tmp_path)
     pq.write_table(pa.table({"x": [2.5], "q": [1]}), tmp_path / "b.parquet")
     assert load_table(tmp_path).to_pydict() == {"q": [1, 1], "x": [2.0, 2.5]}
+    (tmp_path / "b.parquet").rename(tmp_path / "B.PARQUET")
+    assert load_table(tmp_path).num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -337,6 +359,7 @@ def test_files_of_several_schemas(tmp_path: Path):
         ("t.xlsx", "must end in .csv, .tsv, .parquet or .pq"),
         ("bad.parquet", "bad.parquet: not a table"),
         ([1, 2], "a table.*builtins.list"),
+        (pd.Series([1]), "a table.*pandas.*Series"),
     ],
 )
 def test_sources_that_are_none(tmp_path, monkeypatch, source, message):

@@ -357,6 +357,20 @@ def test_join_is_its_parts_side_by_side(rows):
     again = Join([kind() for kind in parts])
     again.load_state_dict(joined.state_dict())
     torch.testing.assert_close(again(filled, mask), joined(filled, mask))
+    for one, two in zip(again.training_range(), joined.training_range(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_state_gives_all_transforms_the_number_of_features(rows):
+    kinds = [
+        lambda: TableTransform(NoTransform()),
+        lambda: Join([RankPerList(), Standardize()]),
+        lambda: TableTransform(Join([NoTransform(), RankPerList()])),
+    ]
+    for kind in kinds:
+        fitted, loaded = kind().fit(rows), kind()
+        loaded.load_state_dict(fitted.state_dict())
+        assert (loaded.num_features, loaded.out_features) == (6, fitted.out_features)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from ltr.datasets import (
 
 DATA = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
 TABLE = pa.table({"q": [1], "x": [0.5]})
+ONE = {"offsets": np.array([0, 1]), "qids": ["a"]}
 
 
 @pytest.mark.parametrize("wrong", [3, b"x", None, ["train.txt"]])
@@ -98,6 +99,11 @@ def test_arrays():
         ListDataset(3, None, np.array([0, 1]), ["a"])
     with pytest.raises(ValueError, match="offsets must"):
         ListDataset(np.ones((1, 1)), None, [0, 1], ["a"])
+    with pytest.raises(ValueError, match=r"offsets must.*none"):
+        ListDataset(np.ones((0, 1)), None, np.array([]), [])
+    for name in ("labels", "weight"):
+        with pytest.raises(ValueError, match=rf"{name}.*\[1\]"):
+            ListDataset(**{"features": np.ones((1, 1)), "labels": None, name: [1]}, **ONE)
     for name in ("qid", "doc_id"):
         given = {"features": [[1.0]], "labels": [1], "qid": [1], name: 3}
         with pytest.raises(ValueError, match=f"{name}.*3"):
