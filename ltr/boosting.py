@@ -117,13 +117,13 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
     of `eval_set` by this metric, and early stopping uses it. Without `metric="None"`, LightGBM also
     evaluates its own NDCG. For XGBoost, use
     `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`. XGBoost's early stopping
-    recognizes NDCG and MAP, by their names, as metrics for which higher is better. For other such
-    metrics, pass `maximize=True` to `xgboost.train`.
+    recognizes NDCG, MAP and Precision, by their names, as metrics for which higher is better. For
+    other such metrics, pass `maximize=True` to `xgboost.train`.
 
-    The result is the mean over the lists for which the metric is defined. Each list is weighted by
-    the mean weight of its rows. If weights differ within a list, the metric must support item
-    weights. A list without a relevant row counts as 0 in NDCG; in LightGBM's own NDCG, it counts
-    as 1.
+    The result is the mean over the lists for which the metric is defined, for `GMAP` the geometric
+    mean. Each list is weighted by the mean weight of its rows. The result is NaN if no list counts,
+    as with weights of 0. If weights differ within a list, the metric must support item weights. A
+    list without a relevant row counts as 0 in NDCG; in LightGBM's own NDCG, it counts as 1.
 
     Args:
         metric: a metric of `ltr.metrics`. Its options that concern several updates, such as
@@ -262,6 +262,8 @@ class Metric:
         cutoff = getattr(metric, "top_k", None)
         plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
         self.name = plain if name is None else name
+        if not isinstance(self.name, str):
+            raise ValueError(f"name must be text or None, got {name!r}")
 
     def __repr__(self) -> str:
         return f"metric({self.metric!r})"
@@ -286,7 +288,8 @@ class Metric:
         [found] = measure_lists([self.metric], scores, labels, lengths=lengths, weights=weights)
         counted = ~found.values.isnan()
         factors = torch.where(counted, factors, 0.0)
-        value = (found.values.nan_to_num() * factors).sum() / factors.sum()
+        values = self.metric.before_mean(found.values).nan_to_num()
+        value = self.metric.after_mean((values * factors).sum() / factors.sum())
         return self.name, value.item(), bool(self.metric.higher_is_better)
 
     def xgboost(self, predt: Any, dtrain: Any) -> tuple[str, float]:

@@ -88,13 +88,15 @@ class PreferenceLoss(nn.Module):
     ) -> Tensor:
         """Return the loss of scores (...) on pairs (votes, 2), with weights (votes,)."""
         check_lists(scores)
-        pairs = _checked_pairs(torch.as_tensor(pairs, device=scores.device), scores.numel())
+        pairs = _checked_pairs(pairs, scores)
         with full_precision(scores):
             of_pairs = upcast(scores.flatten()).index_select(0, pairs.flatten()).view(-1, 2)
             margin = of_pairs[:, 0] - of_pairs[:, 1]
             each = self.cost(margin, torch.ones_like(margin))
             weight = torch.ones_like(each)
             if weights is not None:
+                if not isinstance(weights, Tensor):
+                    raise ValueError(f"weights must be a tensor, got {type(weights).__name__}")
                 if weights.shape != each.shape:
                     got = tuple(weights.shape)
                     raise ValueError(
@@ -114,19 +116,26 @@ class PreferenceLoss(nn.Module):
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
-def _checked_pairs(pairs: Tensor, rows: int) -> Tensor:
-    """Return pairs (votes, 2) as int64, or raise an error if one has an index outside the rows."""
+def _checked_pairs(given: Any, scores: Tensor) -> Tensor:
+    """Return pairs (votes, 2) as int64, or raise an error if an index is outside the scores."""
+    try:
+        pairs = given if isinstance(given, Tensor) else torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"pairs must be whole numbers (votes, 2), got {given!r}") from None
+    if pairs.shape == (0,):  # an empty list
+        pairs = pairs.new_zeros((0, 2), dtype=torch.int64)
     whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or not whole:
         got = f"{pairs.dtype} {tuple(pairs.shape)}"
         raise ValueError(f"pairs must be whole numbers (votes, 2), got {got}")
+    pairs, rows = pairs.long(), scores.numel()
     readable = pairs.device.type == "cpu" and not torch.compiler.is_compiling()
     if readable and pairs.numel():
         low, high = (int(end) for end in pairs.aminmax())
         if low < 0 or high >= rows:
             wrong = low if low < 0 else high
             raise ValueError(f"pairs must number the {rows} scores from 0, got {wrong}")
-    return pairs.long()
+    return pairs.to(scores.device)
 
 
 class PreferenceLists(NamedTuple):
@@ -290,7 +299,7 @@ def bradley_terry(
     (['a', 'b', 'c'], [0.93, 0.2, -1.13])
     """
     ridge = check_number("ridge", ridge, minimum=1e-6)
-    quantile = normal_quantile(confidence)
+    quantile = normal_quantile(check_number("confidence", confidence, minimum=0, strict=True))
     qids, doc_id, pairs = lists_from_preferences(winner, loser, qid)
     component = _components(pairs, qids)
     strength, error = np.zeros(len(doc_id)), np.zeros(len(doc_id))

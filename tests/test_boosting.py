@@ -30,7 +30,7 @@ from ltr.losses import (
     SoftmaxLoss,
     SoftNDCG,
 )
-from ltr.metrics import ARP, MRR, NDCG
+from ltr.metrics import ARP, GMAP, MRR, NDCG
 from ltr.operators import HardRank, SigmoidRank, SoftSort
 
 xgboost = pytest.importorskip("xgboost")
@@ -397,6 +397,9 @@ def test_metrics_are_means_by_the_weights_of_lists():
     assert (name, higher) == ("ndcg@3", True)
     assert value == pytest.approx(np.average(values, weights=w))
     assert metric(ARP())(y, s, None, lengths)[2] is False
+    assert metric(GMAP())(y, s, None, lengths)[1] == pytest.approx(
+        F.gmap(*given, lengths=lengths.tolist()).item()
+    )
     assert metric(MRR(), name="first")(y, s, None, lengths)[0] == "first"
     with pytest.raises(ValueError, match=r"weight.*mrr.*differ"):
         metric(MRR())(y, s, np.arange(len(y)), lengths)
@@ -438,6 +441,8 @@ def test_bad_arguments_are_errors(options: dict, message: str):
         objective(**{"loss": SoftmaxLoss(), **options})
     with pytest.raises(ValueError, match=r"metric.*ndcg"):
         metric("ndcg")
+    with pytest.raises(ValueError, match="name must be text or None, got 5"):
+        metric(NDCG(), name=5)
 
 
 def test_no_gradient_at_the_first_tree_is_an_error():

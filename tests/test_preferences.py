@@ -103,7 +103,8 @@ def test_a_nan_score_makes_only_its_own_votes_nan():
 def test_no_votes_and_votes_of_weight_0_have_a_graph(reduction):
     scores = draw(5).requires_grad_()
     loss = PreferenceLoss(reduction=reduction)
-    for value in (loss(scores, np.zeros((0, 2), int)), loss(scores, PAIRS, torch.zeros(5))):
+    empty = loss(scores, np.zeros((0, 2), int)), loss(scores, [])
+    for value in (*empty, loss(scores, PAIRS, torch.zeros(5))):
         assert not value.any()
         value.sum().backward()
         assert not scores.grad.any()
@@ -124,6 +125,7 @@ def test_dtypes(dtype):
     torch.testing.assert_close(loss.double(), PreferenceLoss()(scores.double(), PAIRS))
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(PreferenceLoss()(scores, PAIRS.numpy()), loss)
+    torch.testing.assert_close(PreferenceLoss()(scores, PAIRS.numpy().astype("uint32")), loss)
 
 
 def test_under_vmap_and_compile():
@@ -141,6 +143,9 @@ def test_under_vmap_and_compile():
         ({"pairs": [[-1, 2]]}, "pairs must number the 5 scores from 0, got -1"),
         ({"pairs": [0, 1]}, r"pairs must be whole numbers \(votes, 2\), got torch.int64 \(2,\)"),
         ({"pairs": [[0.0, 1.0]]}, r"pairs must be whole numbers .* got torch.float32 \(1, 2\)"),
+        ({"pairs": None}, r"pairs must be whole numbers \(votes, 2\), got None"),
+        ({"pairs": [[0, 1], [2]]}, r"pairs must be whole numbers .* got \[\[0, 1\], \[2\]\]"),
+        ({"weights": [1.0] * 5}, "weights must be a tensor, got list"),
         ({"weights": torch.ones(2)}, r"weights must be one for each of 5 votes, got \(2,\)"),
         ({"weights": -torch.ones(5)}, "weights must be >= 0, got -1"),
         ({"weights": torch.full((5,), torch.nan)}, "weights must be finite, got nan"),
@@ -335,6 +340,7 @@ def test_intervals_cover_the_strengths():
         ({"ridge": 0}, "ridge must be >= 1e-06, got 0"),
         ({"ridge": np.nan}, "ridge must be >= 1e-06, got nan"),
         ({"confidence": 1.0}, r"confidence must lie in \(0, 1\), got 1.0"),
+        ({"confidence": "95%"}, r"confidence must be a number > 0, got '95%'"),
     ],
 )
 def test_wrong_options(options, message):

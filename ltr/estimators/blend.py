@@ -54,10 +54,10 @@ class Blend(RankingEstimator):
     standard errors. With a few hundred lists, the best weights are mostly due to chance, and equal
     weights are better on new lists.
 
-    A ranker is any estimator with `fit(X, y)` and `predict(X)`. Its `fit` gets the rows sorted by
-    query, and those of the following arguments that it takes: `qid` (the index of each row's list),
-    or else `group` (the sizes of the lists), or else `group_id` (the same as `qid`);
-    `sample_weight`; and the validation lists as `eval_set` (or `eval_X` and `eval_y`) with
+    A ranker is any estimator with `fit(X, y)`, `predict(X)` and `get_params()`. Its `fit` gets the
+    rows sorted by query, and those of the following arguments that it takes: `qid` (the index of
+    each row's list), or else `group` (the sizes of the lists), or else `group_id` (the same as
+    `qid`); `sample_weight`; and the validation lists as `eval_set` (or `eval_X` and `eval_y`) with
     `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`,
     `catboost.CatBoostRanker` and scikit-learn's regressors work. Rankers of LightGBM, XGBoost and
     CatBoost without a metric or cutoff of their own evaluate NDCG@10 on the validation lists. So
@@ -207,15 +207,17 @@ class Blend(RankingEstimator):
 
         `config.json` holds the scales, the weights and the columns. `model.safetensors` holds the
         weights of each `NeuralRanker`. Each other ranker has its own file: LightGBM's text,
-        XGBoost's UBJ, CatBoost's cbm, and skops' zip for scikit-learn's estimators. As with
-        `NeuralRanker.save`, a reader finds the previous model or this one, and other files stay.
+        XGBoost's UBJ, CatBoost's cbm, and skops' zip for those of scikit-learn's estimators that
+        skops trusts, such as linear models, but not trees. As with `NeuralRanker.save`, a reader
+        finds the previous model or this one, and other files stay.
 
         Args:
             path: the folder, made if it is missing.
 
         Raises:
             ValueError: the blend is not fitted; a ranker has no safe format (the message names the
-                ranker); or a weight is not finite. Nothing is written.
+                ranker); levels are not text, numbers or booleans; or a weight is not finite.
+                Nothing is written.
             OSError: a file cannot be written. The folder is then unchanged.
         """
         saved = self.saved()
@@ -320,8 +322,11 @@ class Blend(RankingEstimator):
         if not self._rankers() and given is not None and not isinstance(given, NeuralRanker):
             raise ValueError(f"rankers must be a list of estimators or None, got {given!r}")
         for one in self._rankers():
-            if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "predict")):
-                raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
+            methods = "fit", "predict", "get_params"
+            if isinstance(one, type) or not all(hasattr(one, name) for name in methods):
+                raise ValueError(
+                    f"rankers must have `fit`, `predict` and `get_params`, got {one!r}"
+                )
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
 
@@ -336,6 +341,8 @@ class Blend(RankingEstimator):
         validate_data(self, X, given["y"], skip_check_array=True)
         tables.check_whole_numbers(X)
         rows = tables.row_count(X)
+        if not rows:
+            raise ValueError("X must have at least one row, got none")
         labels = tables.as_labels(given["y"], rows)
         groups, queries = tables.list_groups(tables.query_names(rows, given["qid"], given["group"]))
         if labels.min() == labels.max():
@@ -580,6 +587,8 @@ def _evaluation(
         found = {"eval_set": [(X, val.labels)]}
     else:
         return {}
+    if "verbose" in takes:  # by default, XGBRegressor prints its metric after each round
+        found["verbose"] = False
     if "eval_qid" in takes:
         found["eval_qid"] = [val.codes]
     elif "eval_group" in takes:

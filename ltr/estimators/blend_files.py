@@ -21,7 +21,8 @@ from ltr.estimators.saving import content, make
 from ltr.names import one_line
 
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
-_DTYPES = {"str", "object", "string", "bool", "int64", "int32", "int16", "int8", "float64"}
+_DTYPES = {"str", "object", "string", "bool", "boolean", "float32", "float64"}
+_DTYPES |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _HARMLESS = ["numpy.dtype"]
 """These types run no code, but skops loads them only if the caller trusts them."""
 
@@ -258,7 +259,8 @@ def _skops() -> Any:
 def _levels(name: Any, known: pd.Index) -> tuple[Any, str, list[Any]]:
     """Return the name, the dtype and the levels of a column, as plain data."""
     kind, values = str(known.dtype), known.tolist()
-    if kind not in _DTYPES or not all(type(x) in (str, bool, int, float) for x in (name, *values)):
+    plain = all(type(x) in (str, bool, int, float) for x in (name, *values))
+    if kind.lower() not in _DTYPES or not plain:
         raise ValueError(
             f"levels must be text, numbers or booleans to be saved, got {kind} in column {name!r}"
         )

@@ -25,9 +25,9 @@ class Calibrated(RankingEstimator):
     """Turns the scores of a fitted ranker into the probabilities that rows are relevant.
 
     `fit` learns a non-decreasing function from scores to probabilities, on lists that the ranker
-    was not trained on. So the order within a list never changes: `predict`, `rank` and `score` are
-    those of the ranker, and only `probability` is new. Rows with different scores may have the same
-    isotonic probability. `rank` still orders them by their scores.
+    was not trained on. So the order within a list never changes: `predict`, `rank` and `score` use
+    the scores of the ranker, and only `probability` is new. Rows with different scores may have the
+    same isotonic probability. `rank` still orders them by their scores.
 
     Probabilities can be compared across lists only if the scores can. Losses on differences of
     scores, such as the default of `NeuralRanker`, do not determine the level of the scores in a
@@ -78,7 +78,7 @@ class Calibrated(RankingEstimator):
         """Learn the probabilities on lists that the ranker was not trained on.
 
         Args:
-            X: see `NeuralRanker.fit`.
+            X: see `NeuralRanker.predict`.
             y: (rows,), the labels.
             qid: (rows,), the query of each row. It is needed only if the ranker looks at the whole
                 list.

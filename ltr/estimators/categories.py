@@ -154,7 +154,8 @@ def in_form(
     """Return X with text, categories and dates in the given form; X itself if it has none of them.
 
     A column of dates becomes the number of days since 1970-01-01. If the schema has the hour of the
-    day, a column "NAME (hour)" follows.
+    day, a column "NAME (hour)" follows. In all forms but "as it is", objects get a type; see
+    `_typed`.
 
     Args:
         X: a table.
@@ -173,7 +174,7 @@ def in_form(
     1      2     0.0     0.0
     2      3     0.0     0.0
     """
-    if form == "as it is" or not (levels or (schema and schema.dates)):
+    if form == "as it is" or not (levels or (schema and schema.dates) or _has_objects(X)):
         return X
     frame = tables.as_pandas(X)
     if schema is not None:
@@ -185,8 +186,39 @@ def in_form(
         columns[name] = pd.Categorical.from_codes(codes, known)
     if form == "text":
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}
-    frame = frame.assign(**columns)
-    return pd.get_dummies(frame, columns=[*levels], dtype=float) if form == "numbers" else frame
+    objects = [name for name, kind in frame.dtypes.items() if str(kind) == "object"]
+    columns |= {name: _typed(pd.Series(frame[name])) for name in objects if name not in levels}
+    frame = frame.copy(deep=False)
+    for name, values in columns.items():  # `assign` takes only names that are text
+        frame[name] = values
+    if form == "numbers" and levels:
+        frame = pd.get_dummies(frame, columns=[*levels], dtype=float).rename(columns=str)
+    return frame
+
+
+def _has_objects(X: Any) -> bool:
+    """Return whether a table has a column without a type: pandas' objects, or only nulls."""
+    if not tables.is_frame(X):
+        return False
+    kinds = X.schema.types if isinstance(X, pa.Table) else getattr(X, "dtypes", ())
+    return any(str(kind) in ("object", "null", "Null") for kind in kinds)
+
+
+def _typed(objects: pd.Series) -> Any:
+    """Return a column of objects as booleans or numbers if it has only these and missing values.
+
+    LightGBM and XGBoost refuse objects. pandas makes objects of booleans with missing values, and
+    of a column in which all values are missing.
+
+    >>> _typed(pd.Series([True, None], dtype=object)).dtype, _typed(pd.Series([None, None]))
+    (BooleanDtype, array([nan, nan]))
+    """
+    kind = pd.api.types.infer_dtype(objects)
+    if kind == "boolean":
+        return objects.astype("boolean")
+    if kind in ("empty", "integer", "floating", "mixed-integer-float"):
+        return objects.astype("Float64").to_numpy(np.float64, na_value=np.nan)
+    return objects
 
 
 def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:

@@ -106,6 +106,7 @@ class Contributions:
             label = f"row {row}: score {self.scores[row]:.3f}, base value {self.base:.3f}"
             names = [f"{name} = {_text(held)}" for name, held in table["value"].items()]
         else:
+            row, other = self._position("row", row), self._position("other", other)
             table, length = self.between(row, other), self.scores[row] - self.scores[other]
             label = f"score of row {row} minus that of row {other}: {length:.3f}"
             pairs = zip(table.index, table["a"], table["b"], strict=True)
@@ -188,8 +189,8 @@ def contributions(
     Returns:
         The contributions, with the base value and the scores.
 
-    Cost: 2 * columns * samples * permutations predictions for each row, and fewer if a row and the
-    background have equal values.
+    Cost: about 2 * columns * samples * permutations predictions for each row, and fewer if a row
+    and the background have equal values.
 
     Raises:
         ValueError: X or the background has a wrong shape, they differ in their columns or types, an

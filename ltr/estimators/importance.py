@@ -13,7 +13,7 @@ from ltr.estimators.plots import bar_axes
 from ltr.estimators.scoring import scores_of, values_of_lists
 from ltr.metrics.compare import text_table
 from ltr.names import nearest
-from ltr.shapes import check_at_least
+from ltr.shapes import check_at_least, check_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,7 +176,7 @@ def importance(
     measure = ranking_measure(metric)
     check_at_least("repeats", repeats, 2)
     check_at_least("seed", seed, 0)
-    if not 0 < confidence < 1:
+    if not check_number("confidence", confidence, minimum=0, strict=True) < 1:
         raise ValueError(f"confidence must be in (0, 1), got {confidence!r}")
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
@@ -207,7 +207,7 @@ def as_columns(X: Any, name: str = "X") -> np.ndarray | pd.DataFrame:
     Raises:
         ValueError: X is sparse, or has no rows or no columns.
     """
-    X = tables.with_rows(X)
+    X = tables.with_rows(X, name)
     X = tables.as_pandas(X) if tables.is_frame(X) else np.asarray(X)
     if 0 in X.shape:
         raise ValueError(f"{name} must have rows and columns, got shape {X.shape}")

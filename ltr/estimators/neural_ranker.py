@@ -121,14 +121,15 @@ class NeuralRanker(RankingEstimator):
         transform_: the transform of `model_`, fitted on the training lists.
         scorer_: the scorer of `model_`, an `Ensemble`.
         n_iter_: the number of epochs of the last training run.
-        best_iterations_: the best epoch of each member, from 1. If the transform has weights to
-            train, the list has only one epoch, the same for all members.
+        best_iterations_: the best epoch of each member, from 1; without validation lists, the last
+            epoch. If the transform has weights to train, the list has only one epoch, the same for
+            all members.
         history_: for each epoch, the value of `metric` for each member on the validation lists; NaN
             for a member that has stopped. Without validation lists, `history_` is empty.
         validation_queries_: the number of validation queries.
 
-    With the default loss, a list without a relevant row, or with only one row, has no effect on
-    training. `rank` keeps the order of rows with equal scores.
+    With the default loss, a list without a relevant row, or with only one row, has a loss of 0 and
+    no gradient. `rank` keeps the order of rows with equal scores.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits

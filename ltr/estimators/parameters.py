@@ -217,6 +217,8 @@ def check_parameters(estimator: Any) -> None:
             f"device {estimator.device!r} does not exist: the number of CUDA devices is "
             f"{torch.cuda.device_count()}"
         )
+    if kind == "mps" and not torch.mps.is_available():
+        raise ValueError("device 'mps' does not exist on this machine")
 
 
 def check_monotone(monotone: Any, names: Iterable[str]) -> None:

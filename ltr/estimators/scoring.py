@@ -72,15 +72,15 @@ class RankingEstimator(BaseEstimator):
         sample_weight: Any = None,
         metric: str | None = None,
     ) -> float:
-        """Return the mean metric of the lists; a list without a relevant row counts as 0.
+        """Return the mean metric of the lists; the NDCG of a list without a relevant row is 0.
 
         Args:
             X: (rows, columns); see `fit` for this and the other arguments.
             y: (rows,), the labels.
             qid: (rows,), the query of each row.
             group: the sizes of the lists, instead of `qid`.
-            sample_weight: (rows,) or (queries,). Weights of rows multiply the gains, as in
-                `ltr.metrics.NDCG`. Weights of queries are the weights of the mean.
+            sample_weight: (rows,) or (queries,). Weights of rows, divided by their mean, multiply
+                the gains, as in `ltr.metrics.NDCG`. Weights of queries are those of the mean.
             metric: the name of a metric. Default: the metric of early stopping; "ndcg@10" for a
                 `Blend` or a `Calibrated`.
 
@@ -219,7 +219,7 @@ def values_of_lists(
     *,
     metric: str = "ndcg@10",
 ) -> np.ndarray:
-    """Return the metric of each list, (lists,); 0 for a list without a relevant row.
+    """Return the metric of each list, (lists,).
 
     Args:
         scores: (rows,), the scores.

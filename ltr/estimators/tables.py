@@ -93,8 +93,8 @@ def as_pandas(X: Any) -> pd.DataFrame:
     return X if isinstance(X, pd.DataFrame) else pa.table(X).to_pandas()
 
 
-def with_rows(X: Any) -> Any:
-    """Return X as a table or an array.
+def with_rows(X: Any, name: str = "X") -> Any:
+    """Return X as a table or an array; errors call it `name`.
 
     Raises:
         ValueError: X is sparse, or does not have two dimensions.
@@ -102,13 +102,14 @@ def with_rows(X: Any) -> Any:
     X = X if hasattr(X, "shape") else np.asarray(X)
     if len(X.shape) != 2:
         raise ValueError(
-            f"X must have the shape (rows, columns), got {tuple(X.shape)}. Reshape your data, by "
-            "X.reshape(1, -1) if it is one row"
+            f"{name} must have the shape (rows, columns), got {tuple(X.shape)}. Reshape your data, "
+            f"by {name}.reshape(1, -1) if it is one row"
         )
     kinds = [str(kind) for kind in getattr(X, "dtypes", ())]
     if sparse.issparse(X) or any(kind.startswith("Sparse[") for kind in kinds):
         raise ValueError(
-            f"X must not be sparse, got a sparse {type(X).__name__}: make it a dense table or array"
+            f"{name} must not be sparse, got a sparse {type(X).__name__}: make it a dense table or "
+            "array"
         )
     return pa.table(X) if isinstance(X, pa.RecordBatch) else X
 
@@ -169,10 +170,12 @@ def query_names(rows: int, qid: Any, group: Any, prefix: str = "") -> pa.Array:
     """
     name = f"{prefix}{'qid' if group is None else 'group'}"
     if (qid is None) == (group is None):
-        routed = sklearn.get_config()["enable_metadata_routing"]
+        got = "both" if qid is not None else "neither"
+        if got == "neither" and not sklearn.get_config()["enable_metadata_routing"]:
+            got += _ROUTING
         raise ValueError(
             f"{prefix}qid (the query of each row) or {prefix}group (the sizes of the lists) must "
-            f"be given, got {'both' if qid is not None else 'neither'}{'' if routed else _ROUTING}"
+            f"be given, got {got}"
         )
     if group is not None:
         sizes = as_numbers(name, group)

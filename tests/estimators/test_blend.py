@@ -309,6 +309,10 @@ def test_a_grid_search_passes_the_queries():
         ({"rankers": Ridge()}, "rankers must"),
         ({"rankers": [Ridge]}, "rankers must"),
         ({"rankers": [3]}, "rankers must"),
+        (
+            {"rankers": [SimpleNamespace(fit=print, predict=print)]},
+            "rankers must have .*get_params",
+        ),
         ({"rankers": [Ridge()], "validation": 1.0}, r"validation.*1.0"),
         ({"rankers": [Ridge()], "validation": "a"}, "validation.*'a'"),
     ],
@@ -325,6 +329,8 @@ def test_wrong_arguments():
         Blend([Column()]).fit(X, y, qid=qid, sample_weight=np.ones(len(y)))
     with pytest.raises(ValueError, match=r"qid .* or group .* must be given"):
         Blend([Column()]).fit(X, y)
+    with pytest.raises(ValueError, match="X must have at least one row"):
+        Blend([Column()]).fit(X[:0], y[:0], qid=qid[:0])
     with pytest.raises(ValueError, match=r"eval_qid .* must be given"):
         Blend([Column()]).fit(X, y, qid=qid, eval_set=[(X, y)])
 
@@ -443,6 +449,13 @@ def test_trees_stop_early_on_the_metric_of_the_blend():
     assert [*own.rankers_[0].evals_result_["valid_0"]] == ["ndcg@3"]
 
 
+def test_a_regressor_of_xgboost_prints_nothing(capsys):
+    xgboost = pytest.importorskip("xgboost")
+    X, y, qid = lists()
+    Blend([xgboost.XGBRegressor(n_estimators=2)], verbose=0).fit(X, y, qid=qid)
+    assert capsys.readouterr().out == ""
+
+
 def test_xgboost_stops_early_on_the_metric_of_the_blend():
     xgboost = pytest.importorskip("xgboost")
     X, y, qid = lists()
@@ -506,6 +519,31 @@ def test_text_and_categories_need_no_conversion(library: str, convert):
         blend.predict(convert(X_new[some])), blend.predict(convert(X_new))[some], rtol=1e-6
     )
     assert str(ranker.get_params()) == str(before)  # the ranker that was given stays as it was
+
+
+@covering("library, convert", named("lightgbm", "xgboost", "histograms"), {
+    "pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas,
+})  # fmt: skip
+def test_missing_values_may_leave_a_column_without_a_type(library: str, convert):
+    X, y, qid = shops(80, 0)
+    X["new"] = X["new"].astype(object).where(X["price"] < 1, None)
+    blend = Blend([made(library)], verbose=0).fit(convert(X), y, qid=qid)
+    assert np.array_equal(blend.predict(convert(X)), blend.predict(X.astype({"new": "boolean"})))
+    for names in (["price", "shop", "new"], ["price"]):
+        blend = Blend([made(library)], verbose=0).fit(convert(X[names]), y, qid=qid)
+        row = X[names].iloc[:1].assign(price=None)
+        expected = blend.predict(row.astype({"price": float}))
+        assert np.array_equal(blend.predict(convert(row)), expected)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "Ridge"])
+def test_columns_of_text_may_have_numbers_as_names(library: str):
+    X, y, qid = shops(80, 0)
+    X = X[["price", "shop"]]
+    blend, numbered = (Blend([made(library)], verbose=0) for _ in range(2))
+    numbered.fit(X.set_axis([0, 1], axis=1), y, qid=qid)
+    expected = blend.fit(X, y, qid=qid).predict(X)
+    assert np.array_equal(numbered.predict(X.set_axis([0, 1], axis=1)), expected)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "lists"])

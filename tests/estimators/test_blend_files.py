@@ -196,6 +196,17 @@ def test_a_parameter_that_has_no_plain_form(tmp_path):
     np.testing.assert_array_equal(again.predict(new), blend.predict(new))
 
 
+@pytest.mark.parametrize("kind", ["uint8", "float32", "Int64"])
+def test_levels_of_numbers_keep_their_type(tmp_path, kind):
+    X, y, qid = lists(80)
+    X["size"] = pd.Categorical(pd.array(X["stock"] // 2, dtype=kind))
+    blend = Blend([LGBMRanker(n_estimators=3, min_child_samples=3, verbose=-1)], verbose=0)
+    blend.fit(X, y, qid=qid).save(tmp_path)
+    again = Blend.load(tmp_path)
+    assert again.levels_["size"].dtype == blend.levels_["size"].dtype
+    assert np.array_equal(again.predict(X), blend.predict(X))
+
+
 def test_levels_that_cannot_be_saved(tmp_path):
     X, y, qid = lists()
     X["size"] = pd.Categorical(pd.to_datetime("2026-01-01") + pd.to_timedelta(X["stock"], "D"))

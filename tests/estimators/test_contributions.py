@@ -245,6 +245,7 @@ def test_one_row_and_one_column():
         ({"X": np.zeros((0, 4))}, r"X.*\(0, 4\)"),
         ({"background": np.zeros((5, 3))}, r"background.*'x0', 'x1', 'x2'\]"),
         ({"background": np.zeros((0, 4))}, r"background.*\(0, 4\)"),
+        ({"background": np.zeros(4)}, r"background.*\(4,\)"),
         ({"background": pd.DataFrame(np.zeros((5, 4)))}, r"background.*ndarray, got DataFrame"),
         ({"samples": 0}, r"samples.*0"),
         ({"permutations": 0}, r"permutations.*0"),
@@ -267,6 +268,8 @@ def test_errors_of_rows_lists_and_types(monkeypatch: pytest.MonkeyPatch):
         found.between(0, 3)
     with pytest.raises(ValueError, match=r"row.*-1"):
         found.of(-1)
+    with pytest.raises(ValueError, match=r"other must be below 3"):
+        found.plot(0, 3)
     few = pl.DataFrame({"a": [1.0], "b": [2.0]})
     with pytest.raises(ValueError, match=r"background.*types of X"):
         contributions(Products(), few, background=few.cast({"b": pl.String}))

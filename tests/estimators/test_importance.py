@@ -221,6 +221,7 @@ def test_words_and_plot():
         ({"repeats": 1}, r"repeats.*1"),
         ({"seed": -1}, r"seed.*-1"),
         ({"confidence": 1.0}, r"confidence.*1\.0"),
+        ({"confidence": "95%"}, r"confidence.*95%"),
     ],
 )
 def test_errors(changes: dict, message: str):

@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import Ridge
@@ -275,6 +276,12 @@ def test_a_fit_that_fails_changes_nothing(kind: str):
 def test_parameters(parameters, message):
     with pytest.raises(ValueError, match=message):
         quick(**parameters).fit(table(b=np.nan), LABELS, qid=QID)
+
+
+@pytest.mark.skipif(torch.mps.is_available(), reason="this machine has the device")
+def test_a_missing_device_of_apple():
+    with pytest.raises(ValueError, match="device 'mps' does not exist"):
+        quick(device="mps").fit(table(), LABELS, qid=QID)
 
 
 @pytest.mark.parametrize("callbacks", [print, [print, 3], "print"])
