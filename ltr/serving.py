@@ -252,8 +252,8 @@ class OnnxRanker:
 
         Raises:
             ValueError: documents have another type; a column, or a key of a document, is missing; a
-                column has a value of the wrong type, an infinite number, or another length than the
-                others.
+                column has a value that cannot be read as its type, an infinite number, or another
+                length than the others.
         """
         return self.score_arrays(*self._encoded(documents))
 
@@ -262,11 +262,12 @@ class OnnxRanker:
 
         Args:
             table: the rows of several queries, in any form that `documents` of `score` may have.
-            qid: the name of the column of queries, or the query of each row (rows,); needed only if
-                a score depends on the whole list (`about["looks_at_list"]`).
+            qid: the name of the column of queries, or the query of each row (rows,); used only if a
+                score depends on the whole list (`about["looks_at_list"]`).
 
         Raises:
-            ValueError: see `score`; or `qid` is missing but needed, or does not fit the rows.
+            ValueError: see `score`; or `qid` is needed, but is missing, has a missing value or does
+                not fit the rows.
         """
         features, codes = self._encoded(table)
         if not self.about["looks_at_list"]:
@@ -276,14 +277,19 @@ class OnnxRanker:
                 "qid must be given, the query of each row: the scores of this model depend on the "
                 "whole list"
             )
-        names = _column(_documents(table), qid) if isinstance(qid, str) else [*map(str, qid)]
+        if isinstance(qid, str):
+            names = _column(_documents(table), qid)
+        else:
+            names = _column({"qid": qid}, "qid")
         if len(names) != len(features):
             raise ValueError(
                 f"qid must have one value for each of the {len(features)} rows, got {len(names)}"
             )
-        groups: dict[Any, list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for row, name in enumerate(names):
-            groups.setdefault(name, []).append(row)
+            if _is_na(name) or name != name:
+                raise ValueError(f"qid must name a query in each row, got {name} in row {row}")
+            groups.setdefault(str(name), []).append(row)
         scores = np.empty(len(features), dtype=np.float32)
         for rows in groups.values():
             own = None if codes is None else codes[rows]

@@ -484,7 +484,7 @@ def test_a_trusted_package_gives_its_own_classes_alone(package: Path):
         from_config({"function": "mypackage.run"}, trust=["mypackage"])
 
 
-@pytest.mark.parametrize("trust", ["mypackage", ["a b"], [""], [3], ["a."], ["__main__"]])
+@pytest.mark.parametrize("trust", ["mypackage", ["a b"], [""], [3], ["a."], ["__main__"], None, 3])
 def test_trust_is_a_list_of_packages(trust: Any):
     with pytest.raises(ValueError, match="trust must"):
         from_config(1, trust=trust)

@@ -112,7 +112,9 @@ def write_folder(
         if part is not None:
             check_finite(part, f"{folder / WEIGHTS}: {name}.")
             for key, x in part.state_dict().items():
-                state[f"{name}.{key}"] = x.detach().cpu().contiguous()
+                # A copy, because safetensors refuses tensors that share memory (tied weights).
+                x = x.detach().cpu().clone(memory_format=torch.contiguous_format)
+                state[f"{name}.{key}"] = x
     contents = {WEIGHTS: safetensors.torch.save(state), **(files or {})}
     digests = {name: sha256(data).hexdigest() for name, data in contents.items()}
     config = with_digest({"ltr": ltr.__version__, _DIGESTS: digests, **content})

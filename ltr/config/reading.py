@@ -1,6 +1,6 @@
 """Read a configuration: make the object that it describes, from allowed classes only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import FunctionType, ModuleType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -76,9 +76,9 @@ def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
     Traceback (most recent call last):
     ValueError: trust must be a list of packages, such as ['mypackage'], got 'mypackage'
     """
-    names = () if isinstance(trust, str) else tuple(trust)
-    good = all(isinstance(name, str) and _is_dotted(name) for name in names)
-    if isinstance(trust, str) or not good:
+    several = isinstance(trust, Iterable) and not isinstance(trust, str)
+    names = tuple(trust) if several else ()
+    if not several or not all(isinstance(name, str) and _is_dotted(name) for name in names):
         raise ValueError(f"trust must be a list of packages, such as ['mypackage'], got {trust!r}")
     return names
 

@@ -103,8 +103,9 @@ def read_trees(ranker: Any) -> Trees | None:
         ValueError: ONNX cannot express this kind of tree, or the transformation of the trees' sum.
     """
     package = type(ranker).__module__.partition(".")[0]
-    if package == "lightgbm" and hasattr(ranker, "predict"):
-        return _read_lightgbm(getattr(ranker, "booster_", ranker))
+    booster = getattr(ranker, "booster_", ranker)
+    if package == "lightgbm" and hasattr(booster, "dump_model"):
+        return _read_lightgbm(booster)
     if package == "xgboost" and hasattr(ranker, "get_booster"):
         return _read_xgboost(ranker)
     return None

@@ -22,7 +22,8 @@ class AdditiveScorer(FeatureScorer):
     features matter only in combination.
 
     Each column of the transform's output has its own network. If the transform splits columns, as
-    `PiecewiseLinearBins` does, the model stays additive in the columns of the table.
+    `PiecewiseLinearBins` does, the model stays additive in the columns of the table. The initial
+    biases of all hidden layers are uniform in (-1, 1).
 
     Args:
         num_features: d, the number of features. Default: taken from the data (`Scorer.build`).

@@ -39,7 +39,7 @@ class AttentionScorer(FeatureScorer):
         ValueError: an argument is out of range, or `heads` does not divide the last width.
 
     Cost: for each block and list of n documents, O(n^2 w + n w^2); with p points,
-    O(n p w + n w^2).
+    O(n p w + (n + p) w^2).
 
     Reference: Pobrotyn et al., "Context-aware learning to rank with self-attention", 2020. Pang et
     al., "SetRank: learning a permutation-invariant ranking model for information retrieval", 2020.

@@ -37,8 +37,8 @@ class CrossScorer(FeatureScorer):
     counts a category as one feature, however many levels it has.
 
     Reference: Wang et al., "DCN V2: Improved Deep & Cross Network and Practical Lessons for
-    Web-scale Learning to Rank Systems", 2021: the stacked structure, with matrices of low rank as
-    in section 3.4.
+    Web-scale Learning to Rank Systems", 2021: the stacked structure of section 3.4, with
+    matrices of low rank as in section 3.5.
 
     >>> scorer = CrossScorer(num_features=46, hidden=(64, 32))
     >>> scorer(torch.randn(8, 20, 46)).shape

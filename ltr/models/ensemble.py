@@ -14,8 +14,9 @@ from ltr.shapes import check_whole
 class Ensemble(Scorer):
     """Averages the scores of several copies of a scorer, after scaling them to the same spread.
 
-    The members are copies of one scorer, each with its own weights. Each member learns
-    independently, from the loss of its own scores. The ensemble ranks better than one member.
+    The members are copies of one scorer, each with its own weights. `NeuralRanker` trains each
+    member on the loss of its own scores; a `Ranker` trains all on the loss of their average. The
+    ensemble ranks better than one member.
 
     Scores of different members may have different scales. `fit_scales` chooses the factors `scales`
     from the scores of training lists. With these factors, the scores of all members have the same
@@ -68,11 +69,12 @@ class Ensemble(Scorer):
         """Make the members and their weights, unless they already have this number of features."""
         if self.num_features == num_features:
             return
-        self.copies = nn.ModuleList()
+        copies = nn.ModuleList()
         for _ in range(self.members):
             member = copy.deepcopy(self.scorer)
             member.build(num_features)
-            self.copies.append(member.to(self.scales.device))
+            copies.append(member.to(self.scales.device))
+        self.copies = copies
         self.num_features = num_features
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -115,7 +117,9 @@ class Ensemble(Scorer):
         lists = list_ids(scores[0], lengths)
         empty = torch.zeros(len(scores), len(lengths), dtype=torch.float64, device=scores.device)
         size = lengths.clamp(min=1)
+        first = (lengths.cumsum(0) - lengths)[lists]
         centered = scores.double()
+        centered = centered - centered[:, first]  # exactly 0 if all scores of a list are equal
         centered = centered - (empty.index_add(1, lists, centered) / size)[:, lists]
         variance = empty.index_add(1, lists, centered.square()) / size
         mean = variance[:, lengths > 1].sqrt().mean(1)

@@ -1,6 +1,6 @@
 """A network whose score can only rise, or only fall, with some of the features."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -58,12 +58,10 @@ class MonotoneScorer(FeatureScorer):
         MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
         if not hidden:
             raise ValueError("hidden must have at least one width, got ()")
-        directions = list(directions)
-        if not {*directions} <= {-1, 0, 1} or not any(directions):
-            raise ValueError(
-                f"directions must be 1, 0 or -1, and not all 0, got {sorted({*directions})}"
-            )
-        self.directions = [int(one) for one in directions]
+        found = list(directions) if isinstance(directions, Iterable) else []
+        if not all(one in (-1, 0, 1) for one in found) or not any(found):
+            raise ValueError(f"directions must be 1, 0 or -1, and not all 0, got {directions!r}")
+        self.directions = [int(one) for one in found]
         self.hidden = tuple(hidden)
         self.dropout = dropout
         super().__init__()

@@ -183,7 +183,7 @@ class RankingModel(nn.Module):
         if self.looks_at_list:
             inside = lists.offsets[(lists.offsets >= start) & (lists.offsets <= end)]
             batch["lengths"] = torch.from_numpy(np.diff(inside)).to(device)
-        return self(**batch).cpu().numpy()
+        return self(**batch).float().cpu().numpy()
 
     def predict(
         self, table: Any, qid: Any = None, *, device: str | torch.device = "cpu"

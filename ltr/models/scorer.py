@@ -135,7 +135,7 @@ class FeatureScorer(Scorer):
         """
         if self.num_features == num_features:
             return
-        if not isinstance(num_features, int):
+        if isinstance(num_features, tuple):
             raise ValueError(
                 f"num_features must be a whole number: {type(self).__name__} scores feature "
                 f"vectors, not images; got {num_features}"
@@ -173,7 +173,7 @@ class FeatureScorer(Scorer):
         return self.layers
 
     def _make(self, num_features: int) -> None:
-        check_at_least("num_features", num_features, 1)
+        num_features = check_at_least("num_features", num_features, 1)
         self.layers = self.make_layers(num_features)
         self.num_features = num_features
 

@@ -214,7 +214,7 @@ class ScoringModule(TrainableModule):
         super().__init__(optimizer, scheduler)
         check_part("loss", loss)
         for name in metrics if isinstance(metrics, Mapping) else ():
-            if re.fullmatch(r"\w+", name) is None or name == "loss":
+            if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == "loss":
                 raise ValueError(
                     "metrics must have names of letters, digits and _, other than loss, got "
                     f"{name!r}"

@@ -62,8 +62,8 @@ class BestCheckpoint(_RunCheckpoint):
         mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
-        MisconfigurationException: `mode` is neither "max" nor "min"; in training, no value with the
-            name `monitor` is logged.
+        MisconfigurationException: `mode` is neither "max" nor "min"; after a validation, no value
+            with the name `monitor` is logged.
 
     >>> BestCheckpoint(monitor="val_mrr").state_dict()
     {'best': None}
@@ -159,6 +159,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
 
     Raises:
         ValueError: `patience` is < 1.
+        MisconfigurationException: `mode` is neither "max" nor "min".
 
     >>> EarlyStopping(patience=0)
     Traceback (most recent call last):

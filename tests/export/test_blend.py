@@ -319,6 +319,11 @@ def test_what_has_no_form_is_refused(ranker, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_ranker_that_is_not_fitted(tmp_path):
+    with pytest.raises(ValueError, match=r"model must be .*fitted.*got LGBMRanker"):
+        export_model(LGBMRanker(), tmp_path / "m.onnx")
+
+
 def test_bad_arguments(blend, exported, tmp_path):
     with pytest.raises(ValueError, match=r'to must be "onnx".*torch'):
         export_model(blend.rankers_[1], tmp_path / "m.pt2", to="torch")

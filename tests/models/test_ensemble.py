@@ -29,3 +29,18 @@ def test_scales_give_each_member_the_same_spread():
 def test_scales_of_scores_that_do_not_fit(shape, lengths, message):
     with pytest.raises(ValueError, match=message):
         Ensemble(LinearScorer(), members=2).fit_scales(torch.zeros(shape), torch.tensor(lengths))
+
+
+def test_equal_scores_in_double_precision_have_scale_1():
+    ensemble = Ensemble(LinearScorer(), members=2)
+    scores = torch.tensor([[0.1] * 7, [0.0, 2.0] * 3 + [1.0]], dtype=torch.float64)
+    ensemble.fit_scales(scores, torch.tensor([3, 4]))
+    assert ensemble.scales[0] == 1
+
+
+def test_a_refused_width_keeps_the_members():
+    ensemble = Ensemble(LinearScorer(3), members=1)
+    ensemble.build(3)
+    with pytest.raises(ValueError, match="num_features must be 3"):
+        ensemble.build(4)
+    assert ensemble(torch.zeros(2, 3)).shape == (2,)

@@ -94,7 +94,9 @@ def test_monotone_columns():
     ("arguments", "message"),
     [
         ({"directions": [0, 0]}, "not all 0"),
-        ({"directions": [2, 0]}, r"got \[0, 2\]"),
+        ({"directions": [2, 0]}, r"got \[2, 0\]"),
+        ({"directions": [1, None]}, r"directions.*got \[1, None\]"),
+        ({"directions": 1}, "directions.*got 1"),
         ({"directions": [1], "hidden": ()}, "at least one width"),
         ({"directions": [1], "hidden": (0,)}, "hidden"),
         ({"directions": [1], "dropout": 1.0}, "dropout"),

@@ -170,6 +170,28 @@ class Local(LinearScorer):
     """A scorer of a package that is not trusted."""
 
 
+class Tied(LinearScorer):
+    """A scorer with one weight under two names."""
+
+    def make_layers(self, num_features):
+        layers = super().make_layers(num_features)
+        layers.second = layers.weight
+        return layers
+
+
+def test_tied_weights_are_saved(tmp_path):
+    model = RankingModel(Tied(2))
+    model.save(tmp_path)
+    again = RankingModel.load(tmp_path, trust=[__name__])
+    assert torch.equal(again.scorer.layers.second, model.scorer.layers.weight)
+
+
+def test_scores_are_float32_in_double_precision_too(rng):
+    values = rng.normal(size=(6, 2))
+    model = RankingModel(LinearScorer(2), Standardize().fit(values)).double()
+    assert model.predict(values).dtype == np.float32
+
+
 def test_only_trusted_classes_are_loaded(tmp_path):
     RankingModel(Local(2)).save(tmp_path)
     with pytest.raises(ValueError, match="trust"):

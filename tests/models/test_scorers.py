@@ -283,8 +283,9 @@ def test_the_width_can_come_later(make: Callable[..., FeatureScorer]):
     assert all(a is b for a, b in zip(parameters, later.parameters(), strict=True))
     if isinstance(later, MonotoneScorer):  # its directions have this width
         return
-    later.build(D + 1)  # a checkpoint of another width
+    later.build(np.int64(D + 1))  # a checkpoint of another width
     assert later(torch.zeros(2, D + 1)).shape == (2,)
+    assert type(later.num_features) is int  # a checkpoint must hold plain values
 
 
 def test_cross_layers_are_those_of_the_paper():

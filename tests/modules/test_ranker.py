@@ -435,6 +435,7 @@ def test_compiled_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back
         ({"metrics": [MRR()]}, "metrics must"),
         ({"metrics": {"loss": MRR()}}, "metrics.*'loss'"),
         ({"metrics": {"ndcg/10": MRR()}}, "metrics.*'ndcg/10'"),
+        ({"metrics": {10: MRR()}}, "metrics.*10"),
     ],
 )
 def test_bad_parts(arguments, message):
