@@ -32,10 +32,10 @@ Each `fit` writes to a folder of its own: `runs/NAME/1` and so on, with its best
 `NeuralRanker.save`, `Blend.save` or an export wrote, or the folder of a run or of a recipe's runs.
 All of these but `export` also take an ONNX file. `fit --ckpt_path last` resumes the newest run.
 
-A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
-fails. An interrupted run exits with code 130, a terminated run with 143. `last.ckpt` then has the
-state after the last whole epoch. Set `LTR_TRACEBACK=1` in the environment to see where an error
-came from.
+A command makes the folder of what it writes, if there is none. A wrong option, class, value or file
+gives one line on stderr and exit code 2. So does training that fails. An interrupted run exits with
+code 130, a terminated run with 143. `last.ckpt` then has the state after the last whole epoch. Set
+`LTR_TRACEBACK=1` in the environment to see where an error came from.
 
 This module imports neither torch nor lightning; only the commands that need them do.
 """
@@ -83,6 +83,7 @@ _HELP = "\n".join(
         *(f"  {name:<10}{text}" for name, (_, text) in _COMMANDS.items()),
         "",
         "Begin with `ltr train TABLE --qid COLUMN --label COLUMN --out model`.",
+        "A command makes the folder of what it writes, if there is none.",
         "`ltr COMMAND --help` lists the options; `ltr --version` prints the version.",
     ]
 )

@@ -24,7 +24,8 @@ def convert(parser: LineParser, args: list[str]) -> None:
     add_roles(parser)
     levels = "most levels of a category with a code; default: 256"
     add("--max-levels", type=int, default=256, help=levels)
-    add("--missing", choices=["keep", "error"], default="keep", help="missing features")
+    missing = "missing features; default: keep"
+    add("--missing", choices=["keep", "error"], default="keep", help=missing)
     add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
     add("--quiet", action="store_true", help="no progress bar")
     given = parser.parse_args(args)

@@ -40,7 +40,7 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
     add("--qid", default="qid", metavar="COLUMN", help="column of the query ids; default: qid")
     add("--label", default="label", metavar="COLUMN", help="column of the labels; default: label")
     add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
-    add("--doc-id", metavar="COLUMN", help="of the documents, with --qrels or --html: doc_id")
+    add("--doc-id", metavar="COLUMN", help="of the documents, for --qrels, --html; default: doc_id")
     add_options(parser)
     given = parser.parse_args(args)
     report(given, given.files)
@@ -49,13 +49,13 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
 def add_options(parser: LineParser) -> None:
     """Add the options that `ltr evaluate` shares with `ltr test`."""
     add = parser.add_argument
-    needed = "judgements; required for a TREC run"
+    needed = "judgements, instead of labels; required for a TREC run"
     add("--qrels", type=existing_file, metavar="FILE", help=needed)
     add("--metrics", nargs="+", metavar="NAME", help=f"default: {' '.join(_DEFAULT)}")
     add("--at", nargs="+", type=at_least_one, metavar="K", help="cutoffs of metrics without @K")
     add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
     add("--ties", choices=["stable", "expected", "worst"], default="stable", help=_TIES)
-    nothing = "value if nothing is relevant: a number, skip or error"
+    nothing = "value if nothing is relevant: a number, skip or error; default: 0"
     add("--empty", default="0", help=nothing)
     add("--skip-missing", action="store_true", help="leave out queries that a run lacks")
     add("--test", choices=["randomization", "bootstrap"], default="randomization", help="paired")

@@ -71,14 +71,15 @@ def explain(parser: LineParser, args: list[str]) -> None:
 
 
 def _table(path: str, schema: "Schema") -> "pa.Table":
-    """Return the schema's columns of a table; in LETOR text, features have numbers as names."""
+    """Return the schema's columns that a table has; LETOR text names features by numbers."""
     import pyarrow as pa
 
     from ltr.datasets.list_tables import is_letor, keys_of, load_lists, with_schema
     from ltr.datasets.table_files import load_columns
 
     if not is_letor(path):
-        return load_columns(path, schema, schema.optional(needs_label=False))[0].to_arrow()
+        optional = {*schema.optional(needs_label=False), schema.doc_id or ""}
+        return load_columns(path, schema, optional)[0].to_arrow()
     lists = load_lists(path)
     found = with_schema(lists, schema).features
     columns = {name: found[:, i] for i, name in enumerate(schema.features)}

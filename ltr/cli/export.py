@@ -8,7 +8,8 @@ from ltr.cli.models import OnnxModel, load_model
 def export(parser: LineParser, args: list[str]) -> None:
     """Write a trained model for other programs, with a model card.
 
-    The written model is checked: it must give the model's scores.
+    The written model is checked: it must give the model's scores. With --float32, the differences
+    are only printed, because a number next to a split of a tree may score otherwise.
     """
     add_model(parser, "the folder of a model or of a run")
     add = parser.add_argument

@@ -233,7 +233,7 @@ class RankingCLI(LightningCLI):
 
 
 def train(cli: RankingCLI) -> None:
-    """Train, then print the folder of the run, and the best value with its file."""
+    """Print the folder of the run, train, and print the best value with the path of its model."""
     if cli.trainer.is_global_zero and cli.keeps:
         print(f"run: {cli.run}")
     cli.execute()

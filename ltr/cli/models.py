@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ltr.datasets import ListDataset
+    from ltr.serving import OnnxRanker
 
 MODEL = "model"
 """The name of the folder of the best model in the folder of a run."""
@@ -59,7 +60,7 @@ def load_model(given: Namespace) -> Any:
     """Return the `RankingModel`, `BlendModel` or `OnnxModel` that the arguments name.
 
     Raises:
-        CommandError: there is no such model.
+        CommandError: there is no such model, or onnxruntime is not installed for an ONNX file.
         ValueError: the model is damaged, or names a class that is not trusted.
     """
     path = find_model(given.model)
@@ -78,6 +79,16 @@ def load_model(given: Namespace) -> Any:
     return RankingModel.load(path, trust=given.trust)
 
 
+def open_onnx(path: Path, threads: int) -> "OnnxRanker":
+    """Return the ranker of an ONNX file; raise a `CommandError` if onnxruntime is not installed."""
+    from ltr.serving import OnnxRanker
+
+    try:
+        return OnnxRanker(path, threads)
+    except ModuleNotFoundError as error:
+        raise CommandError("an ONNX file needs onnxruntime: pip install onnxruntime") from error
+
+
 class OnnxModel:
     """The model of an ONNX file: a `Predictor`, like a `RankingModel`.
 
@@ -86,6 +97,7 @@ class OnnxModel:
 
     Raises:
         ValueError: the file cannot be read, or was not written by an export.
+        CommandError: onnxruntime is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,9 +105,9 @@ class OnnxModel:
 
         from ltr.datasets import Schema
         from ltr.datasets.column_steps import STEPS
-        from ltr.serving import OnnxRanker, steps_of
+        from ltr.serving import steps_of
 
-        self.ranker = OnnxRanker(path, threads=torch.get_num_threads())
+        self.ranker = open_onnx(path, torch.get_num_threads())
         steps = steps_of(self.ranker.about, STEPS)
         self.schema = Schema("", steps=steps) if steps else None
         self.num_features: int = self.ranker.about["num_features"]

@@ -3,7 +3,7 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +48,8 @@ def test(parser: LineParser, args: list[str]) -> None:
     given = parser.parse_args(args)
     with TemporaryDirectory() as folder:
         scores = Path(folder, f"{Path(given.model).name}.parquet")
-        write_scores(given, scores, needs_label=True)
+        needed = ["qid", "label"] if given.qrels is None else ["qid"]
+        write_scores(given, scores, needed=needed)
         given.files, given.score = [str(scores)], None
         report(given, [given.table])
 
@@ -65,7 +66,7 @@ def _add_table(parser: LineParser) -> None:
 
 
 def write_scores(
-    given: Namespace, output: Path, workers: int | None = None, *, needs_label: bool = False
+    given: Namespace, output: Path, workers: int | None = None, *, needed: Sequence[str] = ()
 ) -> int:
     """Write the scores of a table, and return the number of rows.
 
@@ -73,7 +74,7 @@ def write_scores(
         given: the options; a column name that is None is set to the name used, if there is one.
         output: the file; its ending chooses the format.
         workers: the number of workers of a Ray cluster; None: score in this process.
-        needs_label: whether the table must have queries and labels.
+        needed: what the table must have: "qid", "label".
     """
     import numpy as np
     import pyarrow as pa
@@ -81,7 +82,7 @@ def write_scores(
     from ltr.arrays import rank
 
     model = load_model(given)
-    keys = _keys(given, model, needs_label=needs_label)
+    keys = _keys(given, model, needed)
     tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, keys)
     first = next(tables)
     with made_folder(output.parent), temporary_beside(output) as waiting:
@@ -125,7 +126,7 @@ def descending(scores: "np.ndarray") -> "np.ndarray":
     return apart
 
 
-def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
+def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
     """Set the names of key columns that are not given, and return those that the table has."""
     from ltr.datasets.list_tables import holds_lists
     from ltr.datasets.table_files import column_names
@@ -138,7 +139,7 @@ def _keys(given: Namespace, model: Any, *, needs_label: bool) -> list[str]:
             option, near = use.replace("_", "-"), nearest(name, there)
             raise CommandError(f"--{option} {name}: the table has no such column: {near}")
         name = known if name is None and known in there else name
-        if name is None and needs_label and use != "doc_id":
+        if name is None and use in needed:
             raise CommandError(f"--{use} is required: the table has no column {known or use!r}")
         if name in ("score", "rank"):
             raise CommandError(f"{name!r} is a column of the output, so no key may have this name")

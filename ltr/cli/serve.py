@@ -1,13 +1,13 @@
 """`ltr serve`: rank over HTTP with an exported model."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, add_model
 from ltr.cli.errors import CommandError
-from ltr.cli.models import load_model
+from ltr.cli.models import load_model, open_onnx
 
 if TYPE_CHECKING:
     from ltr.serving import OnnxRanker
@@ -21,7 +21,7 @@ def serve(parser: LineParser, args: list[str]) -> None:
     add_model(parser, "an ONNX file, or the folder of an export, of a model or of a run")
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)")
-    add("--port", type=int, default=8000, help="default: 8000; 0: any free one")
+    add("--port", type=_port, default=8000, help="default: 8000; 0: any free one")
     add("--threads", type=int, default=1, help="CPU threads for the scores of one list; default: 1")
     add("--max-documents", type=int, default=1000, help="of a list")
     add("--max-lists", type=int, default=100, help="of a request")
@@ -34,12 +34,11 @@ def serve(parser: LineParser, args: list[str]) -> None:
         from ltr.serve import Limits, make_app
     except ImportError as error:
         raise CommandError(f"ltr serve needs pip install 'ltr-torch[serve]': {error}") from error
-    from ltr.serving import OnnxRanker
 
     path = Path(given.model).expanduser()
     if (path / "model.onnx").is_file():
         path /= "model.onnx"
-    ranker = _exported(given) if path.is_dir() else OnnxRanker(path, given.threads)
+    ranker = _exported(given) if path.is_dir() else open_onnx(path, given.threads)
     limits = Limits(given.max_documents, given.max_lists, given.max_bytes, given.max_seconds)
     app = make_app(ranker, limits)
     config = uvicorn.Config(
@@ -50,14 +49,23 @@ def serve(parser: LineParser, args: list[str]) -> None:
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run()
+    try:
+        uvicorn.Server(config).run()
+    except SystemExit as error:
+        address = f"{given.host}:{given.port}"
+        raise CommandError(f"cannot listen on {address}; see the message above") from error
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
+        raise ArgumentTypeError(f"must be a whole number from 0 to 65535, got {text!r}")
+    return int(text)
 
 
 def _exported(given: Namespace) -> "OnnxRanker":
     """Export the model of a folder to a temporary ONNX file, check it, and return its ranker."""
     from ltr.export import export_model
     from ltr.models import RankingModel
-    from ltr.serving import OnnxRanker
 
     model = load_model(given)
     with TemporaryDirectory() as folder:
@@ -66,4 +74,4 @@ def _exported(given: Namespace) -> "OnnxRanker":
             export_model(model, file)
         else:
             model.blend.export(file)
-        return OnnxRanker(file, given.threads)
+        return open_onnx(file, given.threads)

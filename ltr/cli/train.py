@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, add_roles, roles_of
+from ltr.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from ltr.losses import RankingLoss
@@ -46,6 +47,7 @@ def train(parser: LineParser, args: list[str]) -> None:
             parser.error(f"--{name} must not be given with --with {given.trees}, which ignores it")
 
     from ltr.datasets.prepare import prepare, read_table
+    from ltr.datasets.table_notices import warn_caller
     from ltr.estimators import Blend, NeuralRanker
     from ltr.estimators.parameters import max_levels
 
@@ -66,6 +68,7 @@ def train(parser: LineParser, args: list[str]) -> None:
         data = replace(data, val=read_table(given.val, plain))
     if given.trees:
         ranker = Blend(ranker, verbose=verbose)
+        warn_caller(data.notice)  # a NeuralRanker does so itself
     ranker.fit(data)
     ranker.save(out)
     held = "none" if data.val is None else len(data.val)
@@ -89,6 +92,8 @@ def _loss(given: Namespace) -> "RankingLoss | None":
     loss = None
     if given.loss is not None:
         loss = from_config({"class_path": f"ltr.losses.{given.loss}"}, RankingLoss)
+        if type(loss) is RankingLoss:
+            raise CommandError("--loss must not be RankingLoss, the base class of the losses")
     # few users look at low positions: without clipping, single clicks there would dominate
     unbiased = partial(Unbiased, clip=10.0)
     for name, kind in (("position", unbiased), ("protected", Penalized)):

@@ -159,8 +159,8 @@ def evaluate_log(
     Raises:
         ValueError: a score is NaN, a click is negative or not finite, a position is below 1 or not
             whole, a propensity is outside (0, 1], shapes differ, there is no click at all, there
-            are fewer than two units, or fewer than half of the resamples of `bias` determine all
-            propensities. For a wrong value, the message names the row.
+            are fewer than two units, or fewer than two or half of the resamples of `bias` determine
+            all propensities. For a wrong value, the message names the row.
 
     Cost: two sorts of the rows; one second for 200,000 sessions of ten documents.
 
@@ -186,7 +186,10 @@ def evaluate_log(
     if (bad := np.flatnonzero(shown_at % 1)).size:
         raise ValueError(f"position must be whole, got {shown_at[bad[0]]:g} in row {bad[0]}")
     if not isinstance(bias, PositionBias):
-        bias = PositionBias(examination=bias)
+        table = as_numbers("bias", bias)
+        if table.ndim != 1:
+            raise ValueError(f"bias must be a PositionBias or propensities (n,), got {bias!r}")
+        bias = PositionBias(examination=table.tolist())
     lists = list_numbers(session, rows, "session", "a session")
     units = lists if qid is None else list_numbers(qid, rows)
     quantile, cutoff = normal_quantile(confidence), check_top_k(top_k)
@@ -280,10 +283,10 @@ def _covariance(bias: PositionBias) -> np.ndarray:
     if bias.draws is None:
         return np.zeros((1, 1))
     known = bias.draws[(bias.draws > 0).all(1)]
-    if 2 * len(known) < len(bias.draws):
+    if 2 * len(known) < len(bias.draws) or len(known) < 2:
         raise ValueError(
             f"bias has {len(known)} of {len(bias.draws)} resamples that tell all positions, too "
-            "few for an interval: estimate it with a smaller top_k"
+            "few for an interval: estimate it with a smaller top_k, or more resamples"
         )
     return np.atleast_2d(np.cov(np.log(known).T))
 

@@ -148,12 +148,14 @@ def _cells(
         _check_each("swap", document, "0 or a position >= 2", good)
         kept &= (document > 0) & ((where == 1) | (where == document))
     elif doc_id is not None:
-        document = as_qids("doc_id", doc_id, rows).dictionary_encode().indices.to_numpy()
+        names = as_qids("doc_id", doc_id, rows, what="a document")
+        document = names.dictionary_encode().indices.to_numpy()
     else:
         document = np.arange(rows)
     if not kept.any():
-        wanted = "" if swap is None else " in an experiment with swap > 0"
-        raise ValueError(f"no row of clicks is at a position <= {limit or 'any'}{wanted}")
+        wanted = "" if limit is None else f" at a position <= {limit}"
+        wanted += "" if swap is None else " in an experiment with swap > 0"
+        raise ValueError(f"no row of clicks is{wanted}")
     query, document, where = (x[kept].astype(np.int64) for x in (query, document, where - 1))
     both = query * (document.max() + 1) + document
     _, first, both = np.unique(both, return_index=True, return_inverse=True)
@@ -344,6 +346,8 @@ def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Sol
         raise ValueError(f"features must have the shape ({rows}, columns), got {table.shape}")
     if not has_fit_parameter(classifier, "sample_weight"):
         raise ValueError(f"classifier must take sample_weight, got {classifier!r}")
+    if not hasattr(classifier, "predict_proba"):
+        raise ValueError(f"classifier must have predict_proba, got {classifier!r}")
     own = table[cells.row]
     twice = np.concatenate([own, own])
     classes = np.repeat([1, 0], len(own))

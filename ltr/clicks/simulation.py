@@ -29,13 +29,16 @@ class _User(ABC):
             labels: (..., n), the grades of documents, in the order in which a list shows them.
 
         Raises:
-            ValueError: a label is not a grade for which `attraction` has a probability.
+            ValueError: a label is not a grade for which `attraction` has a probability, or labels
+                have no dimension.
         """
         return self._probabilities(self._attracts(labels))
 
     def _attracts(self, labels: Any) -> np.ndarray:
         """Return the probability of a click after a look (..., n), from grades (..., n)."""
         grades, table = as_numbers("labels", labels), np.array(self.attraction)
+        if not grades.ndim:
+            raise ValueError(f"labels must have at least one dimension, got {labels!r}")
         good = (grades >= 0) & (grades < len(table)) & (grades == np.floor(grades))
         if len(bad := np.argwhere(~good)):
             where = bad[0].tolist()
@@ -67,7 +70,8 @@ class PositionBased(_User):
         bias: the propensities. Default: `PositionBias()`, 1 / position.
 
     Raises:
-        ValueError: a probability is outside [0, 1], or no probability is given.
+        ValueError: a probability is outside [0, 1], no probability is given, or `bias` is not a
+            `PositionBias`.
 
     Reference: Craswell, Zoeter, Taylor and Ramsey, "An experimental comparison of click
     position-bias models", WSDM 2008.
@@ -81,6 +85,8 @@ class PositionBased(_User):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attraction", _checked("attraction", self.attraction))
+        if not isinstance(self.bias, PositionBias):
+            raise ValueError(f"bias must be a PositionBias, got {self.bias!r}")
 
     def _probabilities(self, attracts: np.ndarray) -> np.ndarray:
         position = torch.arange(1, attracts.shape[-1] + 1, dtype=torch.float64)
@@ -219,17 +225,19 @@ def simulate_clicks(
         seed: the seed of the random numbers, >= 0.
 
     Raises:
-        ValueError: there are no rows, a label has no probability, a score is NaN, a shape does not
-            fit, or an option is out of range.
+        ValueError: `user` is no such user, there are no rows, a label has no probability, a score
+            is NaN, a shape does not fit, or an option is out of range.
 
     Cost: one second for 1,000,000 sessions of ten documents. The log takes 300 MB, 29 bytes per
-    row, and the peak memory is 900 MB.
+    row (33 with `swaps`), and the peak memory is 900 MB.
 
     >>> log = simulate_clicks(Cascade([0.0, 1.0]), [0, 1, 1], [3.0, 2.0, 1.0], sessions=2)
     >>> {name: column.tolist() for name, column in log.items() if name != "qid"}
     {'session': [0, 0, 0, 1, 1, 1], 'row': [0, 1, 2, 0, 1, 2], 'position': [1, 2, 3, 1, 2, 3], \
 'click': [0, 1, 0, 0, 1, 0]}
     """
+    if not isinstance(user, _User):
+        raise ValueError(f"user must be a PositionBased, Cascade or DependentClick, got {user!r}")
     attracts = user._attracts(labels)
     if attracts.ndim != 1 or not len(attracts):
         raise ValueError(f"labels must have the shape (rows,), with rows, got {attracts.shape}")

@@ -84,6 +84,10 @@ class CrossEncoderLoss(nn.Module):
             else check_whole("mini_batch_size", mini_batch_size, wanted)
         )
         self.cached = check_flag("cached", cached)
+        if activation_fn is not None and (
+            not callable(activation_fn) or isinstance(activation_fn, type)
+        ):
+            raise ValueError(f"activation_fn must be a module or None, got {activation_fn!r}")
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
 
     def forward(
@@ -182,8 +186,10 @@ def check_columns(
             f"{len(queries)} queries, {len(documents)} lists and {len(labels)} labels"
         )
     for query, each, own in zip(queries, documents, labels, strict=True):
-        if isinstance(each, str):
+        if isinstance(each, str) or not hasattr(each, "__len__"):
             raise ValueError(f"documents must be a list of texts for each query, got {each!r}")
+        if not isinstance(own, Tensor) or own.dim() != 1:
+            raise ValueError(f"labels must be a tensor (documents,), got {own!r} for {query!r}")
         if len(each) != len(own):
             raise ValueError(
                 f"labels must have one value for each document, got {len(own)} for the "

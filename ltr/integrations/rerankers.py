@@ -81,7 +81,7 @@ def evaluate_reranker(
     scores = model.predict(
         pairs,
         prompt_name=prompt_name or own_prompt,
-        batch_size=batch_size or own_batch,
+        batch_size=own_batch if batch_size is None else batch_size,
         show_progress_bar=False,
         activation_fn=nn.Identity(),
     )
@@ -125,9 +125,11 @@ def compare_training(
         the p-value of a paired test.
 
     Raises:
-        ValueError: see `evaluate_reranker`; raised before training.
+        ValueError: see `evaluate_reranker`, or there are fewer than two lists; raised before
+            training.
     """
     before = evaluate_reranker(trainer.model, data, [metric], name="before", **options)
+    before.compare(before)  # too few lists to compare are an error before training
     trainer.train(resume_from_checkpoint=resume_from_checkpoint)
     after = evaluate_reranker(trainer.model, data, [metric], name="after", **options)
     return before.compare(after)
@@ -193,6 +195,8 @@ def rows(data: Iterable[dict[str, Any]]) -> Lists:
     """
     found = Lists([], [], [], [])
     for number, row in enumerate(data):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"data must have a dict in each row, got {row!r} in row {number}")
         named = [name for name in LABELS if name in row]
         texts = [name for name in row if name not in named]
         if not named or len(texts) != 2:
@@ -202,7 +206,13 @@ def rows(data: Iterable[dict[str, Any]]) -> Lists:
             )
         query, documents = (row[name] for name in texts)
         labels = row[named[0]]
-        if isinstance(documents, str) or len(documents) != len(labels):
+        sized = all(hasattr(x, "__len__") for x in (documents, labels))
+        if isinstance(documents, str) or not sized:
+            raise ValueError(
+                "data must have a list of documents and a list of labels in each row, "
+                f"got {documents!r} and {labels!r} in row {number}"
+            )
+        if len(documents) != len(labels):
             raise ValueError(
                 f"{named[0]} must have one value for each document, got {len(labels)} for "
                 f"{len(documents)} documents in row {number}"

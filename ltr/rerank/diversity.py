@@ -45,7 +45,8 @@ def mmr(
         ValueError: neither or both of vectors and similarity are given, a shape does not fit, a
             value is not finite, or an option is out of range.
 
-    Cost: O(n k) for a list of n rows, times the number of dimensions if vectors are given.
+    Cost: O(n k) for a list of n rows, times the number of dimensions if vectors are given. A matrix
+    of similarities is read once more.
 
     Reference: Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering
     documents and producing summaries", SIGIR 1998.
@@ -60,6 +61,9 @@ def mmr(
         raise ValueError(f"vectors or similarity must be given, got {given}")
     if vectors is not None:
         table = _matrix("vectors", vectors, len(values))
+        # A division by a power of two is exact. After it, no square overflows or is lost.
+        largest = np.abs(table).max(1, initial=0, keepdims=True)
+        table = np.ldexp(table, -np.frexp(largest)[1])
         lengths = np.linalg.norm(table, axis=1, keepdims=True)
         table = table / np.where(lengths > 0, lengths, 1)
     else:

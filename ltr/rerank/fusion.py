@@ -86,9 +86,9 @@ def fuse(
         of arrays in their order, and documents of runs by descending name, as in trec_eval.
 
     Raises:
-        ValueError: there is no ranker; a score is infinite, or NaN in a run; no ranker has a score
-            for a row; a run shares no query with the others; shapes differ; a file is invalid; an
-            option is unknown or out of range.
+        ValueError: there is no ranker; a score is infinite, or in a run NaN or no number; no ranker
+            has a score for a row; a run shares no query with the others; shapes differ; a file is
+            invalid; an option is unknown or out of range.
 
     Cost: one sort for each ranker; "condorcet" takes O(n^2) time and memory for a list of n rows.
 

@@ -12,7 +12,9 @@ NORMALIZATIONS = ("min_max", "z", "rank", "none")
 
 
 def normalize_scores(scores: Any, qid: Any = None, method: Normalization = "min_max") -> np.ndarray:
-    """Return the scores of each list on one scale, float64 (rows,). The ranking does not change.
+    """Return the scores of each list on one scale, float64 (rows,), in the same ranking.
+
+    By rounding, scores that are nearly equal can become equal.
 
     Args:
         scores: (rows,), finite. Without rows, the result is empty.

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ltr.arrays import as_numbers, list_numbers
+from ltr.arrays import as_array, as_numbers, list_numbers
 from ltr.metrics.joined import raw_bytes
 from ltr.metrics.trec import read_run
 
@@ -48,7 +48,7 @@ class Rankers:
         array([[ 1.,  2.],
                [ 3., nan]])
         """
-        each = [as_numbers("rankers", one).astype(np.float64) for one in arrays]
+        each = [as_numbers("rankers", one).astype(np.float64) for one in _rows(arrays)]
         if any(one.ndim != 1 or one.shape != each[0].shape for one in each):
             shapes = " and ".join(str(one.shape) for one in each)
             raise ValueError(f"rankers must have one shape (rows,), got {shapes}")
@@ -73,6 +73,10 @@ class Rankers:
         columns: list[list[float]] = [[] for _ in runs]
         for number, qid in enumerate(qids):
             each = [run.get(qid, {}) for run in runs]
+            if wrong := [one for one in each if not isinstance(one, Mapping)]:
+                raise ValueError(
+                    f"rankers must have scores by document by query, got {wrong[0]!r} for {qid!r}"
+                )
             documents = {name for one in each for name in one}
             if wrong := [name for name in (qid, *documents) if not isinstance(name, str)]:
                 raise ValueError(f"rankers must name queries and documents, got {wrong[0]!r}")
@@ -97,9 +101,10 @@ def are_runs(rankers: Any) -> bool:
     >>> are_runs(["a.run", {"q": {"a": 1.0}}]), are_runs([[1.0, 2.0]])
     (True, False)
     """
-    if _is_run(rankers) or not hasattr(rankers, "__len__") or not len(rankers):
+    sized = hasattr(rankers, "__len__") and getattr(rankers, "ndim", 1) > 0
+    if _is_run(rankers) or not sized or not len(rankers):
         raise ValueError(f"rankers must be a list of at least one ranker, got {rankers!r}")
-    kinds = {_is_run(one) for one in rankers}
+    kinds = {_is_run(one) for one in _rows(rankers)}
     if len(kinds) > 1:
         raise ValueError("rankers must be all runs or all arrays, got both")
     return kinds.pop()
@@ -126,11 +131,20 @@ def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float
     return runs
 
 
+def _rows(rankers: Any) -> Any:
+    """Return the rankers one by one: the rows of a table, whose iterator would give columns."""
+    return as_array(rankers) if hasattr(rankers, "__array__") else rankers
+
+
 def _is_run(one: Any) -> bool:
     return isinstance(one, (Mapping, str, PathLike))
 
 
-def _finite(score: float, name: str, qid: str) -> float:
-    if not isfinite(score):
-        raise ValueError(f"rankers must have finite scores, got {score} for {name!r} of {qid!r}")
+def _finite(score: Any, name: str, qid: str) -> float:
+    try:
+        good = isfinite(score)
+    except (TypeError, OverflowError):  # not a number, or a whole number without a float
+        good = False
+    if not good:
+        raise ValueError(f"rankers must have finite scores, got {score!r} for {name!r} of {qid!r}")
     return float(score)

@@ -39,11 +39,12 @@ def fusion_weights(
 
     Returns:
         The weights (rankers,), >= 0, with sum 1. Judged queries that no run has, and queries
-        without judgements, do not count. A list without a relevant document counts as 0.
+        without judgements, do not count. A list without a relevant document counts as 0. A document
+        that no ranker retrieved is last in its list.
 
     Raises:
-        ValueError: as in `fuse`; labels do not fit the rows; no query of the runs is judged; the
-            metric is unknown, or lower values of it are better.
+        ValueError: as in `fuse`, but a row needs no score; labels do not fit the rows; no query of
+            the runs is judged; the metric is unknown, or lower values of it are better.
 
     >>> labels, qid = [1, 0, 0] * 8, np.repeat(np.arange(8), 3)
     >>> fusion_weights([[3.0, 2.0, 1.0] * 8, [1.0, 3.0, 2.0] * 8], labels, qid).round(2).tolist()
@@ -53,6 +54,8 @@ def fusion_weights(
     from ltr.estimators.weights import best_weights
 
     if are_runs(rankers):
+        if qid is not None:
+            raise ValueError("qid must be None for runs, which have their own queries")
         rows, grades = _judged(rankers, labels)
     else:
         rows, grades = Rankers.of_arrays(rankers, qid), as_numbers("labels", labels)
@@ -64,13 +67,16 @@ def fusion_weights(
             raise ValueError(
                 f"labels must be finite and >= 0, got {grades[bad[0]]} in row {bad[0]}"
             )
-    fused, lost = fuser(rows, method, normalize, k), np.isnan(rows.scores).all(0)
+    found = ~np.isnan(rows.scores).all(0)
+    own = rows.lists[found]
+    fused = fuser(Rankers(rows.scores[:, found], list_numbers(own, len(own))), method, normalize, k)
     lists = list_numbers(rows.lists, len(rows.lists))
 
     def values(weights: np.ndarray) -> np.ndarray:
-        total = fused(weights)
+        scores = fused(weights)
         # A relevant document that no ranker retrieved comes last, and counts in the ideal.
-        total[lost] = total.min(initial=0) - 1
+        total = np.full(len(lists), scores.min(initial=0) - 1)
+        total[found] = scores
         return values_of_lists(total, grades.astype(np.float64), lists, metric=metric)
 
     return best_weights(len(rows.scores), values)
@@ -87,9 +93,19 @@ def _judged(rankers: Any, qrels: Any) -> tuple[Rankers, np.ndarray]:
     qids = [qid for qid in qrels if any(qid in run for run in runs)]
     if not qids:
         raise ValueError("labels must judge a query of the runs, got none of them")
-    relevant = {qid: {d: 0.0 for d, label in qrels[qid].items() if label > 0} for qid in qids}
+    relevant = {qid: _relevant(qrels[qid], qid) for qid in qids}
     judged = [{qid: run[qid] for qid in qids if qid in run} for run in runs]
     rows = Rankers.of_runs([*judged, relevant])
     pairs = zip((rows.qids[one] for one in rows.lists), rows.names, strict=True)
     labels = [max(qrels[qid].get(name, 0), 0) for qid, name in pairs]
     return Rankers(rows.scores[:-1], rows.lists, rows.names, rows.qids), np.array(labels)
+
+
+def _relevant(judged: Any, qid: str) -> dict[str, float]:
+    """Return the relevant documents of a query, each with the score 0."""
+    try:
+        return {name: 0.0 for name, label in judged.items() if label > 0}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            f"labels must be numbers by document by query for runs, got {judged!r} for {qid!r}"
+        ) from error

@@ -1,5 +1,6 @@
 """`ltr train`, and the commands that take its model: one walk, then the mistakes."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,15 @@ def test_positions_and_a_protected_group_change_the_model(ltr, table):
 
 
 @pytest.mark.parametrize("more", [[], ["--with", "lightgbm"]])
+def test_columns_that_look_like_mistakes_are_named(ltr, table, more):
+    if more:
+        pytest.importorskip("lightgbm")
+    table.assign(user=[f"u{i}" for i in range(300)]).to_parquet("train.parquet")
+    with pytest.warns(UserWarning, match="user is left out, with 300 different texts"):
+        assert ltr("train", "train.parquet", *COLUMNS, *QUICK, *more).code == 0
+
+
+@pytest.mark.parametrize("more", [[], ["--with", "lightgbm"]])
 def test_directions_bind_every_ranker(ltr, table, more):
     """The labels rise with the price; a model that may only fall with it ignores that."""
     if more:
@@ -136,6 +146,7 @@ def test_directions_bind_every_ranker(ltr, table, more):
         (["--qid", "query", "--doc-id", "sku"], ["label", "train.parquet"]),
         ([*COLUMNS, "--loss", "SoftNCDG"], ["ltr.losses.SoftNCDG", "did you mean 'SoftNDCG'?"]),
         ([*COLUMNS, "--loss", "LogisticCost"], ["LogisticCost is not a RankingLoss"]),
+        ([*COLUMNS, "--loss", "RankingLoss"], ["--loss", "base class"]),
         ([*COLUMNS, "--effort", "quick"], ["--effort", "'quick'"]),
         ([*COLUMNS, "--metric", "ndgc@10"], ["ndgc", "ndcg"]),
         ([*COLUMNS, "--with", "xgboost"], ["--with", "'xgboost'"]),
@@ -198,6 +209,34 @@ def test_a_bad_model(ltr, trained, command):
         assert answer.code == 2
         assert answer.err.count("\n") == 1
         assert name.partition("/")[0] in answer.err
+
+
+def test_what_a_table_may_lack(ltr, trained):
+    """The names of the documents, in an explanation; the labels, beside judgements."""
+    test = pd.read_parquet("train.parquet")
+    lines = [f"{q} 0 {d} {y}\n" for q, d, y in test[["query", "sku", "grade"]].to_numpy()]
+    Path("qrels").write_text("".join(lines))
+    test.drop(columns="grade").to_parquet("unlabeled.parquet")
+    answer = ltr("test", "model", "unlabeled.parquet", "--qrels", "qrels", "--metrics", "mrr")
+    assert answer.code == 0, answer.err
+    expected = ltr("test", "model", "train.parquet", "--metrics", "mrr").out
+    assert answer.out.splitlines()[3] == expected.splitlines()[3]
+    pytest.importorskip("shap")
+    test.drop(columns=["grade", "sku"]).to_parquet("unnamed.parquet")
+    answer = ltr("explain", "model", "unnamed.parquet", "--query", "q1", "--top", 1)
+    assert answer.code == 0, answer.err
+
+
+def test_an_onnx_file_needs_onnxruntime(ltr, trained, monkeypatch):
+    Path("m.onnx").touch()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    more = {"predict": ["train.parquet", "--output", "o.csv"], "test": ["train.parquet"]}
+    more |= {"explain": ["train.parquet", "--query", "q1"], "serve": []}
+    for command, options in more.items():
+        answer = ltr(command, "m.onnx", *options)
+        assert answer.code == 2
+        told = "an ONNX file needs onnxruntime: pip install onnxruntime"
+        assert answer.err == f"ltr {command}: {told}\n"
 
 
 def test_a_query_that_there_is_not(ltr, trained):

@@ -190,6 +190,9 @@ def test_resamples_without_all_positions_are_left_out_unless_they_are_most():
     bias.draws = np.array([[1, 0.5, np.nan], [1, 0.5, 0.3], [1, np.nan, 0.3]])
     with pytest.raises(ValueError, match="bias has 1 of 3 resamples that tell all positions"):
         evaluate_log(**GOOD | {"bias": bias})
+    bias.draws = np.array([[1, 0.5, 0.3]])  # one has no variance
+    with pytest.raises(ValueError, match=r"bias has 1 of 1 resamples .* or more resamples"):
+        evaluate_log(**GOOD | {"bias": bias})
 
 
 @pytest.mark.slow  # a bootstrap of propensities for each of 60 logs
@@ -343,6 +346,8 @@ GOOD = {
         ({"session": ["a", "a", None, "b"]}, "session must name a session in each row, got None"),
         ({"bias": [1.0, 0.0]}, r"examination must lie in \(0, 1\], got \[1.0, 0.0\]"),
         ({"bias": [1.0, np.nan]}, r"examination must lie in \(0, 1\]"),
+        ({"bias": 0.5}, r"bias must be a PositionBias or propensities \(n,\), got 0.5"),
+        ({"bias": ["a"]}, "bias must be an array of numbers, got 'a' in row 0"),
         ({"scores": [1, 2]}, r"scores must have the shape of clicks \(4,\), got \(2,\)"),
         ({"scores": [[1, 2, 1, 2]]}, r"scores must have the shape \(rows,\), got \(1, 4\)"),
         ({"baseline": [1, 2]}, r"baseline must have the shape of clicks \(4,\), got \(2,\)"),

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from ltr.clicks import PositionBased, PositionBias, simulate_clicks
@@ -312,6 +313,7 @@ def test_one_query_has_no_interval_and_lists_without_clicks_are_impressions():
         ({"qid": [1]}, "qid must have one value for each of the 6 rows"),
         ({"doc_id": None}, 'doc_id must be given for method "harvesting", got None'),
         ({"doc_id": None, "method": "em"}, 'doc_id must be given for method "em", got None'),
+        ({"doc_id": [*"abcde", None]}, "doc_id must name a document in each row, got None in row"),
         ({"doc_id": range(6)}, "no document was shown at two positions"),
         ({"clicks": [0] * 6}, r"propensity of position 1 \(no clicks\)"),
         ({"method": "magic"}, 'method must be "harvesting" or "em" or "swaps", got .magic.'),
@@ -320,7 +322,7 @@ def test_one_query_has_no_interval_and_lists_without_clicks_are_impressions():
         ({"method": "swaps", "swap": [1] * 6}, "swap must be 0 or a position >= 2, got 1 in row 0"),
         (
             {"method": "swaps", "swap": [0] * 6},
-            "no row of clicks is .* an experiment with swap > 0",
+            "^no row of clicks is in an experiment with swap > 0$",
         ),
         ({"features": np.zeros((6, 1))}, 'features and classifier go together, with method "em"'),
         ({"resamples": -1}, "resamples must be >= 0, got -1"),
@@ -341,6 +343,7 @@ def test_bad_features_and_classifiers_are_one_error():
             r"features must have the shape \(6, columns\), got \(5, 1\)",
         ),
         ({"classifier": KNeighborsClassifier()}, "classifier must take sample_weight, got KNeigh"),
+        ({"classifier": LinearSVC()}, "classifier must have predict_proba, got LinearSVC"),
         ({"classifier": None}, "features and classifier go together"),
     ]:
         with pytest.raises(ValueError, match=message):

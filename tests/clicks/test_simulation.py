@@ -157,12 +157,14 @@ def test_any_log_is_whole_and_seeded(lengths, sessions, top_k, swaps, seed):
         ({"top_k": 0}, "top_k must be None or a whole number >= 1, got 0"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"swaps": 1}, "swaps must be True or False, got 1"),
+        ({"labels": 1, "scores": 1.0}, "labels must have at least one dimension, got 1"),
+        ({"user": "Cascade"}, "user must be a PositionBased, Cascade or DependentClick, got 'Casc"),
     ],
 )
 def test_bad_input_is_one_error(changed, message):
     given = {"labels": [0, 1], "scores": [1.0, 0.0], "qid": None, "sessions": 3} | changed
     with pytest.raises(ValueError, match=message):
-        simulate_clicks(Cascade(ATTRACTION), **given)
+        simulate_clicks(**{"user": Cascade(ATTRACTION)} | given)
 
 
 def test_users_take_probabilities_only():
@@ -173,3 +175,6 @@ def test_users_take_probabilities_only():
     for bad in (1.5, [0.5, -1.0], []):
         with pytest.raises(ValueError, match=r"continuation must be probabilities in \[0, 1\]"):
             DependentClick(ATTRACTION, bad)
+    for bad in (None, [1.0, 0.5]):
+        with pytest.raises(ValueError, match="bias must be a PositionBias, got"):
+            PositionBased(ATTRACTION, bad)

@@ -311,6 +311,8 @@ def test_noise_is_left_out_in_evaluation(model):
         ({"loss": Penalized(SoftmaxLoss(), ExposureParity())}, r"^loss .*protected"),
         ({"mini_batch_size": 0}, r"^mini_batch_size .*0"),
         ({"cached": 1}, r"^cached .*1"),
+        ({"activation_fn": "sigmoid"}, r"^activation_fn must be a module or None, got 'sigmoid'"),
+        ({"activation_fn": nn.Sigmoid}, r"^activation_fn must be a module or None, got <class"),
     ],
 )
 def test_wrong_options(model, options, message):
@@ -339,6 +341,8 @@ def test_a_classifier_of_several_classes_is_refused(model_path):
         ([["a"], [["b"]]], [], r"^inputs .*1 queries, 1 lists and 0 labels"),
         ([["a"], [[]]], [[]], r"^documents must not all be empty, got 1"),
         ([["a"], [["b"]]], [[-1]], r"^labels must be >= 0, got -1"),
+        ([["a"], [["b"]]], [1], r"^labels must be a tensor \(documents,\), got tensor\(1\)"),
+        ([["a"], [None]], [[1]], r"^documents must be a list of texts .* got None"),
     ],
 )
 def test_wrong_batches(model, inputs, labels, message):

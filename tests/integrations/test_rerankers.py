@@ -1,6 +1,7 @@
 """Metrics of rerankers: the library's numbers, with intervals."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,9 @@ def test_graded_labels_in_the_form_of_training(model):
         ([{"query": "a", "label": [1]}], r"^data must have .*\['query', 'label'\] in row 0"),
         ([{"query": "a", "d": ["b"], "label": [1, 2]}], r"^label must have one value .*2 for 1"),
         ([], r"^data must have at least one document, got none"),
+        ([3], r"^data must have a dict in each row, got 3 in row 0"),
+        ([{"query": "a", "d": "bc", "label": [1, 2]}], r"^data must have a list .* 'bc' and"),
+        ([{"query": "a", "d": ["b"], "label": None}], r"^data must have a list .* and None in row"),
     ],
 )
 def test_wrong_data(model, data, message):
@@ -188,6 +192,17 @@ def test_a_sample_of_no_documents(model):
     data = CrossEncoderRerankingEvaluator([sample], write_csv=False)
     with pytest.raises(ValueError, match=r"^sample 0 must have at least one of 'documents'"):
         evaluate_reranker(model, data)
+
+
+def test_a_wrong_batch_size_is_an_error(model):
+    with pytest.raises(ValueError, match="batch_size"):
+        evaluate_reranker(model, [{"query": "a", "d": ["b"], "label": [1]}], batch_size=0)
+
+
+def test_one_list_is_too_few_before_training(model):
+    trainer = SimpleNamespace(model=model, train=lambda **_: pytest.fail("trained"))
+    with pytest.raises(ValueError, match="at least 2 lists"):
+        compare_training(trainer, [{"query": "a", "d": ["b", "c"], "label": [1, 0]}])
 
 
 def test_one_call_trains_and_compares(model, tmp_path):

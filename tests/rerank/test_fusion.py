@@ -5,6 +5,7 @@ from itertools import permutations
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -353,6 +354,9 @@ def test_weights_of_runs_are_those_of_their_arrays():
         ([{"q": {"a": np.nan}}], {}, "finite scores, got nan for 'a' of 'q'"),
         ([{"q": {3: 1.0}}], {}, "must name queries and documents, got 3"),
         ([{1: {"a": 1.0}}], {}, "must name queries and documents, got 1"),
+        ([{"q": {"a": "x"}}], {}, "finite scores, got 'x' for 'a' of 'q'"),
+        ([{"q": ["a"]}], {}, r"scores by document by query, got \['a'\] for 'q'"),
+        (torch.tensor(1.0), {}, "rankers must be a list of at least one ranker"),
         ([{"1": {"a": 1.0}}, {"2": {"a": 1.0}}], {}, "queries in common, got run 0"),
         ([{"1": {"a": 1.0}}, {"1": {"a": 1.0}}, {"2": {}}], {}, "queries in common, got run 2"),
         ([{"1": {"a": 1.0}}], {"qid": [1]}, "qid must be None for runs"),
@@ -387,11 +391,37 @@ def test_wrong_input_is_one_error(rankers, options, message):
         ([[], []], [], "labels must have at least one row, got none"),
         ([{"q": {"a": 1.0}}], {"other": {"a": 1}}, "labels must judge a query of the runs"),
         ([{"q": {"a": 1.0}}], [1], "labels must be judgements by document by query"),
+        ([{"q": {"a": 1.0}}], {"q": {"a": "x"}}, "labels must be numbers by document by query"),
+        ([{"q": {"a": 1.0}}], {"q": ["a"]}, r"labels must be numbers .* got \['a'\] for 'q'"),
     ],
 )
 def test_wrong_labels_are_one_error(rankers, labels, message):
     with pytest.raises(ValueError, match=message):
         fusion_weights(rankers, labels)
+
+
+def test_runs_have_their_own_queries():
+    with pytest.raises(ValueError, match="qid must be None for runs"):
+        fusion_weights([{"q": {"a": 1.0}}], {"q": {"a": 1}}, ["q"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_no_ranker_retrieved_does_not_change_how_the_others_are_fused(method):
+    draw = np.random.default_rng(1)
+    labels, qid = draw.integers(0, 3, 150), np.repeat(np.arange(30), 5)
+    rankers = labels + draw.normal(size=(2, 150)) * [[0.5], [5.0]]
+    rankers[1, draw.random(150) < 0.3] = np.nan
+    weights = fusion_weights(rankers, labels, qid, method=method)
+    assert weights[0] != 0.5
+    lost = np.c_[rankers, np.full((2, 240), np.nan)], np.r_[labels, np.zeros(240)]
+    more = fusion_weights(*lost, np.r_[qid, np.repeat(np.arange(30), 8)], method=method)
+    assert more.tolist() == weights.tolist()
+
+
+def test_a_row_of_a_table_is_a_ranker():
+    table = np.array([[3.0, 2.0, 1.0], [0.1, 0.9, np.nan]])
+    for rows in (pd.DataFrame(table, columns=[*"abc"]), pl.DataFrame(table)):
+        assert fuse(rows).tolist() == fuse(table).tolist()
 
 
 def test_a_metric_must_be_known_and_higher_for_better_rankings():

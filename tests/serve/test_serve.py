@@ -381,6 +381,15 @@ def test_a_folder_is_exported_before_it_is_served(tmp_path, monkeypatch):
     ]
 
 
+def test_a_port_in_use_is_the_mistake_of_the_user(folder, capfd):
+    from ltr.cli import main
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["serve", str(folder), "--port", port]) == 2
+    assert f"ltr serve: cannot listen on 127.0.0.1:{port}" in capfd.readouterr().err
+
+
 def test_what_cannot_be_served(tmp_path, capsys):
     from ltr.cli import main
 
@@ -393,6 +402,8 @@ def test_what_cannot_be_served(tmp_path, capsys):
     assert "model must know its columns" in capsys.readouterr().err
     assert main(["serve", str(written.model), "--max-lists", "0"]) == 2
     assert "lists must be a whole number >= 1, got 0" in capsys.readouterr().err
+    assert main(["serve", str(written.model), "--port", "65536"]) == 2
+    assert "--port must be a whole number from 0 to 65535, got '65536'" in capsys.readouterr().err
     for bad in (0, 1.5, True):
         with pytest.raises(ValueError, match=f"bytes must.*{bad}"):
             Limits(bytes=bad)  # pyright: ignore[reportArgumentType]
