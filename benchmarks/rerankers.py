@@ -20,9 +20,10 @@ that multiplies in it; trials of one number of lists are all of one precision.
 
 "ltr" are losses of this package in `CrossEncoderLoss`, "library" those of sentence-transformers;
 all score 16 documents at a time, except its BinaryCrossEntropyLoss, which has no mini-batches.
-"none" is the model before training. Comparisons are paired over the test lists, with the mean of a
-list over the seeds that both losses have. `--memory` measures the peak of a step instead, with and
-without `cached=True`.
+"LoRA" trains an adapter of rank 16 and the last layer alone, by `pip install peft`, at a learning
+rate of 5e-4. "none" is the model before training. Comparisons are paired over the test lists, with
+the mean of a list over the seeds that both losses have. `--memory` measures the peak of a step
+instead, with and without `cached=True`.
 """
 
 import argparse
@@ -51,9 +52,11 @@ from ltr.metrics.compare import compare, holm
 
 RESULT = RESULTS / "rerankers.json"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-BATCH, LONGEST, MINI_BATCH, TOKENS, RATE, WARM = 16, 12, 16, 64, 5e-5, 0.1
+BATCH, LONGEST, MINI_BATCH, TOKENS, WARM = 16, 12, 16, 64, 0.1
+RATE, LORA_RATE = 5e-5, 5e-4
 NONE = "none"
 BASE = "ltr SoftmaxLoss()"
+LORA = f"{BASE}, LoRA"
 OURS = (
     "SoftmaxLoss()",
     "XENDCG()",
@@ -72,7 +75,7 @@ LIBRARY = (
     "RankNetLoss(mini_batch_size=16)",
     "ListMLELoss(mini_batch_size=16, respect_input_order=False)",
 )
-CONTESTANTS = (NONE, *(f"ltr {one}" for one in OURS), *(f"library {one}" for one in LIBRARY))
+CONTESTANTS = (NONE, *(f"ltr {one}" for one in OURS), LORA, *(f"library {one}" for one in LIBRARY))
 LIBRARIES = (sentence_transformers, transformers)
 Row = dict[str, Any]
 
@@ -118,9 +121,19 @@ def encoder(folder: Path) -> CrossEncoder:
     return CrossEncoder(str(folder), num_labels=1, max_length=TOKENS, device="cpu")
 
 
+def add_lora(model: CrossEncoder) -> None:
+    """Add an adapter, as in docs/text-rerankers.md, after which the other weights are fixed."""
+    from peft import LoraConfig  # pyright: ignore[reportMissingImports]
+
+    adapter = LoraConfig(
+        r=16, lora_alpha=32, target_modules="all-linear", modules_to_save=["classifier"]
+    )
+    model.add_adapter(adapter)
+
+
 def loss_of(name: str, model: CrossEncoder) -> nn.Module:
     """Return the loss of a contestant."""
-    kind, _, expression = name.partition(" ")
+    kind, _, expression = name.removesuffix(", LoRA").partition(" ")
     if kind == "ltr":
         loss = eval(expression, {**vars(ltr.operators), **vars(ltr.losses)})
         return CrossEncoderLoss(model, loss, MINI_BATCH)
@@ -143,8 +156,11 @@ def trained(model: CrossEncoder, name: str, rows: list[Row], bfloat16: bool = Fa
     With `bfloat16` the model's layers run under `torch.autocast`, as `bf16=True` of the library's
     trainer has it.
     """
+    if name == LORA:
+        add_lora(model)
     loss = loss_of(name, model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=LORA_RATE if name == LORA else RATE)
     steps = math.ceil(len(rows) / BATCH)
     warm = math.ceil(WARM * steps)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -159,7 +175,7 @@ def trained(model: CrossEncoder, name: str, rows: list[Row], bfloat16: bool = Fa
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             value: Tensor = loss(*batch(part, "BinaryCrossEntropy" in name))
         value.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trainable, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()

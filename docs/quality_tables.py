@@ -167,13 +167,19 @@ def efforts(found: Result) -> str:
     return table(header, rows)
 
 
-def blends(found: Result) -> str:
-    """Return the table of `Blend()`, with the interval over draws where there are several."""
+def blends(found: Result, searches: Result) -> str:
+    """Return the table of `Blend()`, with the interval over draws where there are several.
+
+    The last column divides its seconds by those of LightGBM: of one fit, and of the search of the
+    number of leaves, by the ratio of both in `searches`.
+    """
     rows: list[list[str]] = []
     for data, each in _compared(found).items():
         one = each[OURS]
         over = one.get("over_draws")
         seconds = [_seconds(found, one, ranker) for ranker in (TREES, OURS)]
+        times = seconds[1] / seconds[0]
+        search = _seconds(searches, one, TREES, "search_seconds") / _seconds(searches, one, TREES)
         draws = "" if over is None else f"[{over[0]:+.4f}, {over[1]:+.4f}]"
         rows.append(
             [
@@ -184,10 +190,11 @@ def blends(found: Result) -> str:
                 difference(one),
                 draws,
                 " / ".join(f"{x:.0f}" for x in seconds),
+                f"{times:.1f} / {times / search:.1f}",
             ]
         )
     header = ["table, rows", "draws or seeds", TREES, f"`{OURS}`", "difference", "over draws"]
-    return table([*header, "CPU seconds"], rows)
+    return table([*header, "CPU seconds", "times a fit / a search"], rows)
 
 
 def tries(found: Result) -> str:
@@ -280,12 +287,12 @@ def _compared(found: Result) -> dict[str, dict[str, Result]]:
     return kept
 
 
-def _seconds(found: Result, one: Result, ranker: str) -> float:
+def _seconds(found: Result, one: Result, ranker: str, key: str = "seconds") -> float:
     """Return the mean CPU seconds of a ranker over the seeds of a comparison."""
     return float(
         np.mean(
             [
-                trial["seconds"]
+                np.sum(trial[key])  # of each fold
                 for trial in found["trials"]
                 if (trial["data"], trial["ranker"]) == (one["data"], ranker)
                 and trial["seed"] in one["seeds"]
@@ -343,11 +350,12 @@ def tables() -> dict[str, str]:
     by_default = json.loads(RESULT.read_text())
     named |= {"defaults": defaults(by_default), "efforts": efforts(by_default)}
     ours = json.loads((RESULTS / "large_tables_blend.json").read_text())
+    leaves = json.loads((RESULTS / "large_tables_leaves.json").read_text())
     for name, rows in (("tries", tries), ("levels", levels)):
         named[name] = rows(json.loads((RESULTS / f"large_tables_{name}.json").read_text()))
     fits = json.loads((RESULTS / "fit_parts.json").read_text())
     named |= {"parts": parts(fits), "steps": steps(fits)}
-    return named | {"first": first(by_default), "blends": blends(ours)}
+    return named | {"first": first(by_default), "blends": blends(ours, leaves)}
 
 
 if __name__ == "__main__":
