@@ -299,7 +299,7 @@ def bradley_terry(
     (['a', 'b', 'c'], [0.93, 0.2, -1.13])
     """
     ridge = check_number("ridge", ridge, minimum=1e-6)
-    quantile = normal_quantile(check_number("confidence", confidence, minimum=0, strict=True))
+    quantile = normal_quantile(confidence)
     qids, doc_id, pairs = lists_from_preferences(winner, loser, qid)
     component = _components(pairs, qids)
     strength, error = np.zeros(len(doc_id)), np.zeros(len(doc_id))

@@ -340,7 +340,7 @@ def test_intervals_cover_the_strengths():
         ({"ridge": 0}, "ridge must be >= 1e-06, got 0"),
         ({"ridge": np.nan}, "ridge must be >= 1e-06, got nan"),
         ({"confidence": 1.0}, r"confidence must lie in \(0, 1\), got 1.0"),
-        ({"confidence": "95%"}, r"confidence must be a number > 0, got '95%'"),
+        ({"confidence": "95%"}, r"confidence must lie in \(0, 1\), got '95%'"),
     ],
 )
 def test_wrong_options(options, message):

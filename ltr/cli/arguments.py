@@ -5,7 +5,8 @@ import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,8 +40,19 @@ class LineParser(argparse.ArgumentParser):
 
 def at_least_one(text: str) -> int:
     """Return the value of an argument, which must be a whole number >= 1."""
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise ArgumentTypeError(f"must be a whole number >= 1, got {text!r}")
+    return _whole_number(text, 1, None)
+
+
+def up_to(most: int) -> Callable[[str], int]:
+    """Return a function that gives the value of an argument, a whole number from 0 to `most`."""
+    return partial(_whole_number, least=0, most=most)
+
+
+def _whole_number(text: str, least: int, most: int | None) -> int:
+    good = text.isascii() and text.isdigit() and int(text) >= least
+    if not good or (most is not None and int(text) > most):
+        span = f">= {least}" if most is None else f"from {least} to {most}"
+        raise ArgumentTypeError(f"must be a whole number {span}, got {text!r}")
     return int(text)
 
 
@@ -64,6 +76,13 @@ def new_file(*endings: str) -> Callable[[str], Path]:
         return path
 
     return check
+
+
+def refuse_to_replace(option: str, output: Path, inputs: Iterable[str]) -> None:
+    """Raise a `CommandError` if the file to write is one of the files to read."""
+    for path in inputs:
+        if output.exists() and Path(path).exists() and output.samefile(path):
+            raise CommandError(f"{option} must not be the file that is read, got {output}")
 
 
 def import_from_here() -> None:

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file
+from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file, refuse_to_replace
 
 _METHODS = ["rrf", "combsum", "combmnz", "borda", "condorcet"]
 _NORMALIZATIONS = ["min_max", "z", "rank", "none"]
@@ -35,6 +35,7 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     add("--top-k", type=at_least_one, metavar="K", help="most documents of a query to write")
     add("--tag", default="ltr", help="the name of the run, one word; default: ltr")
     given = parser.parse_args(args)
+    refuse_to_replace("--out", given.out, given.runs)
 
     # these import torch, which takes a while, so mistakes in the arguments are reported first
     from ltr import rerank

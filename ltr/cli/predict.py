@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model, new_file
+from ltr.cli.arguments import LineParser, add_model, new_file, refuse_to_replace
 from ltr.cli.errors import CommandError
 from ltr.cli.models import load_model
 from ltr.cli.on_ray import add_workers, connect, enter
@@ -35,6 +35,7 @@ def predict(parser: LineParser, args: list[str]) -> None:
     parser.add_argument("--output", required=True, type=new_file(*endings), help=about)
     add_workers(parser)
     given = parser.parse_args(args)
+    refuse_to_replace("--output", given.output, [given.table])
     rows = write_scores(given, given.output, given.workers)
     print(f"wrote {given.output}: {rows} rows")
 

@@ -1,11 +1,11 @@
 """`ltr serve`: rank over HTTP with an exported model."""
 
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ltr.cli.arguments import LineParser, add_model
+from ltr.cli.arguments import LineParser, add_model, up_to
 from ltr.cli.errors import CommandError
 from ltr.cli.models import load_model, open_onnx
 
@@ -21,7 +21,7 @@ def serve(parser: LineParser, args: list[str]) -> None:
     add_model(parser, "an ONNX file, or the folder of an export, of a model or of a run")
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)")
-    add("--port", type=_port, default=8000, help="default: 8000; 0: any free one")
+    add("--port", type=up_to(65535), default=8000, help="default: 8000; 0: any free one")
     add("--threads", type=int, default=1, help="CPU threads for the scores of one list; default: 1")
     add("--max-documents", type=int, default=1000, help="of a list")
     add("--max-lists", type=int, default=100, help="of a request")
@@ -54,12 +54,6 @@ def serve(parser: LineParser, args: list[str]) -> None:
     except SystemExit as error:
         address = f"{given.host}:{given.port}"
         raise CommandError(f"cannot listen on {address}; see the message above") from error
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
-        raise ArgumentTypeError(f"must be a whole number from 0 to 65535, got {text!r}")
-    return int(text)
 
 
 def _exported(given: Namespace) -> "OnnxRanker":

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ltr.cli.arguments import LineParser, add_roles, roles_of
+from ltr.cli.arguments import LineParser, add_roles, roles_of, up_to
 from ltr.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -33,12 +33,15 @@ def train(parser: LineParser, args: list[str]) -> None:
     add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
     add("--loss", metavar="NAME", help="of the networks, such as SoftNDCG; default: XENDCG")
-    directions = "scores only rise (=1) or fall (=-1) with this column of numbers"
-    add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=directions)
+    about = "scores only rise (=1) or fall (=-1) with this column of numbers"
+    add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=about)
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
-    add("--seed", type=int, default=0, help="of all random numbers; default: 0")
+    add("--seed", type=up_to(2**32 - 1), default=0, help="of all random numbers; default: 0")
     add("--quiet", action="store_true", help="no line of progress")
     given = parser.parse_args(args)
+    directions = dict(given.monotone or ())
+    if len(directions) < len(given.monotone or ()):
+        parser.error("--monotone must name each column once")
     out = Path(given.out).expanduser()
     if out.exists() and not out.is_dir():
         parser.error(f"--out must be a folder, got the file {given.out}")
@@ -55,7 +58,7 @@ def train(parser: LineParser, args: list[str]) -> None:
     ranker: NeuralRanker | Blend = NeuralRanker(
         effort=given.effort,
         loss=_loss(given),
-        monotone=dict(given.monotone) if given.monotone else None,
+        monotone=directions or None,
         metric=given.metric,
         random_state=given.seed,
         verbose=verbose,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import torch
+from sklearn.utils import check_random_state
 
 from ltr.datasets import (
     FeatureTransform,
@@ -208,6 +209,13 @@ def check_parameters(estimator: Any) -> None:
         raise ValueError(f"validation must be in [0, 1), got {estimator.validation!r}")
     if not isinstance(estimator.verbose, numbers.Integral):
         raise ValueError(f"verbose must be a whole number, got {estimator.verbose!r}")
+    try:
+        check_random_state(estimator.random_state)
+    except ValueError as error:
+        raise ValueError(
+            "random_state must be None, a RandomState or a whole number in [0, 2**32 - 1], got "
+            f"{estimator.random_state!r}"
+        ) from error
     known = ("auto", "cpu", "cuda", "mps")
     kind, _, number = str(estimator.device).partition(":")
     if kind not in known or (number and not (kind == "cuda" and number.isdecimal())):

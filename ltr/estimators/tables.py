@@ -41,8 +41,8 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     if not reset:
         X = by_name(estimator, X)
     if is_frame(X):
-        validate_data(estimator, X, y, reset=reset, skip_check_array=True)
         frame = load_frame(X)
+        validate_data(estimator, X, y, reset=reset, skip_check_array=True)
     else:
         if not isinstance(y, str):
             validate_data(estimator, X, y, reset=reset, skip_check_array=True)

@@ -1,5 +1,6 @@
 """Resampling of per-list values: bootstrap means, BCa intervals, the sign-flip test."""
 
+from numbers import Real
 from statistics import NormalDist
 
 import numpy as np
@@ -150,6 +151,6 @@ def normal_quantile(confidence: float) -> float:
     >>> round(normal_quantile(0.95), 4)
     1.96
     """
-    if not 0 < confidence < 1:
+    if not isinstance(confidence, Real) or not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
     return NormalDist().inv_cdf((1 + confidence) / 2)

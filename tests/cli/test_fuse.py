@@ -81,6 +81,10 @@ def test_the_options_are_those_of_the_function():
         (["a.run", "no.run", "--out", "c.run"], "no.run: no such file"),
         (["a.run", "--qrels", "no.txt", "--out", "c.run"], "no.txt: no such file"),
         (["a.run", "b.run.gz", "--out", "."], "--out must be a file, got the folder ."),
+        (
+            ["a.run", "b.run.gz", "--out", "./a.run"],
+            "--out must not be the file that is read, got a.run",
+        ),
         (["a.run", "--k", "0", "--out", "c.run"], "--k must be a whole number >= 1, got '0'"),
         (
             ["a.run", "--top-k", "0", "--out", "c.run"],

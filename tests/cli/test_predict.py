@@ -70,6 +70,15 @@ def test_explain_takes_an_onnx_file_and_the_column_of_its_queries(models):
     assert found[0] == found[1]
 
 
+def test_scores_do_not_replace_the_table(models):
+    before = Path("new.csv").read_bytes()
+    answer = models("predict", "model", "new.csv", "--output", "./new.csv")
+    assert answer.code == 2
+    message = "--output must not be the file that is read, got new.csv\n"
+    assert answer.err == f"ltr predict: {message}"
+    assert Path("new.csv").read_bytes() == before
+
+
 @pytest.mark.parametrize("name", ["model", "model.onnx", "of-lists", "blend"])
 def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, monkeypatch):
     monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)

@@ -162,7 +162,9 @@ def test_directions_bind_every_ranker(ltr, table, more):
         ([*COLUMNS, "--weight", "shop"], ["'shop'", "row 0", "number"]),
         ([*COLUMNS, "--label", "constant"], ["equal", "nothing to learn"]),
         ([*COLUMNS, "--out", "train.parquet"], ["--out", "folder", "train.parquet"]),
+        ([*COLUMNS, "--monotone", "price=1", "price=-1"], ["--monotone", "each column once"]),
         ([*COLUMNS, "--seed", "x"], ["--seed", "'x'"]),
+        ([*COLUMNS, "--seed", "-1"], ["--seed", "0 to 4294967295", "'-1'"]),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(ltr, table, options, words):

@@ -355,6 +355,7 @@ GOOD = {
         ({"clicks": 1}, r"clicks must have the shape \(rows,\), got \(\)"),
         ({"top_k": 0}, "top_k must be"),
         ({"clip": 0}, "clip must be > 0"),
+        ({"confidence": "95%"}, r"confidence must lie in \(0, 1\), got '95%'"),
         ({"confidence": 95}, r"confidence must lie in \(0, 1\), got 95"),
         ({"scores": [], "clicks": [], "position": [], "session": []}, "clicks must have at least"),
     ],

@@ -151,10 +151,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
             {"X": table(c=pd.Timedelta("1h"))[["c"]]},
             "must have a feature or a category besides the columns",
         ),
-        (
-            {"X": pd.concat([table(), table()], axis=1)},
-            "Expected unique column names|duplicate column",
-        ),
+        ({"X": pd.concat([table(), table()], axis=1)}, "^duplicate column 'a'$"),
         (
             {"qid": QID[1:]},
             r"qid.*shape \(59,\)",
@@ -260,6 +257,8 @@ def test_a_fit_that_fails_changes_nothing(kind: str):
         ({"max_epochs": 0}, "max_epochs.*0"),
         ({"patience": -1}, "patience must"),
         ({"learning_rate": 0.0}, "learning_rate.*0.0"),
+        ({"random_state": -1}, r"random_state must be .* got -1"),
+        ({"random_state": "a"}, r"random_state must be .* got 'a'"),
         ({"learning_rate": float("nan")}, "learning_rate.*nan"),
         ({"learning_rate": "a"}, "learning_rate.*'a'"),
         ({"weight_decay": -1.0}, "weight_decay must"),
