@@ -17,7 +17,7 @@ def as_array(values: Any) -> np.ndarray:
     """Return the values as an array; a tensor is moved to the CPU."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
-        # numpy has no bfloat16.
+        # NumPy has no bfloat16.
         values = values.float() if values.dtype == torch.bfloat16 else values
     return np.asarray(values)
 
@@ -56,7 +56,7 @@ def as_names(argument: str, values: Any) -> np.ndarray:
         return as_array(values)
     if not isinstance(values, Iterable):
         raise ValueError(f"{argument} must be an array, got {values!r}")
-    # dtype=object keeps the values: otherwise, numpy turns a NaN among strings into the text "nan".
+    # The dtype `object` keeps the values: otherwise, a NaN among strings becomes the text "nan".
     return np.asarray(list(values), dtype=object)
 
 

@@ -64,8 +64,8 @@ def open_text(path: Path) -> Iterator[TextFile]:
         path: the path of the file; its suffix does not matter.
 
     Raises:
-        ValueError: the file is an archive or has another known format that is not text; the message
-            names the format. Or the file is damaged, which reading may find only later.
+        ValueError: the file is an archive or has another known format that is not text (the message
+            names the format), or it is damaged. Some damage is found only while the text is read.
         OSError: the file cannot be read.
 
     >>> from tempfile import TemporaryDirectory
@@ -90,7 +90,9 @@ def open_text(path: Path) -> Iterator[TextFile]:
                     raise ValueError(f"{path}: the file must be {_READABLE}, got a tar archive")
                 yield file
         except (EOFError, zlib.error, OSError) as error:
-            if form is None or getattr(error, "errno", None) is not None:  # an error of the disk
+            # An error with an errno comes from the operating system, and a file without compression
+            # has no format that could be damaged.
+            if form is None or getattr(error, "errno", None) is not None:
                 raise
             raise ValueError(f"{path}: the {form} file is damaged, got {error}") from None
 

@@ -78,7 +78,8 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
             os.replace(partial, target)
             sync_folder(target.parent)
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # else it would hide the message
+        # Without an errno, a file name would hide the message of the error.
+        if error.filename is None and error.errno is not None:
             error.filename = str(path)
         raise
 

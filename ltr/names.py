@@ -17,7 +17,7 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
     """
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("_"):  # Python and other libraries look for names such as __path__
-        from difflib import SequenceMatcher  # only needed for wrong names
+        from difflib import SequenceMatcher  # this import is needed only for wrong names
 
         def likeness(one: str) -> tuple[float, bool]:
             ratio = SequenceMatcher(None, name.lower(), one.lower()).ratio()
@@ -56,7 +56,7 @@ def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) ->
     >>> close_matches("Table", ["DigitsDataModule", "TableDataModule"])
     ['TableDataModule']
     """
-    from difflib import SequenceMatcher  # only needed for wrong names
+    from difflib import SequenceMatcher  # this import is needed only for wrong names
 
     def likeness(choice: str) -> float:
         a, b = word.lower(), choice.lower()

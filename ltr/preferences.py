@@ -122,7 +122,7 @@ def _checked_pairs(given: Any, scores: Tensor) -> Tensor:
         pairs = given if isinstance(given, Tensor) else torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"pairs must be whole numbers (votes, 2), got {given!r}") from None
-    if pairs.shape == (0,):  # an empty list
+    if pairs.shape == (0,):  # an empty list gives this shape
         pairs = pairs.new_zeros((0, 2), dtype=torch.int64)
     whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or not whole:
@@ -188,7 +188,8 @@ def lists_from_preferences(winner: Any, loser: Any, qid: Any = None) -> Preferen
         as_qids(argument, values, votes, "votes", "a document")
         for argument, values in zip(("winner", "loser"), names, strict=True)
     ]
-    if of_each[0].type != of_each[1].type:  # winners are numbers and losers text, or the reverse
+    # Names of two types, such as integers and text, are compared as text.
+    if of_each[0].type != of_each[1].type:
         of_each = [values.cast(pa.string()) for values in of_each]
     codes = pa.concat_arrays(of_each).dictionary_encode().indices.to_numpy().astype(np.int64)
     documents = codes.reshape(2, votes).T
@@ -318,7 +319,7 @@ def _components(pairs: np.ndarray, qid: np.ndarray) -> np.ndarray:
     edges = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(rows, rows))
     component = connected_components(edges, directed=False)[1].astype(np.int64)
     lists = list_numbers(qid, rows)
-    firsts = np.unique(component, return_index=True)[1]  # the first row of each component
+    firsts = np.unique(component, return_index=True)[1]  # this is the first row of each component
     parts = np.bincount(lists[firsts])
     if (several := np.flatnonzero(parts > 1)).size:
         row = np.flatnonzero(lists == several[0])[0]
@@ -341,7 +342,8 @@ def _strengths(wins: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
     n = len(wins)
     strength = np.zeros(n)
     while True:
-        lost = expit(strength - strength[:, None])  # the probability that row i loses to column j
+        # This is the probability that row i loses to column j.
+        lost = expit(strength - strength[:, None])
         surprise = wins * lost
         gradient = surprise.sum(0) - surprise.sum(1) + ridge * strength
         information = -(wins + wins.T) * lost * (1 - lost)

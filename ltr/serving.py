@@ -419,7 +419,7 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
     if isinstance(documents, Mapping):
         return documents
     names = getattr(documents, "column_names", getattr(documents, "columns", None))
-    if names is not None:  # an Arrow table, or a data frame
+    if names is not None:  # this is an Arrow table or a data frame
         return {str(name): documents[name] for name in names}
     found = list(documents) if hasattr(documents, "__iter__") else [documents]
     for one in found:
@@ -450,11 +450,12 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
     values = documents[name]
     kind = getattr(getattr(values, "dtype", None), "kind", str(getattr(values, "type", "")))
     if hasattr(values, "to_numpy") and kind.startswith(("f", "i", "u", "double", "halffloat")):
-        values = values.to_numpy()  # numbers only: dates would lose their time zone
+        # Only numbers become an array here, because dates would lose their time zone.
+        values = values.to_numpy()
     elif hasattr(values, "to_pylist"):
         return values.to_pylist()
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
-        values = values.astype("datetime64[us]")  # so that `tolist` returns datetimes
+        values = values.astype("datetime64[us]")  # this makes `tolist` return datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(
             f"column {name!r} must hold one value for each document, got {_shown(values)}"
@@ -465,7 +466,7 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
 
 
 def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueError:
-    """Return the error for the first document that lacks one of these keys."""
+    """Return the error for the first document that lacks one of the keys `names`."""
     lacking = (
         (row, name) for row, one in enumerate(documents) for name in names if name not in one
     )

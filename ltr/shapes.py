@@ -116,7 +116,7 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
             if isinstance(level, (bool, str)) or not 0 <= level <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {level!r}")
         return [float(level) for level in several]
-    except TypeError:  # not a number, or not a sequence of numbers
+    except TypeError:  # this is neither a number nor a sequence of numbers
         raise ValueError(f"{name} must be numbers in [0, 1], got {levels!r}") from None
 
 

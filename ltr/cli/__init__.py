@@ -134,18 +134,18 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
     handler = signal.getsignal(signal.SIGINT)
     try:
         code = run()
-        sys.stdout.flush()  # fails if the reader is gone, as in `ltr recipes | head -1`
+        sys.stdout.flush()  # this fails if the reader is gone, as in `ltr recipes | head -1`
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # the exit code of a program that SIGPIPE ends
+        return 141  # this is the exit code of a program that SIGPIPE ends
     except KeyboardInterrupt:
         return _stopped(signal.SIGINT, again)
     except SystemExit as stop:
-        # Lightning turns an interrupt into exit code 1 once it has shut down
+        # Lightning turns an interrupt into exit code 1 once it has shut down.
         if isinstance(stop.__context__, KeyboardInterrupt):
             return _stopped(signal.SIGINT, again)
-        if type(stop) is not SystemExit:  # Lightning's SIGTERMException
+        if type(stop) is not SystemExit:  # this is Lightning's SIGTERMException
             return _stopped(signal.SIGTERM, again)
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Exception as error:
@@ -188,7 +188,7 @@ def _run(args: list[str]) -> int:
     from ltr.cli.arguments import LineParser
 
     path = _COMMANDS[command][0]
-    if command == "test" and not (rest and not rest[0].startswith("-")):  # a recipe, not a model
+    if command == "test" and not (rest and not rest[0].startswith("-")):  # the call names no model
         path = "training:test"
     run = resolve_name(f"ltr.cli.{path}")
     # By default, a warning shows its line of code, which does not help the user.

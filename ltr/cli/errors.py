@@ -49,7 +49,7 @@ def as_user_error(error: Exception) -> str | None:
         return "another process of this run has failed; see its message"
     if isinstance(error, (CommandError, ValueError)):
         return innermost(str(error)) or type(error).__name__
-    # Lightning, if it is loaded, raises this error for options that exclude each other
+    # Lightning, if it is loaded, raises this error for options that exclude each other.
     lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
     if lightning is not None and isinstance(error, lightning.MisconfigurationException):
         return one_line(error)

@@ -127,7 +127,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
     if given.html is not None:
         from ltr.reports.report import load_template
 
-        load_template()  # reports a missing package before the evaluation
+        load_template()  # this reports a missing package before the evaluation
     chosen = given.metrics or [x.partition("@")[0] if given.at else x for x in _DEFAULT]
     measures = parse_measures(chosen, given.at or (), of_runs=given.qrels is not None)
     counted = {"gain": given.gain, "empty": _number(given.empty), "ties": given.ties}
@@ -157,7 +157,8 @@ def _models(given: Namespace) -> "list[Evaluated]":
             )
         named = of_documents and (given.doc_id or files.has_column(path, doc_id))
         tables.append(files.read_scored(path, columns, with_names=bool(named)))
-    largest = max(float(table.labels.max()) for table in tables)  # gains on one scale
+    # The largest label of all tables puts their gains on one scale.
+    largest = max(float(table.labels.max()) for table in tables)
     found = [
         files.evaluate_table(
             table, several, measures, counted, largest, keep_documents=of_documents
@@ -228,7 +229,7 @@ def _print(
     from rich.console import Console
     from rich.table import Table
 
-    # a file or a pipe has no width: use a large one, so that nothing is cut off
+    # A file or a pipe has no width: use a large one, so that nothing is cut off.
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     if len(models) == 1:
         table = Table(box=box.SIMPLE_HEAD)

@@ -37,7 +37,7 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     given = parser.parse_args(args)
     refuse_to_replace("--out", given.out, given.runs)
 
-    # these import torch, which takes a while, so mistakes in the arguments are reported first
+    # These modules import torch, which takes a while, so wrong arguments are reported first.
     from ltr import rerank
     from ltr.metrics.trec import read_qrels, read_run, write_run
 

@@ -20,7 +20,7 @@ from ltr.cli.mistakes import explain
 from ltr.cli.options import given_options
 from ltr.cli.runs import hold, named_checkpoint, new_run, read_checkpoint
 
-# Imported here, so that jsonargparse finds these classes by their names alone.
+# These classes are imported here, so that jsonargparse finds them by their names alone.
 from ltr.datasets import (
     DigitsDataModule,  # noqa: F401
     ListDataModule,  # noqa: F401
@@ -95,7 +95,7 @@ class RankingCLI(LightningCLI):
                 "log_every_n_steps": 10,
                 "enable_model_summary": False,
             },
-            seed_everything_default=42,  # fixed, so that a run can be repeated
+            seed_everything_default=42,  # the seed is fixed, so that a run can be repeated
             parser_class=RankingParser,
             parser_kwargs={
                 "prog": f"ltr {command}",
@@ -122,7 +122,7 @@ class RankingCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments; a mistake becomes an error of one line."""
-        given = given_options(args)  # first: its error names the line of the file
+        given = given_options(args)  # this comes first, since its error names the line of the file
         try:
             self.config = parser.parse_args(args)
         except _ParseError as error:
@@ -173,7 +173,8 @@ class RankingCLI(LightningCLI):
             bar = sys.stdout.isatty()
             callbacks += [PlainBar()] if bar else []
         self.memory = BatchInMemory()
-        self.timer = Timer()  # the seconds of training, including those before a resume
+        # The timer counts the seconds of training, including those before a resume.
+        self.timer = Timer()
         callbacks += [self.memory, self.timer, CheckFinite(), CheckMonitors()]
         callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.config.early_stopping.patience is not None:
@@ -182,7 +183,7 @@ class RankingCLI(LightningCLI):
             callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
         with ExitStack() as stack:
             is_new = self.command == "fit" and self.numbered and not self.goes_on
-            # the first process makes the folder; its callbacks send the path to the others
+            # The first process makes the folder; its callbacks send the path to the others.
             if is_new and not given.fast_dev_run and is_first_process():
                 trained = lambda: self.timer.start_time() is not None  # noqa: E731
                 self.run = stack.enter_context(new_run(self.root, keep=trained))
@@ -221,7 +222,7 @@ class RankingCLI(LightningCLI):
                     self.model,
                     datamodule=self.datamodule,
                     ckpt_path=self.ckpt_path,
-                    weights_only=True,  # so no environment variable can allow pickles
+                    weights_only=True,  # this keeps environment variables from allowing pickles
                 )
             except RuntimeError as error:
                 if self.ckpt_path is None or "loading state_dict" not in str(error):

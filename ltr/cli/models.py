@@ -28,7 +28,8 @@ def find_model(value: str) -> Path:
             recipe's runs, which stands for the newest model; or an ONNX file.
 
     Raises:
-        CommandError: there is no such model; the message suggests the most similar path.
+        CommandError: there is no such model (the message names similar ones), or it is a program of
+            `torch.export` or a checkpoint.
     """
     from ltr.cli.runs import numbered
     from ltr.config.folder import CONFIG

@@ -101,7 +101,7 @@ def parse_value(text: str) -> Any:
     """
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # ValueError: a number of 5,000 digits, or a 13th month
+    except (yaml.YAMLError, ValueError):  # a 13th month or 5,000 digits raise ValueError
         return text
 
 

@@ -90,7 +90,7 @@ def write_scores(
         with pa.ipc.new_file(waiting, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
-        # a rank needs all scores of its query, so the rows are first kept in a memory-mapped file
+        # A rank needs all scores of its query, so the rows are first kept in a memory-mapped file.
         with pa.memory_map(str(waiting)) as source, atomic_write(output) as part:
             table = pa.ipc.open_file(source).read_all()
             scores = table.column("score").to_numpy()

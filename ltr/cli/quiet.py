@@ -44,7 +44,8 @@ def quiet() -> Iterator[None]:
         handler.addFilter(_passes)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # meant for authors of libraries
+            # These warnings are meant for authors of libraries.
+            warnings.simplefilter("ignore", DeprecationWarning)
             for pattern in _IGNORED_WARNINGS:
                 warnings.filterwarnings("ignore", pattern)
             yield

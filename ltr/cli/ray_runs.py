@@ -34,7 +34,7 @@ def fit(args: list[str], name: str, workers: int) -> None:
     on_gpu = wanted and ray.cluster_resources().get("GPU", 0) > 0
     where = options.get("trainer.default_root_dir")
     root = Path(where.value if where and where.value else f"runs/{name}").absolute()
-    own = f"ray-{secrets.token_hex(4)}"  # only for Ray's own files, during the run
+    own = f"ray-{secrets.token_hex(4)}"  # the folder holds only Ray's own files, during the run
     trainer = TorchTrainer(
         _train,
         train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args, "name": name},
@@ -61,7 +61,7 @@ def _train(config: dict[str, Any]) -> None:
 
     enter(config["folder"], config["path"])
     rank = ray.train.get_context().get_world_rank()
-    # Lightning sets the rank with the Trainer, but the run's folder is made before the Trainer
+    # Lightning sets the rank with the Trainer, but the run's folder is made before the Trainer.
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
     options: dict[str, Any] = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
     try:

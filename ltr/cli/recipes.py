@@ -92,7 +92,7 @@ def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
         return True
     for option in options:
         text = option.partition("=")[2] if option.startswith("-") else option
-        if text.endswith((".yaml", ".yml")):  # a file with a part of the configuration
+        if text.endswith((".yaml", ".yml")):  # the file has a part of the configuration
             return True
         named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
         here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)

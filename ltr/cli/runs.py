@@ -12,7 +12,8 @@ from ltr.cli.errors import CommandError
 from ltr.files import check_archive, made_folder
 from ltr.names import nearest, one_line
 
-_PATIENCE = 10  # seconds to wait for a lock, which data loaders of a killed run hold for a while
+# Wait for a lock this many seconds, since data loaders of a killed run hold it for a while.
+_PATIENCE = 10
 
 
 def numbered(root: Path) -> list[Path]:

@@ -71,7 +71,7 @@ def train(parser: LineParser, args: list[str]) -> None:
         data = replace(data, val=read_table(given.val, plain))
     if given.trees:
         ranker = Blend(ranker, verbose=verbose)
-        warn_caller(data.notice)  # a NeuralRanker does so itself
+        warn_caller(data.notice)  # a NeuralRanker gives this warning itself
     ranker.fit(data)
     ranker.save(out)
     held = "none" if data.val is None else len(data.val)
@@ -97,7 +97,7 @@ def _loss(given: Namespace) -> "RankingLoss | None":
         loss = from_config({"class_path": f"ltr.losses.{given.loss}"}, RankingLoss)
         if type(loss) is RankingLoss:
             raise CommandError("--loss must not be RankingLoss, the base class of the losses")
-    # few users look at low positions: without clipping, single clicks there would dominate
+    # Few users look at low positions: without clipping, single clicks there would dominate.
     unbiased = partial(Unbiased, clip=10.0)
     for name, kind in (("position", unbiased), ("protected", Penalized)):
         if getattr(given, name) and (loss is None or name not in loss.side_inputs):

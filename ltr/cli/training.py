@@ -87,7 +87,7 @@ def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
     if names_own_code(given.config, options):
         import_from_here()
 
-    # these import torch and Lightning, which takes seconds
+    # These modules import torch and Lightning, which takes seconds.
     from ltr.cli.lightning_cli import RankingCLI, train
     from ltr.cli.quiet import quiet
     from ltr.modules.checkpoints import is_first_process

@@ -37,12 +37,12 @@ class _Cells:
     """A log, summed by (query, document, position).
 
     Attributes:
-        query: (cells,), the number of the query, from 0.
-        document: (cells,), the number of the document, from 0, ascending; a document has one query.
+        query: (cells,), the index of the query, from 0.
+        document: (cells,), the index of the document, from 0, ascending; a document has one query.
         position: (cells,), the position, from 0, ascending within a document.
         clicks: (cells,), the number of clicks.
         shown: (cells,), the number of impressions.
-        row: (documents,), the first row of the log that is used for each document.
+        row: (documents,), for each document, the index of its first row in the log that counts.
         queries: the number of queries.
         positions: the number of positions.
     """

@@ -1,10 +1,10 @@
 """Configurations: turn an object into plain data, and the data back into the object.
 
-A configuration has the form of YAML for LightningCLI: the path of a class and the arguments of its
-constructor, which may be configurations themselves. Each public class keeps its arguments as
+A configuration has the form of YAML for LightningCLI: the import path of a class and the arguments
+of its constructor, which may be configurations themselves. Each public class keeps its arguments as
 attributes of the same names, so nothing has to be registered. Saved models hold configurations
-instead of pickled objects. Reading a configuration runs no code from the file, and imports only
-from `ltr`, from `torch.nn` and from packages that the caller trusts.
+instead of pickled objects. A configuration holds no code, and reading one imports only from `ltr`,
+from `torch.nn` and from packages that the caller trusts.
 """
 
 from ltr.config.reading import check_trust, from_config, read_arguments

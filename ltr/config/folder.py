@@ -112,7 +112,7 @@ def write_folder(
         if part is not None:
             check_finite(part, f"{folder / WEIGHTS}: {name}.")
             for key, x in part.state_dict().items():
-                # A copy, because safetensors refuses tensors that share memory (tied weights).
+                # Copy it, because safetensors refuses tensors that share memory (tied weights).
                 x = x.detach().cpu().clone(memory_format=torch.contiguous_format)
                 state[f"{name}.{key}"] = x
     contents = {WEIGHTS: safetensors.torch.save(state), **(files or {})}
@@ -171,7 +171,9 @@ def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 @contextmanager
 def describing(folder: str | PathLike[str]) -> Iterator[None]:
-    """Turn any error of a malformed configuration into a ValueError that names the file.
+    """Turn an error of a malformed configuration into a ValueError that names the file.
+
+    A ValueError or an OSError passes through unchanged.
 
     >>> with describing("model"):
     ...     {}["scorer"]
@@ -279,7 +281,8 @@ def _read_file(config: Path, name: str, content: Mapping[str, Any]) -> bytes:
     """Return the content of a file of the model that a configuration describes."""
     _check_digest(config, content[_DIGESTS], name)
     path, why = config.with_name(name), "there is no such file"
-    for one in (_new(path), path):  # the hidden name first, because the file may not be renamed yet
+    # The hidden name comes first, because the file may not be renamed yet.
+    for one in (_new(path), path):
         with suppress(FileNotFoundError):
             _check_regular(one)
             data = one.read_bytes()

@@ -12,7 +12,7 @@ from ltr.config.writing import DEPTH, MARKS, is_within
 
 _OWN = __name__.partition(".")[0]
 _PACKAGES = (_OWN, "torch.nn")
-# Functions of ltr are allowed only from these modules, whose functions only return a tensor.
+# Functions of ltr are allowed only from these modules, whose functions only compute values.
 _FUNCTIONS = tuple(
     f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
 )

@@ -45,6 +45,6 @@ def annotations(cls: type) -> dict[str, Any]:
         if "__init__" in vars(one):
             try:
                 found.update(get_type_hints(vars(one)["__init__"]))
-            except (NameError, TypeError):  # a name imported only for type checkers
+            except (NameError, TypeError):  # a name may be imported only for type checkers
                 continue
     return found

@@ -18,7 +18,8 @@ MARKS = ("class_path", "class", "function", "float", "dict")
 DEPTH = 64
 """The largest depth of nesting in a configuration."""
 
-# arguments that torch.nn does not keep as attributes: `.to` changes them, or they are deprecated
+# The modules of torch.nn do not keep these arguments as attributes, because `.to` changes them or
+# they are deprecated.
 _NOT_KEPT = ("device", "dtype", "size_average", "reduce")
 
 

@@ -273,7 +273,8 @@ def group_chunks(
                 width, documents = _add_keys(database, keys)
                 chunks = iter(chunks)
                 first = next(chunks)
-                size = _to_batch(first).nbytes // len(first.features)  # bytes of a document
+                # A document takes about this many bytes.
+                size = _to_batch(first).nbytes // len(first.features)
                 size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
                 found = database.sql(_FILES.format(documents=max(1, room // size)))
@@ -315,7 +316,7 @@ def _database(temporary: Path) -> Iterator[Any]:
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
     """Insert the qids; return the largest number of features and the number of documents."""
     width = documents = 0
-    # each chunk is a transaction of its own, because uncommitted rows stay in memory
+    # Each chunk is a transaction of its own, because uncommitted rows stay in memory.
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
     for chunk in keys:
         lists = np.repeat(np.arange(len(chunk)), chunk.lengths)

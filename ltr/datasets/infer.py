@@ -50,9 +50,10 @@ _ENOUGH = 256
 """A column with more distinct values than this in float32 is not lost; see `WholeNumbers`."""
 
 _UNIQUE = 0.8  # a text column with a higher ratio of distinct values to rows is not a category
-_FIRST = 64  # the row limit of the first chunk, which decides most columns
+_FIRST = 64  # the first chunk has at most this many rows, and decides most columns
 
-_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # pandas' index in Parquet and CSV
+# An index that pandas writes to Parquet or CSV has such a name.
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")
 
 
 class Rows(Protocol):
@@ -232,7 +233,8 @@ class DateColumn(Finder):
         self.typed = kind_of(dtype) == "date"
         self._zone: Zone = zone_of(dtype)
         self._hour = False
-        self._first: dict[Zone, tuple[int, str]] = {}  # each zone's first text, and its row
+        # This is each zone's first text, with its row.
+        self._first: dict[Zone, tuple[int, str]] = {}
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values.
@@ -307,8 +309,9 @@ class WholeNumbers(Finder):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.coarse: tuple[int, int] | None = None
-        self._seen: Any = None  # up to 512 distinct values; None until a chunk has a large value
-        self._rounded = np.empty(0, np.float32)  # up to 257 distinct values in float32
+        # These are up to 512 distinct values, or None until a chunk has a large value.
+        self._seen: Any = None
+        self._rounded = np.empty(0, np.float32)  # these are up to 257 distinct values in float32
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
@@ -429,7 +432,7 @@ def _assign(
         if categories is None:
             features = [x for x in features if x in dates or not _is_categorical(types[x])]
     if categories is None:
-        # a categorical column is a category, even if its values are numbers
+        # A categorical column is a category, even if its values are numbers.
         named = {*features}
         rest = [name for name in free if name not in named]
         text = ("string", "boolean")

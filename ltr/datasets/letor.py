@@ -29,13 +29,14 @@ FLOAT32_OVERFLOW = 3.4028235677973366e38
 """The least number that float32 rounds to infinity."""
 
 _GROUP_SUFFIXES = (".query", ".group")
-_ROOM = 1 << 23  # bytes of features in a chunk
-# the `+` after a quantifier prevents backtracking, so the match takes linear time
+_ROOM = 1 << 23  # the features of a chunk have at most this many bytes
+# The `+` after a quantifier prevents backtracking, so the match takes linear time.
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _INDEX = re.compile(rb"-?[0-9]{1,18}")
 _MISSING = (b"NULL", b"NaN", b"nan")
 _DOC_ID = re.compile(rb"\s*docid\s*=\s*(\S+)")
-_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # no blank between qid and feature: 71:0.7
+# This matches a qid without a blank before the first feature, as in 71:0.7.
+_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)
 
 Watch = Callable[[int, int, int], object]
 """A function that is called with the progress of a reader: bytes read, bytes in all, documents."""
@@ -165,13 +166,14 @@ class LetorReader:
     def _restart(self) -> None:
         self.width = self.num_features or 0
         self._seen = SeenQids()
-        self._last: bytes | None = None  # the qid of the last document
-        self._has_qid: bool | None = None  # whether lines have a qid; None before the first line
-        self._groups = 0  # the number of groups in the files before this one
+        self._last: bytes | None = None  # this is the qid of the last document
+        # This says whether lines have a qid, and is None before the first line.
+        self._has_qid: bool | None = None
+        self._groups = 0  # this is the number of groups in the files before this one
         self._file = Path()
         self._group_file: Path | None = None
-        self._ends: np.ndarray | None = None  # ends of this file's groups, read when needed
-        self._documents = 0  # documents of this file so far
+        self._ends: np.ndarray | None = None  # the ends of this file's groups are read when needed
+        self._documents = 0  # this counts the documents of this file so far
 
     def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
         """Yield the documents in chunks.
@@ -214,7 +216,7 @@ class LetorReader:
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read documents into a chunk until the text ends or the arrays are full."""
         while True:
-            has_qid = self._has_qid is not False  # if not known yet, assume a qid
+            has_qid = self._has_qid is not False  # if this is not known yet, assume a qid
             options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
             arrays = (chunk.rows, chunk.labels, chunk.comments, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
@@ -478,7 +480,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def refuse_return(files: Sequence[Path]) -> None:
     """Read the qids again, line by line; if a qid returns, raise an error that names its lines."""
     last: bytes | None = None
-    runs: dict[bytes, tuple[Path, int, int]] = {}  # the file and lines of each qid's last run
+    # These are the file and the lines of each qid's last run.
+    runs: dict[bytes, tuple[Path, int, int]] = {}
     for path in files:
         for number, line in _lines(path):
             tokens = line.partition(b"#")[0].split(None, 2)
@@ -492,7 +495,7 @@ def refuse_return(files: Sequence[Path]) -> None:
                     f"{_of(file, path)}; sort_by_qid=True gathers it)"
                 )
                 raise bad_line(path, number, problem, b"qid:" + qid)
-            if qid != last or file != path:  # a new run, or one continued from the previous file
+            if qid != last or file != path:  # the run is new, or goes on from the previous file
                 first = number
             runs[qid] = path, first, number
             last = qid
@@ -552,7 +555,8 @@ def parse_pairs(
     """Return the indices and values in a line's `index:value` text; refuse any other text."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
-    for found in re.finditer(rb"\S+", text):  # one token at a time: a line may be long
+    # A line may be long, so it is read one token at a time.
+    for found in re.finditer(rb"\S+", text):
         token = found[0]
         key, colon, value = token.partition(b":")
         if not colon or _INDEX.fullmatch(key) is None:

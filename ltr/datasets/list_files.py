@@ -36,7 +36,7 @@ PARTIAL = ".partial"
 _MOST = float(np.finfo(np.float32).max)
 _LARGEST = np.iinfo(np.int64).max
 ARRAYS: dict[str, tuple[str, float, float]] = {
-    "features": ("<f4", -np.inf, np.inf),  # not checked: NaN is a missing value
+    "features": ("<f4", -np.inf, np.inf),  # these are not checked, since NaN is a missing value
     "labels": ("<f4", 0, _MOST),
     "categories": ("<i8", 0, _LARGEST),
     "weight": ("<f4", 0, _MOST),
@@ -47,8 +47,8 @@ ARRAYS: dict[str, tuple[str, float, float]] = {
 
 _WIDE = ("features", "categories")
 _TEXTS = ("qids", "doc_id")
-_CHECKED = 1 << 20  # offsets that are compared at a time
-_QIDS = 1 << 14  # qids that are read at a time
+_CHECKED = 1 << 20  # this many offsets are compared at a time
+_QIDS = 1 << 14  # this many qids are read at a time
 
 
 class ListFiles(Mapping[str, Any]):
@@ -172,7 +172,7 @@ class ListFiles(Mapping[str, Any]):
         limit: Any = most
         if key == "categories" and self.schema is not None:
             limit = np.array([len(one.levels) for one in self.schema.categories.values()])
-        # for NaN, both comparisons are false
+        # For NaN, both comparisons are false.
         if values.min() >= least and (values.max(axis=0) <= limit).all():
             return
         where = tuple(np.argwhere(~((values >= least) & (values <= limit)))[0])
@@ -184,7 +184,7 @@ class ListFiles(Mapping[str, Any]):
 
     def _texts(self, key: str, rows: np.ndarray | None) -> pa.StringArray:
         array: Any = self.qids if key == "qids" else self._arrays[key]
-        # Arrow would follow a wrong offset, so check the offsets first
+        # Arrow would follow a wrong offset, so check the offsets first.
         _, ends, content = array.buffers()
         bounds = np.frombuffer(ends, np.int64, len(array) + 1, 8 * array.offset)
         size = 0 if content is None else content.size
@@ -330,7 +330,7 @@ def _read_head(folder: Path) -> dict[str, Any]:
     return found
 
 
-_ROWS = 1 << 14  # rows that are widened at a time
+_ROWS = 1 << 14  # this many rows are widened, or texts appended, at a time
 
 
 def write_lists(
@@ -454,7 +454,8 @@ class _Writer:
         self._offsets = _Rows(folder / "offsets.npy", "<i8", (), files)
         self._qids = _Texts(folder / "qids.arrow", files)
         self._doc_id: _Texts | None = None
-        self._parts: dict[str, list[_Rows]] = {}  # each array's files; later files have wider rows
+        # An array may have several files, and later files have wider rows.
+        self._parts: dict[str, list[_Rows]] = {}
         self.documents = 0
 
     def add(self, data: ListDataset) -> None:
@@ -476,7 +477,7 @@ class _Writer:
                 path = self.folder / f"{key}-{len(parts)}.npy"
                 parts.append(_Rows(path, ARRAYS[key][0], shape, self._open))
             parts[-1].append(array)
-        # the minimum of an array with NaN is NaN
+        # The minimum of an array with NaN is NaN.
         self._missing = self._missing or bool(np.isnan(data.features.min(initial=0)))
         same = int(data.qids[0] == self._last)
         self._last = data.qids[-1]
@@ -540,7 +541,7 @@ class _Rows:
 
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], files: ExitStack) -> None:
         self.path = path
-        self.shape = shape  # the shape of a row
+        self.shape = shape  # this is the shape of a row
         self.rows = 0
         self._dtype = np.dtype(dtype)
         self._file: BinaryIO = files.enter_context(path.open("wb"))

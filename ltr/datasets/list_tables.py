@@ -68,7 +68,7 @@ def load_lists(
     missing: Literal["keep", "error"] = "keep",
     keep_order: bool = False,
 ) -> ListDataset:
-    """Load lists on disk, or the lists of a file, a folder or a pattern of LETOR text.
+    """Open lists on disk, or read LETOR text: a file, a folder, or the files of a pattern.
 
     Files are read in the order of their names, and a list may continue in the next file.
 

@@ -158,14 +158,14 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
-        # How to read lists on disk: each attribute below is None for lists in memory, and for lists
-        # on disk until the method that its comment names sets it.
-        self._starts: np.ndarray | None = None  # `select`: each list's first row in the files
-        # `take_features`: the features to read; -1 is a feature of zeros
+        # The attributes below say how to read lists on disk. Each is None for lists in memory, and
+        # for lists on disk until the method that its comment names sets it.
+        self._starts: np.ndarray | None = None  # `select` sets each list's first row in the files
+        # `take_features` sets the indices of the features to read; -1 is a feature of zeros.
         self._columns: np.ndarray | None = None
-        # `with_codes`: each category's index in the files, and the new code of each stored code
+        # `with_codes` sets each category's index in the files, and each stored code's new code.
         self._codes: list[tuple[int, np.ndarray]] | None = None
-        # `numbered`: the row of the first document in the files
+        # `numbered` sets the row number of the first document in the files.
         self._first_row: int | None = None
 
     @classmethod
@@ -213,7 +213,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         for argument, array in (("labels", grades), ("qid", names), ("doc_id", ids)):
             if array is not None and array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
-        rows = np.arange(documents)  # the caller's row numbers
+        rows = np.arange(documents)  # these are the caller's row numbers
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
                 raise ValueError(f"padding must be the label of padding, got {padding!r}")
@@ -248,7 +248,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
         runs = [str(name) for name in names[starts]]
         ends = np.r_[starts[1:], len(rows)]
-        first: dict[str, int] = {}  # the first run of each name
+        first: dict[str, int] = {}  # this is the index of the first run of each name
         for run, name in enumerate(() if sort_by_qid else runs):
             if (before := first.setdefault(name, run)) != run:
                 raise ValueError(
@@ -553,8 +553,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         """Return the lists with other categories.
 
         Args:
-            codes: for each new category, the index of the old category from which it is made, and
-                an array with the new code of each old code.
+            codes: for each new categorical column, the index of the old column from which it is
+                made, and an array with the new code of each old code.
         """
         if self.source is not None:
             if (before := self._codes) is not None:
@@ -703,11 +703,12 @@ class SeenQids:
     """
 
     def __init__(self) -> None:
-        self._known = np.empty(0, np.int64)  # sorted, as each array of `_recent` is
+        # This array is sorted, and so is each array of `_recent`.
+        self._known = np.empty(0, np.int64)
         self._recent: list[np.ndarray] = []
 
     def add(self, qids: Sequence[bytes]) -> bool:
-        """Add the qids of the next lists; return whether any of them occurred before."""
+        """Add the qids of the next lists; return whether one occurs twice or came before."""
         return self.add_numbers(np.fromiter(map(hash, qids), np.int64, len(qids)))
 
     def add_numbers(self, numbers: np.ndarray) -> bool:

@@ -47,7 +47,7 @@ class SplitDataModule(LightningDataModule):
         self.batch_size = check_whole("batch_size", batch_size)
         self.num_workers = check_at_least("num_workers", num_workers, 0)
         self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
-        self.save_hyperparameters("seed", logger=False)  # the checkpoint keeps it
+        self.save_hyperparameters("seed", logger=False)  # the checkpoint keeps the seed
 
     def dataset(self, split: str) -> Dataset[Any]:
         """Return the data set of a split: "train", "val", "test" or "predict"."""

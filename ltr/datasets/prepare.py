@@ -31,8 +31,8 @@ from ltr.datasets.table_notices import notice, warn_caller
 from ltr.names import shown_names
 from ltr.shapes import check_choice
 
-_COLUMNS = 8  # columns that are written at a time
-_ROWS = 1 << 12  # rows that are written at a time
+_COLUMNS = 8  # each block of columns but the last has at least this many
+_ROWS = 1 << 12  # this many rows are written at a time
 
 _RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
@@ -217,7 +217,7 @@ def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> n
         _check_values(frame, name, values, missing)
         block.append(values if in_order else values.take(rows, axis=0))
         end += width
-        # Writing 8 columns of a matrix is as fast as writing one, so 8 are written at a time.
+        # Writing 8 columns of a matrix is as fast as writing one, so a block of them is written.
         if end - start >= _COLUMNS or end == found.shape[1]:
             for row in range(0, len(found), _ROWS):
                 some = slice(row, row + _ROWS)

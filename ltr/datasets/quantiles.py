@@ -11,11 +11,11 @@ from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_choice, check_whole
 
-_VALUES = 1 << 24  # values that are copied at a time; the features may be memory-mapped
+_VALUES = 1 << 24  # this many values are copied at a time, since the features may be memory-mapped
 _LARGEST = float(np.finfo(np.float32).max)
 _SAMPLE = 50_000  # thresholds are sought in at most this many documents
 _NARROW = 400  # a narrow bin has 1/400 of the documents on each side of its threshold
-_FEWEST, _SHARE = 50, 200  # between two thresholds: >= 50 documents and >= 1/200 of all
+_FEWEST, _SHARE = 50, 200  # at least 50 documents and 1/200 of all lie between two thresholds
 _GAIN = 15.0  # a threshold must reduce the squared error by this many variances of the labels
 
 
@@ -256,7 +256,7 @@ class Quantile(FeatureTransform):
         kept = np.quantile(values, shares, method="hazen").astype(np.float32)
         kept, inverse, times = np.unique(kept, return_inverse=True, return_counts=True)
         shares = np.bincount(inverse, shares) / times
-        if self.output == "normal":  # torch's function, so that scipy is not loaded
+        if self.output == "normal":  # torch has this function, so scipy need not be loaded
             shares = torch.special.ndtri(torch.from_numpy(shares)).numpy()
         return kept, shares
 

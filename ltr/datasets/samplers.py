@@ -13,8 +13,9 @@ from ltr.shapes import check_at_least, check_whole
 EXACT = 10**7
 """Up to this many lists, the order is drawn as a whole; for more lists, it is drawn by blocks."""
 
-_BLOCK = 1 << 12  # neighboring lists in a block, and indices that are converted at a time
-_WINDOW = 1 << 8  # blocks whose lists are shuffled together
+# A block has this many neighboring lists, and this many indices are converted at a time.
+_BLOCK = 1 << 12
+_WINDOW = 1 << 8  # the lists of this many blocks are shuffled together
 
 MOST_PADDING = 0.1
 """The largest fraction of padding in a `BucketSampler`'s padded lists, not counting fillers."""
@@ -81,7 +82,7 @@ class ListSampler(DistributedSampler[int]):
     def __iter__(self) -> Iterator[int]:
         # This method is a generator, so it reads the epoch only when the first index is requested.
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        position = self.rank  # the index in `part` of this process's next list
+        position = self.rank  # this is the index in `part` of this process's next list
         for part in self.parts(draws):
             mine = part[position :: self.num_replicas]
             position += len(mine) * self.num_replicas - len(part)
@@ -153,7 +154,8 @@ class BucketSampler(ListSampler):
         together = check_whole("batch_size", batch_size) * self.num_replicas
         self._by_length = np.argsort(lengths, kind="stable")
         self._buckets = _buckets(lengths[self._by_length])
-        # The start and the end of each batch, for all processes together, among the sorted lists.
+        # Each pair has the start and the end of a batch, for all processes together, among the
+        # sorted lists.
         self._batches = [
             (start + part[0], start + part[-1] + 1)
             for start, end in self._buckets

@@ -85,7 +85,7 @@ class Schema:
                 other use, and hold numbers, dates, fixed-size lists of numbers, or only missing
                 values.
             categories: the columns of categories. Default: all columns that have no other use, and
-                are categorical (Arrow's dictionaries, except of dates), text or boolean, except
+                are categorical (Arrow: dictionary-encoded, not of dates), text or boolean, except
                 text with nearly as many distinct values as rows. By default the index of a pandas
                 frame is neither a feature nor a category; in files, the index is found by pandas'
                 metadata or by its name, such as "Unnamed: 0".

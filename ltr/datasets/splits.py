@@ -21,7 +21,8 @@ _SPLITS = {
 # A split's name may have an ending or a prefix: rank.train, set1.train.txt.
 _NAME = r"(?:{})(?:\.(?:txt|dat|svm|svmlight|libsvm|letor))?"
 _PREFIX = r".*[._-]"
-_SET = re.compile(r"set([0-9]+)[._-].*", re.IGNORECASE)  # Yahoo's set1.train.txt, set2.train.txt
+# Yahoo's files have names such as set1.train.txt and set2.train.txt.
+_SET = re.compile(r"set([0-9]+)[._-].*", re.IGNORECASE)
 _FOLD = re.compile(r"fold[ _-]?([0-9]+)", re.IGNORECASE)
 
 
@@ -145,7 +146,7 @@ def labels_vary(lists: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     count = lists.max(initial=-1) + 1
     some, varies = np.empty(count, labels.dtype), np.zeros(count, dtype=bool)
-    some[lists] = labels  # an arbitrary label of each list
+    some[lists] = labels  # this keeps an arbitrary label of each list
     varies[lists[labels != some[lists]]] = True
     return varies
 

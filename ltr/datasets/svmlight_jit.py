@@ -21,15 +21,15 @@ DONE, FULL, ODD = 0, 1, 2
 
 _POWERS = np.array([float(f"1e{i}") for i in range(291)])
 _EXACT = 22  # 10^22 is the largest power of ten that a float64 holds exactly
-_MIDDLE = 1 << 28  # half of 2^29; float32 lacks the last 29 bits of a float64
-_NEAR = 64  # units in the last place; the error of a product or quotient is smaller
+_MIDDLE = 1 << 28  # this is half of 2^29, since float32 lacks the last 29 bits of a float64
+_NEAR = 64  # the error of a product or quotient is less than this many units in the last place
 _LEAST, _LARGEST = 2.0**-125, 3.4e38  # outside this range, a float32 may be subnormal or infinite
 _LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
 _QID = np.frombuffer(b"qid:", np.uint8)
 
-_jit = compiler()  # without fast math, so that -0 stays -0
+_jit = compiler()  # no fast math is allowed, so that -0 stays -0
 
 
 @_jit
@@ -158,7 +158,7 @@ def _parse(
                 pos = line
                 break
         before = 0
-        ascends = True  # whether the indices have ascended so far
+        ascends = True  # this says whether the indices have ascended so far
         pairs = pos
         while True:
             while _is_blank(text[pos]):

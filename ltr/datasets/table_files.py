@@ -387,7 +387,7 @@ def naming_damage() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, CsvError, OSError) as error:
-        if getattr(error, "errno", None) is not None:  # an error of the file system
+        if getattr(error, "errno", None) is not None:  # the error comes from the file system
             raise
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
 
@@ -458,7 +458,8 @@ class TextColumn(Finder):
         super().__init__(name)
         self._possible = [*_TYPES]
         self._values = self._numbers = 0
-        self._first: tuple[int, str] | None = None  # row and text of the first text value
+        # These are the row and the text of the first text value.
+        self._first: tuple[int, str] | None = None
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""

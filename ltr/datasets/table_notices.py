@@ -15,7 +15,8 @@ from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
-_MANY = 1000  # rows; in a table with fewer, the values of a feature may all differ by chance
+# In a table of at most this many rows, the values of a feature may all differ by chance.
+_MANY = 1000
 
 
 def notice(

@@ -9,7 +9,7 @@ from ltr.datasets.coded import Coded
 from ltr.datasets.transforms import FeatureTransform, Standardize, fit_numbers
 from ltr.shapes import check_at_least
 
-_COLUMNS = 8  # features that are read at a time
+_COLUMNS = 8  # this many features are read at a time
 
 
 class TableTransform(FeatureTransform):
@@ -68,9 +68,9 @@ class TableTransform(FeatureTransform):
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
-        # the column of each category's first level; computed from `levels`
+        # This is the column of each category's code 0; `_lay_out` computes it from `levels`.
         self.register_buffer("starts", torch.zeros(0, dtype=torch.int64), persistent=False)
-        self._codes = 0  # the width of the one-hot codes
+        self._codes = 0  # this is the width of the one-hot codes
         self.within_list = self.features.within_list
         self.fits_labels = self.features.fits_labels
         self._fitted = False

@@ -13,7 +13,7 @@ from ltr.kernels.lists import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)
-_VALUES = 1 << 19  # values of a chunk, whose copy in float64 fits into a CPU cache
+_VALUES = 1 << 19  # a chunk has this many values, and its copy in float64 fits into a CPU cache
 
 
 class FeatureTransform(nn.Module):
@@ -328,7 +328,8 @@ class Standardize(FeatureTransform):
         total, squares = np.zeros(width), np.zeros(width)
         count = np.zeros(width, dtype=np.int64)
         for chunk in self._chunks(features):
-            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only if both values are
+            # `np.fmin` returns NaN only if both values are NaN.
+            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))
             high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
             count += _without_missing(chunk)
             total += chunk.sum(axis=0)
@@ -373,7 +374,7 @@ class Standardize(FeatureTransform):
 
     def _chunks(self, features: np.ndarray) -> Iterator[np.ndarray]:
         rows = min(_rows(features), len(features))
-        copy = np.empty((rows, features.shape[1]))  # holds one chunk at a time
+        copy = np.empty((rows, features.shape[1]))  # the array holds one chunk at a time
         for start in range(0, len(features), rows):
             part = features[start : start + rows]
             copy[: len(part)] = part
@@ -508,7 +509,8 @@ _FAR = torch.iinfo(torch.int64).max
 class ListTransform(FeatureTransform):
     """Base class of transforms that look at the whole list; a subclass defines `transform_lists`.
 
-    `forward` gets the lists from a mask, from the shape (..., n, d), or from `lengths`.
+    `forward` takes the lists from `lengths`. Without them, each matrix (n, d) of features
+    (..., n, d) is a list, and a mask may mark padding.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -639,7 +641,7 @@ class RankPerList(ListTransform):
         values, order = features.detach().t().contiguous().sort(stable=True)
         owners, again = lists[order].sort(stable=True)
         values, order = values.gather(1, again), order.gather(1, again)
-        owner = owners[0]  # the same for each feature, since all are sorted by list
+        owner = owners[0]  # each feature has the same, since all are sorted by list
         positions = torch.arange(lists.shape[0], device=lists.device)
         before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
         # Mark the first and the last index of each run of tied values.

@@ -429,19 +429,19 @@ class Blend(RankingEstimator):
             given["qid"] = train.codes
         elif "group" in takes:
             given["group"] = train.sizes
-        elif "group_id" in takes:  # CatBoost
+        elif "group_id" in takes:  # CatBoost calls it `group_id`
             given["group_id"] = train.codes
         if form == "text":
             given["cat_features"] = [*self.levels_]
         elif form == "categories" and self.levels_ and hasattr(ranker, "enable_categorical"):
-            ranker.set_params(enable_categorical=True)  # for XGBoost
+            ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
         if weights is not None:
             if "sample_weight" not in takes:
                 raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
             of_rows, of_lists = weights
             first = np.cumsum(train.sizes) - train.sizes
             by_list = of_lists and "qid" in takes
-            # CatBoost's losses on lists refuse weights of rows
+            # CatBoost's losses on lists refuse weights of rows.
             name = "group_weight" if of_lists and "group_weight" in takes else "sample_weight"
             given[name] = of_rows[train.rows[first] if by_list else train.rows]
         given |= {name: values[train.rows] for name, values in side.items() if name in takes}

@@ -130,7 +130,7 @@ class Calibrated(RankingEstimator):
         scores = self.predict(X, qid, group=group)
         if self.method == "isotonic":
             found = np.interp(scores, self.scores_, self.probabilities_)
-            # rounding may put the end of a step above the start of the next step
+            # Rounding may put the end of a step above the start of the next step.
             after = np.searchsorted(self.scores_, scores).clip(max=len(self.scores_) - 1)
             return np.minimum(found, self.probabilities_[after])
         return expit(self.slope_ * scores + self.intercept_)

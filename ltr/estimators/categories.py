@@ -182,7 +182,7 @@ def in_form(
     columns: dict[Any, Any] = {}
     for name, known in levels.items():
         values = pd.Index(frame[name].astype(object))
-        codes = known.get_indexer(values)  # -1 for a value that is not a level
+        codes = known.get_indexer(values)  # -1 stands for a value that is not a level
         columns[name] = pd.Categorical.from_codes(codes, known)
     if form == "text":
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}

@@ -214,7 +214,7 @@ def contributions(
     """
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
-    for one in getattr(ranker, "rankers_", [ranker]):  # a Blend has several
+    for one in getattr(ranker, "rankers_", [ranker]):  # a Blend has several rankers
         if getattr(getattr(one, "model_", one), "looks_at_list", False):
             raise ValueError(
                 "ranker must score each row by itself, got one whose transform or scorer looks at "
@@ -309,7 +309,7 @@ def _concatenate(X: Any, background: Any) -> Any:
         parts = [one.iloc[:, j] for one in (X, background)]
         kinds = [part.dtype for part in parts]
         if all(isinstance(kind, pd.CategoricalDtype) for kind in kinds):
-            columns[j] = union_categoricals(parts)  # pd.concat would return text
+            columns[j] = union_categoricals(parts)  # pd.concat may lose the categorical type
             continue
         columns[j] = pd.concat(parts, ignore_index=True)
         if columns[j].dtype == object and object not in kinds:

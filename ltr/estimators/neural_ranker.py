@@ -49,7 +49,7 @@ Callback = Callable[[list[list[float]]], Any]
 
 
 class NeuralRanker(RankingEstimator):
-    """Ranks the rows of a table by the average score of networks, trained on a ranking loss.
+    """Ranks the rows of a table by the average score of networks trained with a ranking loss.
 
     The data has the same form as for `lightgbm.LGBMRanker` and `xgboost.XGBRanker`, and the class
     follows scikit-learn's conventions. Values may be missing. Text, booleans, categorical columns
@@ -545,8 +545,9 @@ class NeuralRanker(RankingEstimator):
             return all_kept(schema, "kept: one validation list is too few to choose by")
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
-        # No validation here: early stopping would favor an epoch that is good on the validation
-        # lists by chance. Shuffling any column would undo this luck, so each would look useful.
+        # There is no validation here. Early stopping would favor an epoch that is good on the
+        # validation lists by chance. Shuffling any column would undo this luck, so each would look
+        # useful.
         lists = _evenly(lists, _CHOICE_LISTS)
         trained = train(
             for_choice(settings, len(lists)),

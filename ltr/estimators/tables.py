@@ -217,7 +217,7 @@ def row_weights(
     """
     weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
     rows, lists = len(groups), len(queries)
-    if weights.ndim == 0:  # one weight for all rows, as in scikit-learn
+    if weights.ndim == 0:  # one weight applies to all rows, as in scikit-learn
         weights = np.full(rows, float(weights))
     if weights.shape not in ((rows,), (lists,)):
         raise ValueError(

@@ -66,7 +66,7 @@ def train(
         known: the ensemble and the transform to continue with, which are not changed; None to start
             with new ones.
         of_lists: whether the weights are those of lists, not of rows.
-        note: text for the end of the line of progress.
+        note: text for the end of the progress line.
         callbacks: see `NeuralRanker.fit`.
 
     Raises:
@@ -174,7 +174,7 @@ class Training:
             self.parameters,
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
-            fused=self.device.type in ("cpu", "cuda"),  # one call for all members
+            fused=self.device.type in ("cpu", "cuda"),  # one call updates all members
         )
         copies = self.scorer.copies
         if any(x.requires_grad for x in self.transform.parameters()):

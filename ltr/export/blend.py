@@ -193,7 +193,7 @@ class ExportedBlend(ExportedModule):
                 self.predict(features[start : start + length], codes[start : start + length])
                 for start in range(0, rows, length)
             ]
-            if self.single:  # after scoring, so that the check sees rounding errors
+            if self.single:  # the cast follows scoring, so that the check sees rounding errors
                 features = features.astype(np.float32)
             given = {"features": features, "categories": codes, "mask": np.ones(rows, dtype=bool)}
             shape = (rows,) if self.per_document else (lists, length)
@@ -243,7 +243,9 @@ class _Network(nn.Module):
         categories = member.schema.categories if member.schema else {}
         if missing := {*own} - {*known} | {*categories} - {*levels}:
             raise ValueError(f"column {min(missing)!r} must be a column of the blend, got {known}")
-        tables = [[0]]  # for each category, the network's code for each code of the blend
+        # Each table after the first belongs to a category, and has the network's code for each code
+        # of the blend.
+        tables = [[0]]
         for name, one in categories.items():
             codes = {level: code for code, level in enumerate(one.levels, start=1)}
             tables.append([0, *(codes.get(level, 0) for level in levels[name].levels)])
@@ -300,11 +302,12 @@ class _Forest(nn.Module):
         rows = rows.float() if self.single else rows
         if not math.isnan(self.trees.missing):
             rows = torch.where(rows == self.trees.missing, torch.nan, rows)
-        if self.trees.whole:  # -0.5 becomes 0, as in C
+        if self.trees.whole:  # -0.5 becomes 0, as in a C cast to int
             whole = torch.tensor([at in self.trees.whole for at in range(rows.shape[1])])
             rows = torch.where(whole, rows.trunc(), rows)
         operator = f"{_DOMAIN}::TreeEnsembleRegressor"
-        # torch cannot write all attributes. `complete` sets them, and finds the part by its index.
+        # The operator has attributes that torch cannot write. `complete` sets them, and finds the
+        # part by its index.
         more: dict[str, Any] = {"shape": [rows.shape[0], 1], "version": 3}
         scores = torch.onnx.ops.symbolic(
             operator, [rows], {"part": part}, dtype=torch.float32, **more

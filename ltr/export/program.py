@@ -138,12 +138,13 @@ class ExportedRanker(ExportedModule):
         )
         if self.transform is not None and self.transform.takes_missing:
             gone = torch.rand(shape, generator=draws) < 0.3
-            gone[..., ::2, :] |= torch.rand((lists, 1, 1), generator=draws) < 0.5  # all features
+            # With probability 1/2, every second document of a list lacks all features.
+            gone[..., ::2, :] |= torch.rand((lists, 1, 1), generator=draws) < 0.5
             features[gone & (part == 1)[:, None, None]] = torch.nan
         found: list[Tensor] = [features]
         if self.num_categories:
             assert isinstance(self.transform, TableTransform)
-            top = self.transform.levels.cpu() + 3  # two codes beyond the last level
+            top = self.transform.levels.cpu() + 3  # the codes include two beyond the last level
             codes = torch.rand((*shape[:-1], self.num_categories), generator=draws) * top
             found.append(codes.long())
         if self.looks_at_list:

@@ -69,7 +69,7 @@ class Trees:
         trees, nodes, columns, modes, values, true, false, missing = zip(*rows, strict=True)
         dtype = np.float32 if single else np.float64
         numbers = {
-            # a float32 value is <= a split exactly if it is <= the split rounded down to float32
+            # A float32 value is <= a split exactly if it is <= the split rounded down to float32.
             "nodes_values": _down(values, modes) if single else np.array(values),
             "target_weights": factor * np.array([value for *_, value in self.leaves]),
             "base_values": factor * np.array([self.base]),
@@ -145,7 +145,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
         column, left, right = node["split_feature"], free, free + 1
         free += 2
         waiting += [(node["left_child"], left), (node["right_child"], right)]
-        if node["decision_type"] == "==":  # these categories go left, missing values right
+        if node["decision_type"] == "==":  # these categories go left, and missing values go right
             found.whole.add(column)
             categories = [float(one) for one in node["threshold"].split("||")]
             free = _add_any(found, tree, number, column, categories, (left, right, 0), free)

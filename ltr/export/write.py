@@ -32,7 +32,7 @@ DIFFERS = 1e-4
 """Rows are counted if their score differs by more than this fraction of the largest score."""
 
 _SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
-_OLDEST = 18  # the lowest opset that torch writes; onnx converts the model to lower ones
+_OLDEST = 18  # torch writes no lower opset, but onnx can convert the model to one
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def export_model(
     else:
         saved, module = model.saved, model
     content, compared = _checked(module, to, opset)
-    gc.collect()  # drops the copies of the scorer's classes that torch's exporters leave behind
+    gc.collect()  # this drops copies of the scorer's classes that torch's exporters leave behind
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
         if folder is not None and saved is not None:
@@ -206,7 +206,7 @@ def _program(module: ExportedModule, example: tuple[Tensor, ...]) -> bytes:
         for name, buffer in [*part.named_buffers(recurse=False)]:
             if not buffer.numel():  # torch.export.save treats all empty buffers as one buffer
                 delattr(part, name)
-                setattr(part, name, buffer)  # a plain attribute, which no graph uses
+                setattr(part, name, buffer)  # it becomes a plain attribute, which no graph uses
     with _quiet():
         program = torch.export.export(module, example, dynamic_shapes=(_shapes(module),))
         content = io.BytesIO()

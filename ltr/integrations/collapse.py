@@ -19,7 +19,7 @@ ADVICE = (
 
 
 class CollapseAlarm(TrainerCallback):
-    """Warns once if the scores within lists become equal, so that the model no longer ranks.
+    """Warns once if the scores within lists become nearly equal: the model may not rank any more.
 
     Make the alarm with the training loss, and pass it to a trainer as a callback. The loss is a
     `RankingLoss`, which may be inside a `CrossEncoderLoss` or a `compute_loss_func`. From
@@ -123,7 +123,7 @@ class CollapseAlarm(TrainerCallback):
                 f"lists have documents with different labels. {ADVICE}",
                 stacklevel=3,
             )
-        elif spread > self.largest:  # false for a NaN spread
+        elif spread > self.largest:  # this is false for a NaN spread
             self.largest = spread
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

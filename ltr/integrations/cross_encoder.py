@@ -134,7 +134,7 @@ class CrossEncoderLoss(nn.Module):
         tokens = batch_to_device(tokens, torch.device(self.model.device))
 
         def forward(tokens: dict[str, Any]) -> Tensor:
-            # A copy: the model adds outputs to its input, and backward passes read `tokens` again.
+            # The model adds outputs to the copy, since backward passes read `tokens` again.
             return self.model(dict(tokens))["scores"].view(-1)
 
         if self.cached and torch.is_grad_enabled():

@@ -125,11 +125,11 @@ def compare_training(
         the p-value of a paired test.
 
     Raises:
-        ValueError: see `evaluate_reranker`, or there are fewer than two lists; raised before
-            training.
+        ValueError: see `evaluate_reranker`, or fewer than two lists have a value of the metric;
+            raised before training, except for a trained model with scores that are not finite.
     """
     before = evaluate_reranker(trainer.model, data, [metric], name="before", **options)
-    before.compare(before)  # too few lists to compare are an error before training
+    before.compare(before)  # with too few lists, this raises the error before training
     trainer.train(resume_from_checkpoint=resume_from_checkpoint)
     after = evaluate_reranker(trainer.model, data, [metric], name="after", **options)
     return before.compare(after)

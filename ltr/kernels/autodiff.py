@@ -117,7 +117,7 @@ class _Compiled(torch.autograd.Function):
 
 
 class _Function(_Compiled):
-    """The `autograd.Function` of a rule outside `torch.compile`: `vmap`, but no forward mode."""
+    """The `autograd.Function` of a rule outside `torch.compile`: with `vmap`, not forward mode."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:

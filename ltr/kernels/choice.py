@@ -1,9 +1,10 @@
 """Choose, in one place, between matrices and sums, and between numba's code and plain PyTorch.
 
-Short lists, and small batches of longer lists, use n x n matrices. All others use sums, in the time
-of a sort. The two forms agree up to rounding. `prefers_dense` decides from the number and the
-length of the lists, with two thresholds for each kind of sum. `use` overrides this decision. Sums
-are computed by numba's code on the CPU and by plain PyTorch on any other device.
+Most kinds of sum use n x n matrices for short lists, and for small batches of longer lists.
+Otherwise they use sums, which take the time of a sort. The two forms agree up to rounding.
+`prefers_dense` decides by the number and the length of the lists, with the thresholds in `ENTRIES`
+and `LENGTHS`. `use` overrides this decision. Sums are computed by numba's code on the CPU, and by
+plain PyTorch on any other device or without numba.
 """
 
 import math

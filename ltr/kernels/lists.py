@@ -35,7 +35,8 @@ class SortedLists:
     Args:
         order: (..., N) int64, the items (their indices in the row), list by list, by descending
             score; None if the scores themselves are in that order.
-        starts: (..., R) int64, the index in `order` at which each list begins.
+        starts: (..., R) int64, the position at which each list begins in `order`, or in the scores
+            if `order` is None.
         lengths: (..., R) int64, the number of items of each list. Sums are 0 for items in no list.
     """
 
@@ -176,13 +177,13 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     if kind in (torch.uint16, torch.uint32):  # torch does not sort these types
         qid = qid.long()
     elif kind == torch.uint64:
-        qid = qid.view(torch.int64) ^ -(2**63)  # the same order in signed integers
+        qid = qid.view(torch.int64) ^ -(2**63)  # this keeps the order, but in signed integers
     if torch.compiler.is_compiling():
         ids, order = qid.sort(stable=True)
         new = torch.cat([ids.new_zeros(min(n, 1)), ids[1:] != ids[:-1]])
         lengths = torch.zeros_like(order)
         return order, lengths.scatter_add(0, new.cumsum(0), torch.ones_like(order))
-    if _ascends(qid[:1024]):  # a quick check, before all ids are checked
+    if _ascends(qid[:1024]):  # this is a quick check before all ids are checked
         ids, lengths = qid.unique_consecutive(return_counts=True)
         if _ascends(ids):
             return None, lengths
@@ -227,7 +228,7 @@ def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
         cut = _fixed_chunks(lengths, n) if torch.compiler.is_compiling() else _chunks(lengths)
     for lists, items, mask in cut:
         padded = []
-        for column in columns:  # `index_select` has a faster backward than `column[items]`
+        for column in columns:  # `index_select` has a faster backward pass than `column[items]`
             values = column.index_select(0, items.flatten()).unflatten(0, items.shape)
             if mask is not None:
                 values.masked_fill_(~mask.view(*mask.shape, *[1] * (column.dim() - 1)), 0)

@@ -87,7 +87,7 @@ class _Ranks(Rule):
 def _parts(
     scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
-    # Return the lists; u and c, in the order of the items; and ones.
+    # Return the lists, then u and c in the order of the items, and then ones.
     lengths = count(order, mask)
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
     one = scores.new_ones(()).expand(scores.shape)

@@ -56,7 +56,7 @@ def falling_values(values: Tensor) -> Tensor:
 
 
 class _FallingValues(Rule):
-    # numpy sorts values in a fraction of the time of a sort that returns the order. Only the
+    # NumPy sorts values in a fraction of the time of a sort that returns the order. Only the
     # gradient needs the order.
 
     def values(self, values: Tensor) -> tuple[Tensor, ...]:
@@ -99,7 +99,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     bits = points.view(np.int32)
     top = points.max()
     if top != top:
-        bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
+        bits[np.isnan(points)] = -1  # this becomes the smallest key, so that NaN comes first
     negative = bits >> 31  # all bits are 1 if the point is negative, else 0
     negative &= LARGEST
     # Each pair, read as an integer of 64 bits, holds an item's key and its index. No two pairs are

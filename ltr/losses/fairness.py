@@ -33,7 +33,7 @@ class ExposureParity(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: k, if only the first k ranks give exposure, with a smooth cutoff at rank k + 1/2.
+        top_k: k, if only the first k ranks give exposure, with a cutoff at rank k + 1/2.
             Default: all ranks.
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.

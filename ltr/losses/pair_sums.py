@@ -249,8 +249,10 @@ class PairSums(NamedTuple):
 
     total: Tensor  # (...)
     weight: Tensor  # (...)
-    rows: Tensor | None  # (..., a), gradient of `total` with respect to the rows' scores
-    columns: Tensor | None  # (..., b), gradient of `total` with respect to the columns' scores
+    # `rows` and `columns` are the gradients of `total` with respect to the rows' and the columns'
+    # scores.
+    rows: Tensor | None  # (..., a)
+    columns: Tensor | None  # (..., b)
 
 
 def block_sums(

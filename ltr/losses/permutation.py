@@ -29,7 +29,7 @@ class PermutationCrossEntropy(RankingLoss):
     The loss is the mean of -log P[i, order_i] over positions i. P is the soft permutation matrix,
     and order_i is the item at position i of the order by descending label.
 
-    The loss is computed in logarithms (`log_prob`), so it has a gradient even if an item is far
+    The loss is computed in log space (`log_prob`), so it has a gradient even if an item is far
     from its correct position. No matrix is built if the operator needs none. Items with equal
     labels may be in any order: their correct positions follow the order of their scores.
 

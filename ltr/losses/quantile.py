@@ -126,7 +126,8 @@ def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: 
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
-    position = last - q * last  # counted from the highest value; exact for q = 1
+    # The position is counted from the highest value. It is exact for q = 1.
+    position = last - q * last
     above = position.floor()
     below = torch.minimum(above + 1, last).clamp(max=ordered.shape[-1] - 1)
     high, low = (take_along(ordered, i.long(), -1).squeeze(-1) for i in (above, below))
@@ -260,10 +261,11 @@ def _squared_errors(
     """Return the squared errors times the weights, (..., n), with a limit on large errors.
 
     Only the smallest errors count; `counted` (..., 1) is their number. The size of an error is
-    |score - label| sqrt(weight). The limit is 1,024 times (1 + the largest size that counts). Sizes
-    above the limit are replaced by the limit, which has no gradient, and whose square does not
-    overflow. Such errors are not among the smallest with or without the limit, so with a hard sort
-    the limit does not change the loss.
+    |score - label| sqrt(weight). The limit is 1,024 times (1 + the largest size that counts), but
+    at most an eighth of the fourth root of the largest float, and at least the largest size that
+    counts. A size above the limit is replaced by the limit, without a gradient. Such errors are not
+    among the smallest with or without the limit, so with a hard sort the limit does not change the
+    loss.
     """
     w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
     differences = masked_fill(scores, mask) - masked_fill(labels, mask)
@@ -274,6 +276,6 @@ def _squared_errors(
     last = ordered.gather(-1, (counted.long() - 1).clamp(min=0, max=scores.shape[-1] - 1))
     far = (FAR * (1 + last)).clamp(max=torch.finfo(scores.dtype).max ** 0.25 / 8)
     far = torch.maximum(far, masked_fill(last, count(scores, mask) > 0))
-    beyond = sizes > far  # False for NaN, so NaN errors stay NaN
+    beyond = sizes > far  # it is False for NaN, so NaN errors stay NaN
     near = torch.where(beyond, 0.0, differences).square() * w
     return torch.where(beyond, far.square(), near)

@@ -52,7 +52,8 @@ class SoftMRR(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: k of MRR@k, with a smooth cutoff at rank k + 1/2. Default: all items.
+        top_k: k of MRR@k, with a cutoff at rank k + 1/2, which is smooth unless `exact_cutoff` of
+            the operator is True. Default: all items.
 
     Weights multiply the reciprocal ranks. The ideal value is then the largest weight of a relevant
     item.
@@ -108,8 +109,9 @@ class SoftMAP(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. With a `Stochastic` operator both
             ranks use the same draw.
-        top_k: k of AP@k, with a smooth cutoff at rank k + 1/2. The sum of the precisions is then
-            divided by min(k, number of relevant items). Default: all items.
+        top_k: k of AP@k, with a cutoff at rank k + 1/2, which is smooth unless `exact_cutoff` of
+            the operator is True. The sum of the precisions is then divided by min(k, number of
+            relevant items). Default: all items.
 
     With weights, the mean over the relevant items is a weighted mean. With `top_k` the divisor is
     the sum of the k largest weights of relevant items.
@@ -171,8 +173,8 @@ class SoftERR(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: k of ERR@k, with a smooth cutoff at rank k + 1/2 (exact in the ideal ERR). Default:
-            all items.
+        top_k: k of ERR@k, with a cutoff at rank k + 1/2, which is smooth unless `exact_cutoff` of
+            the operator is True (exact in the ideal ERR). Default: all items.
         max_label: the highest grade of the scale, such as 4. Labels above `max_label` count as
             `max_label`. Default: the largest label of each list.
         normalize: whether to divide by the ERR of the ideal order. Default: True.

@@ -48,7 +48,7 @@ class MAP(BinaryMetric):
         if self.top_k is not None and self.divisor == "attainable":
             total = total.clamp(max=self.top_k)
         found = _expected(hits, lists) if self.ties == "expected" else hits * hits.cumsum(-1)
-        # No matrix product: autocast would compute it in half precision.
+        # This is not a matrix product, since autocast would compute it in half precision.
         values = (found * (within(hits, self.top_k) / positions(hits))).sum(-1)
         values = values / total.clamp(min=1)
         return list_values(values, total > 0, lists, self.empty)

@@ -381,7 +381,7 @@ def draw(
 
     Args:
         found: the interval or the comparison of each metric, by the metric's title.
-        name: the name of the first model.
+        name: the name of the model, if there is only one.
         confidence: the level of the intervals, in (0, 1).
         path: the file to write; its extension determines the format.
     """

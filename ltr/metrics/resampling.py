@@ -5,8 +5,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-_CHUNK = 1 << 20  # how many random numbers are drawn at a time; this limits the memory
-_SLACK = 1e-12  # relative tolerance for ties: the rounding of a sum depends on its order
+_CHUNK = 1 << 20  # about this many random numbers are drawn at a time, to limit the memory
+_SLACK = 1e-12  # ties have this relative tolerance, as a sum's rounding depends on its order
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:

@@ -52,7 +52,7 @@ class AdditiveScorer(FeatureScorer):
         hidden: Sequence[int] = (16, 8),
         dropout: float = 0.0,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
         self.hidden = tuple(hidden)
         self.dropout = dropout
         super().__init__(num_features)
@@ -79,7 +79,8 @@ class _Sum(nn.Module):
         self.biases = nn.ParameterList()  # the last layers have no biases: `bias` is enough
         for i, (width, out) in enumerate(sizes):
             last = i == len(sizes) - 1
-            # Drawn like the weights of nn.Linear, with all the last layers together as one layer.
+            # The weights are drawn like those of nn.Linear. All last layers together count as one
+            # layer.
             bound = (width * (num_features if last else 1)) ** -0.5
             draw = torch.empty(num_features, out, width).uniform_(-bound, bound)
             self.weights.append(nn.Parameter(draw))

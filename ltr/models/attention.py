@@ -64,7 +64,7 @@ class AttentionScorer(FeatureScorer):
         points: int | None = None,
         dropout: float = 0.1,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
         self.hidden = tuple(hidden)
         self.heads = check_at_least("heads", heads, 1)
         self.blocks = check_at_least("blocks", blocks, 1)

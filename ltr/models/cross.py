@@ -55,7 +55,7 @@ class CrossScorer(FeatureScorer):
         rank: int = 32,
         dropout: float = 0.1,
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
         self.hidden = tuple(hidden)
         self.crosses = check_whole("crosses", crosses)
         self.rank = check_whole("rank", rank)
@@ -75,14 +75,16 @@ class _Cross(nn.Module):
 
     def __init__(self, width: int, rank: int):
         super().__init__()
-        self.down = CodedLinear(width, rank, bias=False)  # V
-        self.up = nn.Linear(rank, width)  # U and b
+        # In the formula of `CrossScorer`, V is the weight of `down`, and U and b are the weight and
+        # the bias of `up`.
+        self.down = CodedLinear(width, rank, bias=False)
+        self.up = nn.Linear(rank, width)
 
     def forward(self, first: Tensor | Coded, x: Tensor | Coded) -> Tensor | Coded:
         inner = self.down(x)
         if not isinstance(first, Coded) or not isinstance(x, Coded):
             return torch.addcmul(cast(Tensor, x), cast(Tensor, first), self.up(inner))
-        # one-hot values stay 0 except at the codes, so only the codes' rows of U and b are needed
+        # One-hot values stay 0 except at the codes, so only the codes' rows of U and b are needed.
         k, bias = first.numbers.shape[-1], self.up.bias.unsqueeze(1)
         outer = functional.linear(inner, self.up.weight[:k], self.up.bias[:k])
         numbers = torch.addcmul(x.numbers, first.numbers, outer)

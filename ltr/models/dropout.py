@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-_VALUES = 1 << 16  # the number of values of 16 random bits
+_VALUES = 1 << 16  # 16 random bits have this many values
 
 
 class Dropout(nn.Dropout):

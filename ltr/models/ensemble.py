@@ -57,7 +57,7 @@ class Ensemble(Scorer):
                 "scorer must have no weights yet, so that members start with different ones: make "
                 f"{type(scorer).__name__} without num_features, or take members=1"
             )
-        self.__dict__["scorer"] = scorer  # not a submodule: only copies are trained
+        self.__dict__["scorer"] = scorer  # it is not a submodule, as only its copies are trained
         self.item_dims = scorer.item_dims
         self.per_document = scorer.per_document
         self.takes_codes = type(self).takes_codes and scorer.takes_codes
@@ -87,7 +87,7 @@ class Ensemble(Scorer):
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
         scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
-        # A sum, not a mean, because the ONNX form of a sum is the same in every opset.
+        # The ONNX form of a sum is the same in all opsets from 13, unlike that of a mean.
         return torch.stack(scaled).sum(0) / len(scaled)
 
     @torch.no_grad()
@@ -119,7 +119,8 @@ class Ensemble(Scorer):
         size = lengths.clamp(min=1)
         first = (lengths.cumsum(0) - lengths)[lists]
         centered = scores.double()
-        centered = centered - centered[:, first]  # exactly 0 if all scores of a list are equal
+        # Subtract each list's first score, so that equal scores give exactly 0.
+        centered = centered - centered[:, first]
         centered = centered - (empty.index_add(1, lists, centered) / size)[:, lists]
         variance = empty.index_add(1, lists, centered.square()) / size
         mean = variance[:, lengths > 1].sqrt().mean(1)

@@ -56,7 +56,8 @@ class MLPScorer(FeatureScorer):
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         if not isinstance(activation, type) or not issubclass(activation, nn.Module):
             raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
-        # Set first: `super().__init__` makes the layers from these values, which are not modules.
+        # These values are set first, because `super().__init__` makes the layers from them. This is
+        # allowed, since none of them is a module.
         self.hidden = tuple(hidden)
         self.dropout = dropout
         self.activation = activation

@@ -55,7 +55,7 @@ class MonotoneScorer(FeatureScorer):
     def __init__(
         self, directions: Sequence[int], hidden: Sequence[int] = (128, 64), dropout: float = 0.1
     ):
-        MLPScorer(hidden=hidden, dropout=dropout)  # checks hidden and dropout
+        MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
         if not hidden:
             raise ValueError("hidden must have at least one width, got ()")
         found = list(directions) if isinstance(directions, Iterable) else []
@@ -104,10 +104,10 @@ class _Monotone(nn.Module):
         others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
         known = others if coded is None else coded._replace(numbers=others)
         found, k = self.context(known), self.units
-        # Slices, because the ONNX form of a split into unequal parts needs opset 18.
+        # These are slices, because onnx cannot convert a split of opset 18 to a lower opset.
         base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
         inner = functional.linear(ordered, self.weight.abs()) + biases
         above, below = inner[..., : k // 2], inner[..., k // 2 :]
         bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)
-        # The mean over the units, because with a sum, wide layers would start with large scores.
+        # This is the mean over the units: with a sum, wide layers would start with large scores.
         return base + (functional.softplus(gates) * bent).sum(-1, keepdim=True) / k

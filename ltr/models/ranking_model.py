@@ -36,7 +36,7 @@ from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer, transformed
 from ltr.names import shown_names
 
-_BLOCK = 1 << 20  # the most feature values to score at a time, for lists on disk
+_BLOCK = 1 << 20  # a block of several lists on disk has at most this many feature values
 
 
 class Predictor(Protocol):

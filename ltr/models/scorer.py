@@ -203,7 +203,7 @@ def transformed(
     known: dict[str, Tensor] = {} if categories is None else {"categories": categories}
     if transform.within_list and lengths is not None:
         known["lengths"] = lengths
-    # a subclass that overrides `forward` is excluded, since its `coded` may give other values
+    # A subclass that overrides `forward` is excluded, since its `coded` may give other values.
     if (
         categories is not None
         and scorer.takes_codes

@@ -18,7 +18,7 @@ from ltr.modules.callbacks import SeedSteps
 from ltr.modules.checks import check_scores
 from ltr.modules.watching import CheckFinite, CheckMonitors
 
-_COLUMNS = ("position", "protected")  # the side inputs that a table may have
+_COLUMNS = ("position", "protected")  # a table may have these side inputs
 
 
 class ListMean(Metric):
@@ -83,7 +83,8 @@ class TrainableModule(LightningModule):
         super().__init__()
         self._optimizer = optimizer
         self._scheduler = scheduler
-        self._resumed: list[str] | None = None  # the optimizer classes of a checkpoint
+        # These are the names of the optimizer classes in the checkpoint to resume from.
+        self._resumed: list[str] | None = None
         self.train_loss = ListMean()
 
     def configure_optimizers(self) -> Any:
@@ -281,7 +282,7 @@ class ScoringModule(TrainableModule):
                 f"loss must give one number per batch, got shape {tuple(loss.shape)}: its "
                 'reduction must be "mean" or "sum"'
             )
-        mean.update(loss.detach(), lists.real())  # a mean over lists, not over batches
+        mean.update(loss.detach(), lists.real())  # this is a mean over lists, not over batches
         return loss
 
     def measure(self, split: str, lists: ScoredLists) -> None:

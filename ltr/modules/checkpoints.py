@@ -205,7 +205,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        # In memory first, because torch.save gives no reason if it cannot write a file.
+        # Save in memory first, because torch.save gives no reason if it cannot write a file.
         content = io.BytesIO()
         torch.save(checkpoint, content)
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ltr.kernels.lists import list_ids, sum_lists
 
-_NAMED = 5  # the most lists that a message names
+_NAMED = 5  # a message names at most this many lists
 
 
 def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:

@@ -139,7 +139,7 @@ class Ranker(ScoringModule):
             num_features = getattr(data, "num_features", None)
         if num_features is not None:
             self.scorer.build(num_features)
-        if self._compile:  # in place, so that weights keep their names in a checkpoint
+        if self._compile:  # this is in place, so that weights keep their names in a checkpoint
             self.scorer.compile()
             self.loss.compile()
             self._compile = False

@@ -86,7 +86,7 @@ class CheckFinite(Callback):
             groups = [group for one in trainer.optimizers for group in one.param_groups]
             gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         bad = ~all_finite(self._loss, gradients)
-        # all processes stop, because one that continued would wait for the others
+        # All processes stop, because one that continued would wait for the others.
         if trainer.world_size > 1:
             torch.distributed.all_reduce(bad := bad.to(torch.int32))
         if bad:

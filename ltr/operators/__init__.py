@@ -5,7 +5,7 @@ list, and any batch axes may come before it. A mask is bool, with True for a rea
 
 Each operator is a class: `SoftSort(0.1)(scores)` returns ranks, and
 `SoftSort(0.1).permutation(scores)` returns the soft permutation. The functions (`soft_rank`,
-`soft_sort`, ...) take any operator.
+`soft_sort`, ...) take an operator, too.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -147,7 +147,8 @@ class SortOperator(RankOperator):
 class TemperatureRank(RankOperator):
     """Base class of rank operators with a temperature; 0 gives hard ranks.
 
-    A sort operator with a temperature lists this class before `SortOperator` among its bases.
+    A sort operator with a temperature lists this class, or a subclass, before `SortOperator` among
+    its bases.
 
     Args:
         temperature: the temperature, >= 0, in units of the scores. Default: 0.1, for scores of unit

@@ -306,7 +306,8 @@ def soft_quantile(
     if levels.dim() > 1:
         raise ValueError(f"q must be one level or a list of levels, got {tuple(levels.shape)}")
     m = count(upcast(x), mask)  # (..., 1)
-    position = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q), from 0 for the lowest value
+    # The positions count from 0 for the lowest value.
+    position = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q)
     below = position.detach().floor()
     above = torch.minimum(below + 1, (m - 1).clamp(min=0))
     low, high = (

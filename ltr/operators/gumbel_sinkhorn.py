@@ -204,7 +204,8 @@ class GumbelSinkhorn(nn.Module):
             return Matching(log_p, scores, mask, order, row_mask)
         a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
         kernel = matrix / self.temperature
-        if self.iterations is None:  # in float32, large logits have too few digits for Newton
+        # In float32, large logits have too few digits for Newton's method.
+        if self.iterations is None:
             kernel, a, b = widened(kernel), widened(a), widened(b)
         rows = row_potentials(
             kernel, a, b, iterations=self.iterations, implicit=self.iterations is None

@@ -143,7 +143,7 @@ def _threshold(
     q = (c.square() + A * B * log_e.exp()).sqrt()
     between = torch.where(
         c > 0,
-        B.log() - (q + c).log(),  # relative to the lower score, so log_e is not needed
+        B.log() - (q + c).log(),  # this is relative to the lower score, so log_e is not added
         torch.where(c < 0, (q - c).log() - A.log(), (B.log() - A.log() + log_e) / 2),
     )
     all_below = (B / (2 * k)).log()  # b is above the highest score, which is then `high`

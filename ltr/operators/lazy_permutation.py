@@ -302,7 +302,7 @@ class KernelPermutation(
         return kernel_sums(points.expand(batch), columns, outputs, lists, scale)
 
     def _normalizers(self, points: Tensor) -> Tensor:
-        # Return c (..., n): at least 1 for real items, 1 for others.
+        # Return c (..., n), which is at least 1 for real items and 1 for others.
         (c,) = self._sums(points, [points.new_ones(())])
         return c if self.mask is None else torch.where(self._real(points), c, 1.0)
 
@@ -361,8 +361,8 @@ def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:
     >>> sums_of_distances(torch.tensor([5.0, 2.0, 2.0]), torch.tensor([3.0]))
     tensor([6., 3., 3.])
     """
-    above = positions(points)  # the number of points above the gap after each point
-    before = (points.roll(1, -1) - points) * (above - 1)  # 0 before the first point
+    above = positions(points)  # this is the number of points above the gap after each point
+    before = (points.roll(1, -1) - points) * (above - 1)  # this is 0 at the first point
     after = (points - points.roll(-1, -1)) * (m - above).clamp(min=0)
     return before.cumsum(-1) + after.flip(-1).cumsum(-1).flip(-1)
 

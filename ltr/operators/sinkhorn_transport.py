@@ -148,7 +148,8 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
     stages = max(0, math.ceil(-math.log(start.min().item(), STAGE)))
     # No error can fall below the rounding errors of the kernel.
     goal = torch.full_like(spread, threshold).maximum(2e-15 * spread)
-    u = torch.zeros_like(b)  # the row potentials minus log b, in units of the stage's epsilon
+    # These are the row potentials minus log b, in units of the stage's epsilon.
+    u = torch.zeros_like(b)
     for stage in range(stages + 1):
         sharpness = start ** ((stages - stage) / max(stages, 1))
         kernel = log_kernel * sharpness[..., None, None]

@@ -68,7 +68,8 @@ def _by_item(
     # Return the values (..., r, width) of `law` for the number of items above each of r items.
     # These have the indices `position` (..., r) and the scores `own` (..., r). Masked scores are 0
     # already.
-    gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # above 0 if j is above i
+    # The gap of items i and j is positive if j is above i.
+    gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature
     others = position.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
         others = others & mask.unsqueeze(-2)
@@ -188,7 +189,7 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """Ranks, discounts and top-k, averaged over the random ranks of noisy scores.
+    """Expected ranks, discounts and top-k probabilities under noise on the scores.
 
     The noise is Gaussian. `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 

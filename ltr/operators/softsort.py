@@ -219,7 +219,7 @@ class SoftSortRank(DistanceRank):
         if self.temperature == 0:
             return hard_ranks(scores, mask)
         scores = real_scores(scores, mask)
-        if callable(self.power):  # a function has only the dense form
+        if callable(self.power):  # a power that is a function has only the dense form
             return self._dense(scores, mask)
         has_sums = self.power in (1, 2)
         if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape):

@@ -37,7 +37,7 @@ def gumbel_noise(
         uniform = torch.rand(shape, dtype=dtype, device=scores.device)
     else:
         uniform = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
-    # torch.rand can give 0, and -log(-log(0)) = -inf. The largest value of torch.rand is below 1.
+    # The smallest value of torch.rand is 0, and -log(-log(0)) = -inf. Its largest value is below 1.
     uniform = uniform.clamp(min=torch.finfo(dtype).tiny)
     return (-scale * (-uniform.log()).log()).to(scores.device)
 

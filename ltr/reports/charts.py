@@ -60,7 +60,7 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
     """
     found = [*values]
     low, high = min(found, default=0.0), max(found, default=0.0)
-    if high - low < 1e-9 * max(1.0, abs(low), abs(high)):  # all are equal
+    if high - low < 1e-9 * max(1.0, abs(low), abs(high)):  # all values are equal, up to rounding
         spare = 0.05 * max(1.0, abs(low))
         low, high = low - spare, high + spare
     rough = (high - low) / parts

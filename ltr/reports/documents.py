@@ -216,7 +216,7 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
     if np.bincount(lists).max(initial=0) > 1:
         best = torch.tensor(
             positions.max() - positions
-        ).double()  # a copy, since pandas' array is read-only
+        ).double()  # a document that is ranked higher has a higher value
         tau = kendall_tau(best[:, 0], best[:, 1], qid=torch.tensor(lists), empty="skip").item()
     return Agreement(
         lists=int(counted.sum()),

@@ -19,7 +19,7 @@ from ltr.names import nearest, one_line
 from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_CHUNK = 1 << 22  # the most positions in a padded chunk of lists; this limits the memory
+_CHUNK = 1 << 22  # a padded chunk of several lists has at most this many positions, to limit memory
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def _check_columns(wanted: Sequence[str], names: list[str]) -> None:
 def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
     numbers = table.column(column).to_numpy()
     _refuse_missing(path, table, column, ~np.isfinite(numbers))
-    return np.array(numbers)  # a copy, since torch needs writable memory
+    return np.array(numbers)  # torch needs writable memory, so this is a copy
 
 
 def _refuse_missing(path: str, table: pa.Table, column: str, bad: np.ndarray) -> None:

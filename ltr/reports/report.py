@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SHOWN = 10
 """How many of a list's first documents are shown, and are compared by `Agreement.overlap`."""
 
-_QUERIES = 5  # how many best lists are shown, and how many worst lists
-_NAME = 160  # characters; the end of a longer name is cut off
+_QUERIES = 5  # at most this many best lists are shown, and as many worst lists
+_NAME = 160  # names have at most this many characters, and the end of a longer name is cut off
 _MINUS = "\N{MINUS SIGN}"
 
 

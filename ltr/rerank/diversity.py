@@ -61,7 +61,8 @@ def mmr(
         raise ValueError(f"vectors or similarity must be given, got {given}")
     if vectors is not None:
         table = _matrix("vectors", vectors, len(values))
-        # A division by a power of two is exact. After it, no square overflows or is lost.
+        # Each row is divided by a power of two, which rounds only values that become subnormal.
+        # After it, no square overflows, and the square of the largest value does not underflow.
         largest = np.abs(table).max(1, initial=0, keepdims=True)
         table = np.ldexp(table, -np.frexp(largest)[1])
         lengths = np.linalg.norm(table, axis=1, keepdims=True)

@@ -158,13 +158,14 @@ def fuser(
 def _copeland(rows: Rankers, weights: np.ndarray) -> np.ndarray:
     total = np.zeros(len(rows.lists))
     for one in rows_by_list(rows.lists):
-        margins = np.zeros((len(one), len(one)))  # votes for the row's document minus the column's
+        # A margin is the weight of the votes for the row's document minus that for the column's.
+        margins = np.zeros((len(one), len(one)))
         for weight, scores in zip(weights, rows.scores[:, one], strict=True):
             has = ~np.isnan(scores)
             position = np.full(len(one), len(one) + 1)
             position[has] = rank(scores[has])
             margins += weight * np.sign(position - position[:, None])
-        margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # a tie, up to rounding
+        margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # this is a tie, up to rounding
         # A document ties with itself, which gives 1/2. The last term adds another 1/2.
         total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2
     return total

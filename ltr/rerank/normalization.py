@@ -48,7 +48,8 @@ def normalize_scores(scores: Any, qid: Any = None, method: Normalization = "min_
         return 1 - (rank(values, lists) - 1) / sizes[lists]
     largest = np.zeros(len(sizes))
     np.maximum.at(largest, lists, np.abs(values))
-    # A division by a power of two is exact. After it, no difference or square overflows.
+    # A division by a power of two rounds only values that become subnormal. After it, no
+    # difference or square overflows.
     values = np.ldexp(values, -np.frexp(largest)[1][lists])
     low, high = np.full(len(sizes), np.inf), np.full(len(sizes), -np.inf)
     np.minimum.at(low, lists, values)

@@ -143,7 +143,7 @@ def _is_run(one: Any) -> bool:
 def _finite(score: Any, name: str, qid: str) -> float:
     try:
         good = isfinite(score)
-    except (TypeError, OverflowError):  # not a number, or a whole number without a float
+    except (TypeError, OverflowError):  # the score is not a number, or too large for a float
         good = False
     if not good:
         raise ValueError(f"rankers must have finite scores, got {score!r} for {name!r} of {qid!r}")

@@ -43,8 +43,9 @@ def fusion_weights(
         that no ranker retrieved is last in its list.
 
     Raises:
-        ValueError: as in `fuse`, but a row needs no score; labels do not fit the rows; no query of
-            the runs is judged; the metric is unknown, or lower values of it are better.
+        ValueError: as in `fuse`, except that a row may have no score; labels are invalid or do not
+            fit the rows; no query of the runs is judged; the metric is unknown, or lower values of
+            it are better.
 
     >>> labels, qid = [1, 0, 0] * 8, np.repeat(np.arange(8), 3)
     >>> fusion_weights([[3.0, 2.0, 1.0] * 8, [1.0, 3.0, 2.0] * 8], labels, qid).round(2).tolist()

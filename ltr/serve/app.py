@@ -150,7 +150,7 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
             status = 200
             return Response(answer, media_type="application/json")
         except ClientDisconnect:
-            status = 499  # as in nginx: the client has closed the connection
+            status = 499  # in nginx, 499 means that the client has closed the connection
             return Response(status_code=status)
         except asyncio.CancelledError:  # uvicorn stops: the time for a graceful stop is over
             status = 503

@@ -35,7 +35,7 @@ def cached(compile: Callable[[bool], Any]) -> Any:
         SETTINGS.CACHE_DIR = _usable(given)
         return compile(True)
     except RuntimeError:
-        function = compile(False)  # raises again if the error is not about the cache
+        function = compile(False)  # this raises again if the error is not about the cache
         _warn_once()
         return function
     finally:
@@ -77,7 +77,7 @@ def _warn_once() -> None:
 
 @cache
 def _usable(folder: str) -> str:
-    # numba reads a cache only from a folder that it can write. So a temporary folder gets links to
+    # Numba reads a cache only from a folder that it can write. So a temporary folder gets links to
     # the files of a read-only cache. The links are deleted when this process ends.
     if not folder or not os.path.isdir(folder) or _writable(folder):
         return folder

@@ -73,7 +73,7 @@ LEAST = 50_000
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # numba's own threads fail if two threads start them, or if they are started after a fork. This
+    # Numba's own threads fail if two threads start them, or if they are started after a fork. This
     # pool has neither limit: it is cached by process id, so a forked process makes its own pool.
     return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
 

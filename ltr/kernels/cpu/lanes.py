@@ -31,7 +31,8 @@ WIDTH = 8
 
 LANES = 64
 CHUNK = 256
-ROOM = LANES * CHUNK  # items of all lanes together, which should fit the processor's cache
+# All lanes together hold at most this many items, which should fit the processor's cache.
+ROOM = LANES * CHUNK
 
 # A row is longer than the number of lanes, because rows a power of two apart would share a cache
 # set. All rows of a state are this long, so that LLVM knows their distance and puts several into
@@ -71,7 +72,7 @@ class Plan(NamedTuple):
 
 
 @jit
-def _turn(size, angle, real, imaginary):  # size * exp(-i angle)
+def _turn(size, angle, real, imaginary):  # this sets real + i imaginary to size * exp(-i angle)
     for lane in range(len(size)):
         long, turned = size[lane], angle[lane]  # `real` may be `size` itself
         real[lane] = long * math.cos(turned)
@@ -96,15 +97,16 @@ def _tile(columns, size, outputs, width, is_complex):
 
 
 @jit
-def _width(chunks):  # the number of lanes
+def _width(chunks):  # this returns the number of lanes
     return min(LANES, (len(chunks) + WIDTH - 1) // WIDTH * WIDTH)
 
 
 @jit
 def _load(tile, data, plan, chunks, group, halo):
     # Fill values[c, p] with the values of the items p = 1, 2, ... of each lane, and with 0
-    # elsewhere. Fill gaps[p] and decays[., p] for the step from p - 1 to p; if `halo`, also for
-    # the steps from and to the neighboring chunks. Return the length of the longest chunk.
+    # elsewhere. Fill gaps[p] and decays[., p] for the step from p - 1 to p. If `halo` is true,
+    # also fill them for the steps from and to the neighboring chunks. Return the length of the
+    # longest chunk.
     values, gaps, decays, _ = tile
     x, order, columns, slots, fills = data
     scale, nodes = plan.scale, plan.nodes
@@ -136,7 +138,8 @@ def _load(tile, data, plan, chunks, group, halo):
                     values[c, p + 1, lane] = columns[slot, row, item]
     size = (longest + 1) * gaps.shape[1]
     far = np.empty(size)
-    for k in range(0, len(decays), 2):  # the first node's decay, then that of the nodes' step
+    # First compute the decay of the first node, then the factor from each node to the next.
+    for k in range(0, len(decays), 2):
         rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
         flat = gaps[1 : longest + 2].reshape(-1)
         decay = decays[k, 1 : longest + 2].reshape(-1)

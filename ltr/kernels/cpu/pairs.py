@@ -137,8 +137,8 @@ def graded_pairs(lists, rule, found, begin, stop):
 
 @jit
 def _grades(labels, order, row, m, most, values):
-    # Fill `values` with the distinct labels of a list, ascending. Return their number, or -1 if
-    # there are more than `most` or a label is not finite.
+    # Fill `values` with the distinct labels of a list in ascending order. Return their number, or
+    # -1 if there are more than `most` or a label is not finite.
     grades = 0
     for p in range(m):
         y = np.float64(labels[row, order[row, p]])
@@ -166,8 +166,8 @@ def _position(values, grades, y):
 
 @jit
 def _ideal(worth, count, grades, ideal):
-    # Return the ideal DCG: grades by descending gain, each with the discounts of its positions.
-    # Return 1 if the sum is not positive.
+    # Return the ideal DCG, for which the grades are sorted by descending gain and each item has the
+    # discount of its position. Return 1 if the sum is not positive.
     total, first = 0.0, 0
     done = np.zeros(grades, np.bool_)
     for _ in range(grades):
@@ -232,7 +232,7 @@ def _products(fit, total):
 def _sweep(side, m, grades, kinds, positions, fit, work, slope):
     # Side 0 goes from the top down and pairs each item with the items above it. So this side
     # meets each pair once, and it adds up costs and weights. Side 1 goes from the bottom up. Both
-    # sides add to slope[p] the gradient by the score of the item at p.
+    # sides add to slope[p] the gradient with respect to the score of the item at p.
     upper, by_rank, by_item = kinds
     gap, decay, grade, each, discounts, apart = positions
     state, came, passed, linear, share, scratch = work
@@ -259,7 +259,8 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             one = -discounts[p] if side == 0 else discounts[p]
         line = wrong = 0.0
         for h in range(grades):
-            # No branch here: the processor could not predict whether h is the lower grade.
+            # There is no branch here, because the processor could not predict whether h is the
+            # lower grade.
             lower = 1.0 if h < own else 0.0
             out = lower if side == 0 else 1.0 - lower
             factor = apart[own, h] * counted

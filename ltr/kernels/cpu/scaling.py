@@ -11,7 +11,7 @@ from ltr.kernels.cpu.vectors import sums_jit
 
 
 @sums_jit
-def _right(K, v, zero, out):  # out = K v
+def _right(K, v, zero, out):  # this sets out to K v
     for i in range(K.shape[0]):
         total = zero
         for j in range(K.shape[1]):
@@ -20,7 +20,7 @@ def _right(K, v, zero, out):  # out = K v
 
 
 @jit
-def _left(u, K, out):  # out = u K
+def _left(u, K, out):  # this sets out to u K
     out[:] = 0
     for i in range(K.shape[0]):
         factor = u[i]
@@ -52,8 +52,8 @@ def _potentials(matrices, tiny, us, vs, begin, stop):
 @entry
 @jit
 def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
-    # `of_us` and `of_vs` hold the gradients by `us` and `vs`. The gradients by K v and K^T u
-    # overwrite them.
+    # `of_us` and `of_vs` hold the gradients with respect to `us` and `vs`. The gradients with
+    # respect to K v and K^T u overwrite them.
     carried = np.empty(matrices.shape[1], matrices.dtype)
     product, zero = np.empty(matrices.shape[2], matrices.dtype), np.zeros(1, matrices.dtype)[0]
     for b in range(begin, stop):

@@ -23,9 +23,9 @@ def _real(mask, row, size):
 
 @jit
 def _sort(x, mask, row, order):
-    # Fill `order` with the descending order of a list, masked items last. The position of an item
-    # is the number of items above it, plus the number of tied items before it. In a list with a
-    # NaN all ranks are NaN, so its real items stay in the order of the list.
+    # Fill `order` with the descending order of a list, where masked items come last. The position
+    # of an item is the number of items above it, plus the number of tied items before it. In a list
+    # with a NaN all ranks are NaN, so its real items stay in the order of the list.
     size = len(order)
     keys, positions = np.empty(size, x.dtype), np.zeros(size, x.dtype)
     items, ties = np.empty(size, np.int64), np.zeros(size, np.int64)
@@ -42,7 +42,7 @@ def _sort(x, mask, row, order):
     one, zero = x.dtype.type(1), x.dtype.type(0)
     for i in range(n):
         key = keys[i]
-        for j in range(n):  # one dtype, so that this is a vector loop
+        for j in range(n):  # all values have one dtype, so that LLVM can vectorize this loop
             positions[j] += one if key > keys[j] else zero
     for i in range(n):
         position = int(positions[i])
@@ -167,7 +167,8 @@ def backward(lists, sums, gradients, out, begin, stop):
             if p == 0 or t[p - 1] != t[p]:
                 tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
             u, v = (p + 1) / np.float64(c[p]), np.float64(h[p])
-            grad_c[p] = -(v + of_h + grad_c[p]) * u / c[p]  # dLoss/dc
+            # This is the derivative of the loss with respect to c[p].
+            grad_c[p] = -(v + of_h + grad_c[p]) * u / c[p]
             moved = v * (steep_u[p] + of_u - tied_u) + u * (steep_h[p] + of_h - tied_h)
             steep_u[p] = moved + grad_c[p] * (steep_1[p] + of_1 - tied_1)
             of_u, of_h, of_1 = of_u + u, of_h + v, of_1 + 1.0

@@ -99,8 +99,9 @@ def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
 
 
 def _chunk(total: int, lists: int) -> int:
-    # Return the maximum number of items of a chunk: enough for a whole list if several lists fit
-    # the cache side by side; otherwise few enough that the chunks fill all lanes.
+    # Return the maximum number of items of a chunk. If there are more than WIDTH lists, and lists
+    # of the mean length fit the cache side by side, such a list is one chunk. Otherwise, the
+    # maximum lies between CHUNK // 2 and CHUNK, so that the chunks fill more lanes.
     whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
     if lists > WIDTH and total <= lists * whole:
         return whole
@@ -122,7 +123,7 @@ def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int,
     real, imaginary = both[:, :, 3 : 3 + count], both[:, :, 3 + count :]
     if is_complex:
         weights[:2, :, 4::2] = real
-        weights[:2, :, 5::2] = -imaginary  # Re(w z) = Re(w) Re(z) - Im(w) Im(z)
+        weights[:2, :, 5::2] = -imaginary  # the real part of w z is Re(w) Re(z) - Im(w) Im(z)
     else:
         weights[:2, :, 4:] = real
     linear = bool(weights[:2, :, 2].any())

@@ -7,7 +7,8 @@ from ltr.kernels.cpu.jit import compiler, jit
 sums_jit = compiler("reassoc", "contract", "nsz")
 """Compile like `jit`, but allow sums in any order, so that they use vector lanes."""
 
-SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
+# This is 1.5 * 2^52. Adding it leaves the nearest whole number in the low bits of the sum.
+SHIFT = 6755399441055744.0
 BIAS = 1023 << 52
 FARTHEST = 600.0
 """exp(-600) is negligible in any sum, and far larger than the subnormal numbers."""
@@ -40,6 +41,6 @@ def exp(x, scale):
         x[k] = p * r + 1.0
     bits = scale.view(np.int64)
     for k in range(len(x)):
-        bits[k] = (bits[k] << 52) + BIAS  # 2 to the power of the whole number
+        bits[k] = (bits[k] << 52) + BIAS  # this is 2 to the power of the whole number
     for k in range(len(x)):
         x[k] *= scale[k]

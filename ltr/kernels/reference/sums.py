@@ -64,14 +64,15 @@ def _exact(x: Tensor) -> torch.dtype:
 
 
 class _Chunk(NamedTuple):
-    """Neighboring positions of each row: points x (B, p), values v (C, B, p), in sorted order."""
+    """Consecutive positions of B sorted rows: points x (B, p), values v (C, B, p) of C columns."""
 
-    x: Tensor  # 0 if the point is not finite or is in no list
-    v: Tensor  # 0 if the value or its point is not finite, or if the point is in no list
-    begins: Tensor  # whether a list begins at the position
-    inside: Tensor  # whether the position is in a list
-    ids: Tensor  # the number of the position's list, from 1; 0 for no list
-    bad: Tensor  # (C, B, p), whether the position is in a list and its value or point is not finite
+    x: Tensor  # it is 0 if the point is not finite or is in no list
+    v: Tensor  # it is 0 if the value or its point is not finite, or if the point is in no list
+    begins: Tensor  # it says whether a list begins at the position
+    inside: Tensor  # it says whether the position is in a list
+    ids: Tensor  # it is the number of the position's list, counted from 1, or 0 outside all lists
+    # It says whether the position is in a list and its value or point is not finite.
+    bad: Tensor  # (C, B, p)
 
 
 class _Lists:
