@@ -13,10 +13,13 @@ order the top `TOP` of the fused list; the rest of the list keeps its order:
 - "trained on candidates": the same queries, each with the relevant entry and the first others that
   the first stage retrieves.
 
-Both see equally many lists, at most `LONGEST` documents a list, and `LOSS`. A result is the
-position of the relevant entry for each query (the last of tied ones); what is in
-benchmarks/results/first_stage.json is not run again. Comparisons are paired over the queries, as in
-benchmarks/rerankers.py. It takes half an hour of one core.
+Both see equally many lists, at most `LONGEST` documents a list, and `LOSS`. The seed draws the
+training lists, the new last layer and dropout; the first stages draw nothing, and have the same
+result under each seed. A result is the position of the relevant entry for each query (the last of
+tied ones); what is in benchmarks/results/first_stage.json is not run again. Comparisons are paired
+over the queries, with the mean of a query over the seeds, as in benchmarks/rerankers.py. It takes
+half an hour of one core for a seed, and half of that with `--bfloat16`, on a processor that
+multiplies in it.
 """
 
 import argparse
@@ -160,13 +163,27 @@ def hard_lists(rows: list[Row], documents: list[str], first: np.ndarray) -> list
     return found
 
 
+def summary(trials: list[Row], lists: int) -> list[Row]:
+    """Return the metrics of each stage with rerankers of this number of training lists."""
+    found = rerankers.summary(trials, lists, FUSED, STAGES)
+    for row in found:
+        own = [one for one in trials if (one["loss"], one["lists"]) == (row["loss"], lists)]
+        each = [rerankers.numbers(one["positions"]) for one in own]
+        row["recall"] = {str(k): rounded(float((np.stack(each) <= k).mean())) for k in RECALLS}
+        row["query_ms"] = rounded(float(np.median([one["query_ms"] for one in own])))
+        row["seed_mrr"] = [rounded(float((1 / at).mean())) for at in each]
+    return found
+
+
 def main() -> None:
     """Measure the stages that are missing, and write the file after each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path, metavar="LISTS")
-    parser.add_argument("--lists", type=int, default=2000, help="to train on")
+    parser.add_argument("--lists", type=int, default=4000, help="to train on")
     parser.add_argument("--queries", type=int, default=500, help="of the test lists")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--bfloat16", action="store_true", help="train under torch.autocast")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     rerankers.prepare(options.model)
@@ -176,7 +193,6 @@ def main() -> None:
     }
     documents = sorted(every)
     number = {text: i for i, text in enumerate(documents)}
-    train = random.Random(0).sample(splits["train"], options.lists)
     test = random.Random(0).sample(splits["test"], options.queries)
     queries = [row["query"] for row in test]
     wanted = np.array([number[relevant(row)] for row in test])
@@ -184,30 +200,33 @@ def main() -> None:
     if options.output.exists():
         trials = json.loads(options.output.read_text())["trials"]
 
-    def add(name: str, at: np.ndarray, seconds: float, step: float = 0.0) -> None:
-        if name in {one["loss"] for one in trials}:
-            return
-        found = {"loss": name, "seed": 0, "lists": options.lists, "step_seconds": rounded(step)}
-        found["query_ms"] = rounded(1000 * seconds / len(test))
-        trials.append(found | {"positions": " ".join(map(str, at))})
-        summary = rerankers.summary(trials, options.lists, FUSED, STAGES)
-        for row, one in zip(
-            summary, sorted(trials, key=lambda x: STAGES.index(x["loss"])), strict=True
-        ):
-            where = rerankers.numbers(one["positions"])
-            row["recall"] = {str(k): rounded(float((where <= k).mean())) for k in RECALLS}
-            row["query_ms"] = one["query_ms"]
+    def is_there(name: str, seed: int) -> bool:
+        done = {(one["loss"], one["seed"], one["lists"]) for one in trials}
+        return (name, seed, options.lists) in done
+
+    def save() -> None:
+        sizes = sorted({one["lists"] for one in trials})
         kept = {
             "environment": environment() | rerankers.versions() | {"bm25s": bm25s.__version__},
             "documents": len(documents),
             "queries": len(test),
             "candidates": TOP,
-            "training": {"loss": LOSS, "lists": options.lists, "documents": LONGEST},
-            "summary": summary,
+            "training": {"loss": LOSS, "documents": LONGEST},
+            "summary": {str(size): summary(trials, size) for size in sizes},
             "trials": trials,
         }
-        print(f"{name}: MRR {(1 / at).mean():.3f}, recall {summary[-1]['recall']}", flush=True)
         write(options.output, kept)
+
+    def add(name: str, seed: int, at: np.ndarray, seconds: float, step: float = 0.0) -> None:
+        if is_there(name, seed):
+            return
+        found = {"loss": name, "seed": seed, "lists": options.lists, "step_seconds": rounded(step)}
+        found["precision"] = "bfloat16" if options.bfloat16 else "float32"
+        found["query_ms"] = rounded(1000 * seconds / len(test))
+        trials.append(found | {"positions": " ".join(map(str, at))})
+        recall = (at <= TOP).mean()
+        print(f"{name}, seed {seed}: MRR {(1 / at).mean():.3f}, recall {recall:.3f}", flush=True)
+        save()
 
     def timed(call: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
         start = time.process_time()
@@ -217,34 +236,35 @@ def main() -> None:
         "BM25": BM25(documents),
         "static": Static(rerankers.encoder(options.model), documents),
     }
-    found, spent = [], 0.0
-    for name, stage in stages.items():
-        scores, seconds = timed(lambda stage=stage: stage(queries))
-        add(name, positions(scores, wanted), seconds)
-        found.append(scores)
-        spent += seconds
-    first, seconds = timed(lambda: fused(found))
-    add(FUSED, positions(first, wanted), seconds + spent)
+    scored = {name: timed(lambda stage=stage: stage(queries)) for name, stage in stages.items()}
+    first, seconds = timed(lambda: fused([scores for scores, _ in scored.values()]))
+    scored[FUSED] = first, seconds + sum(spent for _, spent in scored.values())
     candidates = best(first, TOP)
-    for name in (SENSES, CANDIDATES):
-        if name in {one["loss"] for one in trials}:
-            continue
-        rows = [row | {"documents": [entry(row, x) for x in row["documents"]]} for row in train]
-        rows = [rerankers.shortened(row, LONGEST) for row in rows]
-        if name == CANDIDATES:
-            asked = [row["query"] for row in train]
-            rows = hard_lists(train, documents, fused([stage(asked) for stage in stages.values()]))
-        torch.manual_seed(0)
-        model = rerankers.encoder(options.model)
-        step = rerankers.trained(model, f"ltr {LOSS}", rows)
-        pairs = [(q, documents[i]) for q, own in zip(queries, candidates, strict=True) for i in own]
+    pairs = [(q, documents[i]) for q, own in zip(queries, candidates, strict=True) for i in own]
 
-        def score(model: CrossEncoder = model, pairs: list[tuple[str, str]] = pairs) -> np.ndarray:
-            how = {"batch_size": 64, "show_progress_bar": False, "activation_fn": nn.Identity()}
-            return np.asarray(model.predict(pairs, **how)).reshape(candidates.shape)
+    def score(model: CrossEncoder) -> np.ndarray:
+        how = {"batch_size": 64, "show_progress_bar": False, "activation_fn": nn.Identity()}
+        return np.asarray(model.predict(pairs, **how)).reshape(candidates.shape)
 
-        scores, seconds = timed(score)
-        add(name, positions(order(first, candidates, scores), wanted), seconds, step)
+    for seed in options.seeds:
+        for name, (scores, seconds) in scored.items():
+            add(name, seed, positions(scores, wanted), seconds)
+        train = random.Random(seed).sample(splits["train"], options.lists)
+        for name in (SENSES, CANDIDATES):
+            if is_there(name, seed):
+                continue
+            rows = [row | {"documents": [entry(row, x) for x in row["documents"]]} for row in train]
+            rows = [rerankers.shortened(row, LONGEST) for row in rows]
+            if name == CANDIDATES:
+                asked = [row["query"] for row in train]
+                retrieved = fused([stage(asked) for stage in stages.values()])
+                rows = hard_lists(train, documents, retrieved)
+            torch.manual_seed(seed)
+            model = rerankers.encoder(options.model)
+            step = rerankers.trained(model, f"ltr {LOSS}", rows, options.bfloat16)
+            scores, seconds = timed(lambda model=model: score(model))
+            add(name, seed, positions(order(first, candidates, scores), wanted), seconds, step)
+    save()
 
 
 if __name__ == "__main__":

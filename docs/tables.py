@@ -246,16 +246,23 @@ def _distillation(result: Mapping[str, Any]) -> str:
 
 
 def _first_stage(result: Mapping[str, Any]) -> str:
-    """Return the first stages, and the rerankers of their candidates."""
+    """Return the first stages, and the rerankers of their candidates, of the most training lists.
+
+    The last column is MRR of each seed with fewer lists.
+    """
+    few, many = sorted(result["summary"], key=int)
+    fewer = {row["loss"]: row for row in result["summary"][few]}
     rows = []
-    for row in result["summary"]:
+    for row in result["summary"][many]:
         name = row["loss"].replace("trained", "+ reranker, trained")
         recall = [f"{x:.3f}" for x in row["recall"].values()]
         cells = [f"{row[metric]:.3f}" for metric in ("mrr", "ndcg_10")]
-        rows.append([name, *recall, *cells, _compared(row), number(row["query_ms"])])
-    recall = [f"recall@{k}" for k in result["summary"][0]["recall"]]
-    header = ["", *recall, "MRR", "NDCG@10", "MRR, difference from the fused list"]
-    return table([*header, "a query, ms"], rows)
+        seeds = fewer[row["loss"]]["seed_mrr"] if "trained" in row["loss"] else ()
+        each = ", ".join(f"{x:.3f}" for x in seeds)
+        rows.append([name, *recall, *cells, _compared(row), number(row["query_ms"]), each])
+    recall = [f"recall@{k}" for k in result["summary"][many][0]["recall"]]
+    header = ["", *recall, "MRR", "NDCG@10", "MRR, difference from the fused list", "a query, ms"]
+    return table([*header, f"MRR of each seed, {int(few):,} lists"], rows)
 
 
 def _standardized(result: Mapping[str, Any]) -> str:
