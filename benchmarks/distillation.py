@@ -136,6 +136,7 @@ def main() -> None:
         teacher, step = trained_teacher(options.model, lists, options.cache)
         if ("the teacher", 0) not in done:
             found = {"loss": "the teacher", "seed": 0, "lists": options.teacher_lists}
+            found["precision"] = "float32"
             found["step_seconds"] = rounded(step)
             found["positions"] = " ".join(map(str, rerankers.positions(teacher, test)))
             add(found)

@@ -186,7 +186,7 @@ def in_form(
         columns[name] = pd.Categorical.from_codes(codes, known)
     if form == "text":
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}
-    objects = [name for name, kind in frame.dtypes.items() if str(kind) == "object"]
+    objects = [name for name, kind in frame.dtypes.items() if str(kind) in _UNTYPED]
     columns |= {name: _typed(pd.Series(frame[name])) for name in objects if name not in levels}
     frame = frame.copy(deep=False)
     for name, values in columns.items():  # `assign` takes only names that are text
@@ -196,27 +196,33 @@ def in_form(
     return frame
 
 
+# The types of columns that may hold no value at all, in pandas, Arrow and polars.
+_UNTYPED = {"object", "str", "string", "string_view", "large_string", "String", "null", "Null"}
+
+
 def _has_objects(X: Any) -> bool:
-    """Return whether a table has a column without a type: pandas' objects, or only nulls."""
+    """Return whether a table has a column of objects, text or nulls; see `_typed`."""
     if not tables.is_frame(X):
         return False
     kinds = X.schema.types if isinstance(X, pa.Table) else getattr(X, "dtypes", ())
-    return any(str(kind) in ("object", "null", "Null") for kind in kinds)
+    return any(str(kind) in _UNTYPED for kind in kinds)
 
 
 def _typed(objects: pd.Series) -> Any:
     """Return a column of objects as booleans or numbers if it has only these and missing values.
 
-    LightGBM and XGBoost refuse objects. pandas makes objects of booleans with missing values, and
-    of a column in which all values are missing.
+    LightGBM and XGBoost refuse objects and text. pandas makes objects of booleans with missing
+    values; pandas and polars make objects or text of a column in which all values are missing.
 
     >>> _typed(pd.Series([True, None], dtype=object)).dtype, _typed(pd.Series([None, None]))
     (BooleanDtype, array([nan, nan]))
     """
+    if objects.isna().all():
+        return np.full(len(objects), np.nan)
     kind = pd.api.types.infer_dtype(objects)
     if kind == "boolean":
         return objects.astype("boolean")
-    if kind in ("empty", "integer", "floating", "mixed-integer-float"):
+    if kind in ("integer", "floating", "mixed-integer-float"):
         return objects.astype("Float64").to_numpy(np.float64, na_value=np.nan)
     return objects
 
