@@ -61,7 +61,9 @@ class ListMLE(RankingLoss):
       a of d tied items (a = 0, 1, ..., d - 1), the tied items have the factor 1 - a / d in the
       inner sum. The logarithm of the number of orders of the tied items, log(d!), is subtracted, so
       the minimum is 0. The result does not depend on the order of the items in the list.
-    - "random": one correct order, drawn at each call, as in rax, allRank and TF-Ranking.
+    - "random": one correct order, drawn at each call, as in rax, allRank and TF-Ranking. In eval
+      mode nothing is drawn, so a validation loss has no noise: the loss is the mean over the
+      correct orders, by the approximation of "mean", without subtracting log(d!).
     - "first": the correct order in which tied items stay in the order of the list. If an earlier
       ranker sorted the list, its order leaks into the loss.
 
@@ -113,7 +115,8 @@ class ListMLE(RankingLoss):
         defined = _has_pair(labels, mask)
         # Padding is sorted to the front, so that a sum from a real item to the end contains no
         # padding.
-        y, order = _sort(masked_fill(labels, mask, torch.inf), self.ties)
+        drawn = self.ties == "random" and self.training
+        y, order = _sort(masked_fill(labels, mask, torch.inf), drawn)
         s = below_largest(scores, mask).gather(-1, order)
         padded = scores.new_zeros(s.shape)
         if mask is not None:
@@ -124,7 +127,7 @@ class ListMLE(RankingLoss):
         u = None if weights is None else masked_fill(weights, mask).gather(-1, order)
 
         from_here = log_sums_from(s)
-        if self.ties != "mean":
+        if drawn or self.ties == "first":
             each = from_here - s
             return _total(weight if u is None else weight * u, each, real, defined)
         first, last = tie_groups(y)
@@ -145,7 +148,9 @@ class ListMLE(RankingLoss):
             each = _group_mean(u, first, last, size)
             entropy = _entropy(u, each, first, last, size)
             weight, mean_weight = weight * each, mean_weight * u
-        term = rest - torch.log1p(-gone / size) - entropy
+        term = rest
+        if self.ties == "mean":
+            term = rest - torch.log1p(-gone / size) - entropy
         return _total(weight, term, real, defined) - _total(mean_weight, s, real, defined)
 
     def extra_repr(self) -> str:
@@ -202,9 +207,9 @@ def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
     return highest > masked_fill(labels, mask, torch.inf).amin(-1)
 
 
-def _sort(labels: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
+def _sort(labels: Tensor, shuffle: bool) -> tuple[Tensor, Tensor]:
     """Return the descending labels and their indices; tied labels are in list or random order."""
-    if ties != "random":
+    if not shuffle:
         y, order = labels.sort(dim=-1, descending=True, stable=True)
         return y, order
     shuffled = torch.rand_like(labels).argsort(-1)

@@ -14,6 +14,9 @@ from ltr.shapes import below_largest, check_number, check_whole, masked_fill
 
 Gamma = float | Literal["random"]
 
+MEAN_GAMMA = 0.5
+"""The mean of the random gammas of `XENDCG`."""
+
 
 def softmax_divergence(
     scores: Tensor, relevance: Tensor, mask: Tensor | None
@@ -139,14 +142,16 @@ class XENDCG(SoftmaxLoss):
 
     With label y_i, the target p_i is proportional to 2^y_i - gamma_i, so the cross-entropy bounds
     NDCG. The paper draws each gamma_i from [0, 1] at every step. The default here is the mean of
-    such a draw, 1/2, which needs no random numbers. The entropy of p is subtracted, so the minimum
-    of the loss is 0. Weights multiply 2^y - gamma. Labels of 128 or more do not overflow.
+    such a draw, 1/2, which needs no random numbers. In eval mode, "random" takes this mean too, so
+    a validation loss has no noise. The entropy of p is subtracted, so the minimum of the loss is 0.
+    Weights multiply 2^y - gamma. Labels of 128 or more do not overflow.
 
     The loss is 0, with a zero gradient, for a fully masked list, and for a list without a relevant
     item. Cost: O(n).
 
     Args:
-        gamma: a number in [0, 1] for all items, or "random" for the paper's draws. Default: 0.5.
+        gamma: a number in [0, 1] for all items, or "random" for the paper's draws, in training mode
+            only. Default: 0.5.
 
     Raises:
         ValueError: gamma is neither in [0, 1] nor "random".
@@ -157,7 +162,7 @@ class XENDCG(SoftmaxLoss):
     tensor(1.3863)
     """
 
-    def __init__(self, gamma: Gamma = 0.5, reduction: Reduction = "mean"):
+    def __init__(self, gamma: Gamma = MEAN_GAMMA, reduction: Reduction = "mean"):
         super().__init__(reduction=reduction)
         if isinstance(gamma, str):
             known = gamma == "random"
@@ -170,8 +175,10 @@ class XENDCG(SoftmaxLoss):
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return 2^y - gamma, divided by 2^(max y)."""
         most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
-        value = torch.rand_like(labels) if isinstance(self.gamma, str) else self.gamma
-        return torch.exp2(labels - most) - value * torch.exp2(-most)
+        gamma = self.gamma
+        if isinstance(gamma, str):
+            gamma = torch.rand_like(labels) if self.training else MEAN_GAMMA
+        return torch.exp2(labels - most) - gamma * torch.exp2(-most)
 
 
 class PolyOneSoftmax(SoftmaxLoss):

@@ -246,15 +246,6 @@ class ScoringModule(TrainableModule):
         self.val_loss.reset()
         self.val_metrics.reset()
 
-    def on_validation_model_eval(self) -> None:
-        """Leave the loss in training mode, so that `val_loss` is comparable with `train_loss`.
-
-        In training mode a loss may draw noise, as `SoftNDCG(dequantize=True)` does, and the noise
-        makes the loss smaller or larger.
-        """
-        super().on_validation_model_eval()
-        self.loss.train()
-
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the loss and the metrics."""
         lists = self.score_batch(batch)

@@ -26,8 +26,9 @@ class Ranker(ScoringModule):
     transform. In `fit` the Ranker also adopts the `schema` of a data module of tables.
 
     The Ranker logs once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
-    each metric. A loss that draws noise draws it for `val_loss` too. A NaN score ends a validation,
-    test or prediction with a `ValueError` that names the list; no list is dropped.
+    each metric. A loss that draws noise, such as `XENDCG("random")`, draws it in training only. So
+    `val_loss` has no noise, but is then another quantity than `train_loss`. A NaN score ends a
+    validation, test or prediction with a `ValueError` that names the list; no list is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from the end of an epoch equals an uninterrupted run.

@@ -1,5 +1,6 @@
 """Listwise losses compared with the papers' formulas, brute force over orders and scikit-learn."""
 
+from functools import partial
 from itertools import permutations, product
 from math import exp, log, log2
 
@@ -94,6 +95,11 @@ def test_xe_ndcg_with_a_random_gamma_has_the_default_as_its_middle():
     values = torch.stack([loss(s, y) for _ in range(300)])
     assert values.std() > 0
     assert values.min() < XENDCG()(s, y) < values.max()
+
+
+def test_xe_ndcg_with_a_random_gamma_takes_its_mean_in_eval_mode():
+    s, y = draw(3, 8)
+    torch.testing.assert_close(XENDCG("random").eval()(s, y), XENDCG()(s, y))
 
 
 def test_poly_one():
@@ -192,6 +198,26 @@ def test_random_ties_draw_every_order_alike_on_ragged_lists():
     assert 140 < is_first.sum() < 260  # six standard deviations around 200
     expected = torch.full_like(drawn[:, 1], likelihood([1.0, 0.0], [0, 1]))
     torch.testing.assert_close(drawn[:, 1], expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("make", [partial(ListMLE, 3), ListMLE, PListMLE])
+def test_random_ties_are_their_mean_in_eval_mode(make, weighted):
+    y = torch.tensor([2.0, 1.0, 1.0, 0.0, 0.0, 0.0, 5.0], dtype=torch.float64)
+    s = torch.tensor([0.3, -0.5, -0.5, 1.1, 1.1, 1.1, 9.0], dtype=torch.float64)
+    w = torch.tensor([2.0, 0.5, 1.5, 1.0, 0.0, 3.0, 9.0]).double() if weighted else None
+    mask = torch.arange(7) < 6
+    loss, orders = make(ties="random").eval(), []
+    for first in permutations([1, 2]):
+        for second in permutations([3, 4, 5]):
+            order = torch.tensor([0, *first, *second, 6])
+            given = s[order], y[order], mask[order], None if w is None else w[order]
+            orders.append(make(ties="first")(*given))
+    # Efron's approximation is exact if the scores of tied items are equal.
+    torch.testing.assert_close(loss(s, y, mask, w), torch.stack(orders).mean())
+    state = torch.get_rng_state()
+    assert loss(s, y, mask, w) == loss(s, y, mask, w)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_random_ties_have_the_same_distribution_with_padding():

@@ -14,8 +14,17 @@ from loss_table import draw
 from loss_variants import LOSSES, losses
 from pairwise import named
 
-from ltr.losses import SoftmaxLoss, SoftPrecision, SoftRecall
-from ltr.operators import LapSum
+from ltr.losses import (
+    XENDCG,
+    ListMLE,
+    PListMLE,
+    SoftmaxLoss,
+    SoftMRR,
+    SoftNDCG,
+    SoftPrecision,
+    SoftRecall,
+)
+from ltr.operators import LapSum, Stochastic
 
 # these have a loss for a list without a relevant item too
 OF_ALL_ITEMS = {
@@ -36,6 +45,14 @@ OVER_LAPSUM = {
     f"{kind.__name__}@{k}-LapSum": lambda kind=kind, k=k: kind(LapSum(), k)
     for kind in (SoftPrecision, SoftRecall)
     for k in (2, 10)
+}
+# in training mode each call of these draws random numbers
+DRAWING = {
+    "XENDCG-random": lambda **options: XENDCG("random", **options),
+    "ListMLE-random": lambda **options: ListMLE(ties="random", **options),
+    "PListMLE-random": lambda **options: PListMLE(ties="random", **options),
+    "SoftNDCG-dequantize": lambda **options: SoftNDCG(dequantize=True, **options),
+    "SoftMRR-Stochastic": lambda **options: SoftMRR(Stochastic(), **options),
 }
 # the least value of these is above 0 if more items are relevant than positions count, or their
 # first value is near the least already
@@ -377,6 +394,19 @@ def test_labels_and_weights_may_have_gradients_and_other_dtypes(make):
     loss.backward()
     torch.testing.assert_close(loss, expected)
     assert scores.grad.isfinite().all()
+
+
+@losses(table=LOSSES | DRAWING)
+def test_nothing_is_drawn_in_eval_mode(make):
+    loss, state = make().eval(), torch.get_rng_state()
+    assert loss(*draw(3, 9)) == loss(*draw(3, 9))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", list(DRAWING))
+def test_training_mode_draws(name):
+    loss = DRAWING[name]()
+    assert loss(*draw(3, 9)) != loss(*draw(3, 9))
 
 
 BAD = [torch.nan, torch.inf, -torch.inf]
