@@ -114,14 +114,17 @@ def ndcg_gains(
     """Return gains times weights, (..., n), up to a factor for each list that cancels in NDCG.
 
     For "exp2" the gain is 2^(y - max y) - 2^(-max y), so labels of 128 or more do not overflow in
-    float32. For whole labels, the factor cancels without a rounding error.
+    float32. The largest label is that of the items with a weight above 0. For whole labels, the
+    factor cancels without a rounding error.
 
     >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None)
     tensor([0.0000, 0.5000, 1.0000])
     """
-    labels = masked_fill(labels, mask)
     if gain != "exp2":
         return item_gains(labels, mask, weights, gain_function(gain))
+    labels = masked_fill(labels, mask)
+    if weights is not None:
+        labels = torch.where(weights > 0, labels, 0.0)
     gains = _scaled_exp2(labels, largest(labels).unsqueeze(-1))
     return masked_fill(gains if weights is None else gains * weights, mask)
 

@@ -6,7 +6,15 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.gains import Discount, Gain, discount_function, gain_function, ideal_dcg, item_gains
+from ltr.gains import (
+    Discount,
+    Gain,
+    discount_function,
+    gain_function,
+    ideal_dcg,
+    item_gains,
+    ndcg_gains,
+)
 from ltr.metrics.base import CutoffMetric, ListArguments, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, placed_sum, within
@@ -50,12 +58,15 @@ class DCG(CutoffMetric):
 
     def _gains(self, lists: Ranked) -> tuple[Tensor, Ranked]:
         """Return the gains times the weights, and the lists; check gains from a user's function."""
-        gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
+        gains = self._weighted_gains(lists)
         if isinstance(self.gain, str):
             return gains, lists
         return gains, lists.check(
             (gains < 0).any(-1), lambda: f"gain must be >= 0 for every label, got {gains.min():g}"
         )
+
+    def _weighted_gains(self, lists: Ranked) -> Tensor:
+        return item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
 
     def _sum(self, gains: Tensor, lists: Ranked) -> Tensor:
         discount = discount_function(self.discount)
@@ -93,6 +104,10 @@ class NDCG(DCG):
             )
         self.short_list_value = short_list_value
         super().__init__(top_k, gain, discount, empty, ties, **options)
+
+    def _weighted_gains(self, lists: Ranked) -> Tensor:
+        # These have a factor for each list, which cancels, so that large labels do not overflow.
+        return ndcg_gains(lists.labels, lists.mask, lists.weights, self.gain)
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -134,7 +149,8 @@ def ndcg(
 
     Args:
         top_k: k. Default: the whole list.
-        gain: "exp2" (2^label - 1), "linear", or a function of the labels.
+        gain: "exp2" (2^label - 1), "linear", or a function of the labels. "exp2" gains are computed
+            relative to 2^(the largest label of the list), so labels of any size are valid.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
         short_list_value: the value of a list with fewer than `top_k` items (LETOR 4's script: 0).
@@ -145,8 +161,8 @@ def ndcg(
 
     Raises:
         ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong;
-            a gain function returns a negative value; or gains overflow (2^label does so in float32
-            from label 128 on).
+            a gain function returns a negative value; or the sum of "linear" gains or of a
+            function's gains overflows.
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for the default gain and

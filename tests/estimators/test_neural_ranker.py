@@ -564,3 +564,14 @@ def test_a_wrong_metric_is_named(metric, given):
         ranker.score(X, y, qid=qid, metric=metric)
     with pytest.raises(ValueError, match=r"metric.* 'map'"):
         ranker.score(X, y, qid=qid, metric="map", sample_weight=np.ones(6))
+
+
+@pytest.mark.parametrize("loss", [SoftNDCG(gain="linear"), SoftmaxLoss()], ids=["ndcg", "softmax"])
+def test_labels_may_be_ranks_of_128_and_more(loss):
+    X, _, _ = frame(560)
+    prices = X["price"].to_numpy().reshape(4, 140)
+    y, qid = prices.argsort().argsort().ravel(), np.repeat(np.arange(4), 140)
+    ranker = quick(loss=loss, members=1, columns="all").fit(X, y, qid=qid)
+    history = np.array(ranker.history_)
+    assert ((history >= 0) & (history <= 1)).all()
+    assert history[-1].item() > history[0].item()

@@ -179,7 +179,7 @@ def test_long_lists():  # Kendall's tau counts their pairs in another way
 
 
 WRONG = [
-    (F.ndcg, {}, [200.0, 1.0]),  # 2^label overflows
+    (F.dcg, {}, [200.0, 1.0]),  # 2^label overflows
     (F.dcg, {"gain": lambda y: 1 - y}, [2.0, 1.0]),
     (F.err, {"max_label": 1}, [2.0, 1.0]),
     (F.rbp, {"gain": "linear", "max_label": 1}, [2.0, 1.0]),

@@ -131,17 +131,44 @@ def test_mrr_of_a_list_without_a_relevant_item_is_empty_whatever_else_is_there()
     assert skipped.item() == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("metric", [F.ndcg, F.dcg])
-def test_gains_that_overflow_or_fall_below_zero_are_refused(metric):
+def test_gains_that_overflow_or_fall_below_zero_are_refused():
     scores = torch.tensor([2.0, 1.0])
     with pytest.raises(ValueError, match=r"gains.*labels up to 128"):
-        metric(scores, torch.tensor([128.0, 0.0]))
+        F.dcg(scores, torch.tensor([128.0, 0.0]))
     with pytest.raises(ValueError, match="gains must"):  # in their sum alone
-        metric(scores, torch.tensor([127.9, 127.9]), discount=torch.ones_like)
-    assert metric(scores.double(), torch.tensor([128.0, 0.0])).isfinite()
-    assert metric(scores, torch.tensor([128.0, 0.0]), gain="linear").isfinite()
-    with pytest.raises(ValueError, match=r"gain.*-1"):
-        metric(scores, torch.tensor([1.0, 0.0]), gain=torch.neg)
+        F.dcg(scores, torch.tensor([127.9, 127.9]), discount=torch.ones_like)
+    assert F.dcg(scores.double(), torch.tensor([128.0, 0.0])).isfinite()
+    for metric in (F.ndcg, F.dcg):
+        assert metric(scores, torch.tensor([128.0, 0.0]), gain="linear").isfinite()
+        with pytest.raises(ValueError, match=r"gain.*-1"):
+            metric(scores, torch.tensor([1.0, 0.0]), gain=torch.neg)
+    with pytest.raises(ValueError, match=r"gains.*labels up to 3e\+38"):
+        F.ndcg(scores, torch.tensor([3e38, 3e38]), gain="linear")
+
+
+@pytest.mark.parametrize("ties", ["stable", "expected", "worst"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ndcg_takes_labels_of_any_size_in_float32(ties, weighted):
+    scores = torch.tensor([1.0, 3.0, 2.0, 2.0, 0.0])
+    labels = torch.tensor([130.0, 127.0, 129.0, 128.0, 400.0])
+    mask = torch.arange(5) < 4
+    weights = torch.tensor([1.0, 0.5, 0.0, 2.0, 1.0]) if weighted else None
+    exact = F.ndcg(
+        scores.double(),
+        (labels.double() - 120).where(mask, 0),
+        mask=mask,
+        weights=None if weights is None else weights.double(),
+        gain=lambda y: torch.exp2(y) - 2.0**-120,
+        ties=ties,
+    )
+    found = F.ndcg(scores, labels, mask=mask, weights=weights, ties=ties)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=0)
+    assert F.ndcg(scores, scores + 1e5) == 1
+    # An item of weight 0 has no gain, however large its label.
+    heavy = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0])
+    expected = F.ndcg(scores[:4], torch.tensor([1.0, 0.0, 2.0, 0.0]))
+    labels = torch.tensor([1.0, 0.0, 2.0, 0.0, 300.0])
+    torch.testing.assert_close(F.ndcg(scores, labels, weights=heavy), expected)
 
 
 @every
