@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ltr.cli.arguments import LineParser, add_roles, roles_of, up_to
+from ltr.cli.arguments import LineParser, add_roles, at_least_one, roles_of, up_to
 from ltr.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=about)
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
     add("--seed", type=up_to(2**32 - 1), default=0, help="of all random numbers; default: 0")
+    about = "CPU threads; default: as OpenMP says (OMP_NUM_THREADS)"
+    add("--threads", type=at_least_one, metavar="N", help=about)
     add("--quiet", action="store_true", help="no line of progress")
     given = parser.parse_args(args)
     directions = dict(given.monotone or ())
@@ -49,11 +51,15 @@ def train(parser: LineParser, args: list[str]) -> None:
         if given.trees and getattr(given, name) != parser.get_default(name):
             parser.error(f"--{name} must not be given with --with {given.trees}, which ignores it")
 
+    import torch
+
     from ltr.datasets.prepare import prepare, read_table
     from ltr.datasets.table_notices import warn_caller
     from ltr.estimators import Blend, NeuralRanker
     from ltr.estimators.parameters import max_levels
 
+    if given.threads is not None:
+        torch.set_num_threads(given.threads)
     verbose = 0 if given.quiet else 1
     ranker: NeuralRanker | Blend = NeuralRanker(
         effort=given.effort,
@@ -70,7 +76,7 @@ def train(parser: LineParser, args: list[str]) -> None:
         plain = replace(data.schema, weight=None, position=None, protected=None)
         data = replace(data, val=read_table(given.val, plain))
     if given.trees:
-        ranker = Blend(ranker, verbose=verbose)
+        ranker = Blend(ranker, n_jobs=given.threads, verbose=verbose)
         warn_caller(data.notice)  # a NeuralRanker gives this warning itself
     ranker.fit(data)
     ranker.save(out)

@@ -27,7 +27,7 @@ from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import BlendModel, RankingEstimator, scores_of, values_of_lists
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
-from ltr.shapes import check_number
+from ltr.shapes import check_at_least, check_number
 
 if TYPE_CHECKING:
     from ltr.export import Exported
@@ -81,6 +81,9 @@ class Blend(RankingEstimator):
         validation: the fraction of the queries that is held out to choose the weights if `fit` gets
             no `eval_set`, in [0, 1). A hash of the qid decides which queries are held out. With 0,
             or with too few queries, none are held out and the weights stay equal.
+        n_jobs: the number of threads of the default trees, >= 1. Default: as OpenMP says, which is
+            the environment variable `OMP_NUM_THREADS`, or one thread per core. LightGBM's own
+            default is one thread per core, whatever the variable says.
         verbose: 0 prints nothing, 1 prints one line on stderr with the weights.
 
     Attributes:
@@ -124,10 +127,12 @@ class Blend(RankingEstimator):
         rankers: Sequence[Any] | NeuralRanker | None = None,
         *,
         validation: float = 0.2,
+        n_jobs: int | None = None,
         verbose: int = 1,
     ) -> None:
         self.rankers = rankers
         self.validation = validation
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def fit(
@@ -329,6 +334,8 @@ class Blend(RankingEstimator):
                 )
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+        if self.n_jobs is not None:
+            check_at_least("n_jobs", self.n_jobs, 1)
 
     def _fit(
         self,
@@ -368,7 +375,7 @@ class Blend(RankingEstimator):
         candidates = [[one] for one in self._rankers()]
         if not candidates:
             network = self.rankers or NeuralRanker(verbose=self.verbose)
-            candidates = [[network], _default_trees(val is not None, self._directions(train.X))]
+            candidates = [[network], self._default_trees(val is not None, train.X)]
         self.rankers_ = [self._best(some, train, val, weights, side) for some in candidates]
         self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
@@ -381,6 +388,30 @@ class Blend(RankingEstimator):
             self.validation_queries_ = len(val.sizes)
         if self.verbose:
             self._tell(note)
+
+    def _default_trees(self, validated: bool, X: Any) -> list[Any]:
+        """Return the unfitted candidates for the trees of `Blend()`.
+
+        Args:
+            validated: whether there are validation lists, for early stopping and to choose the
+                number of leaves.
+            X: the columns, for the directions of `monotone`.
+
+        Raises:
+            ValueError: LightGBM is not installed.
+        """
+        try:
+            trees = import_module("lightgbm").LGBMRanker
+        except ImportError:
+            raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
+        given: dict[str, Any] = {"n_jobs": self.n_jobs or 0, "verbose": -1}  # 0: as OpenMP says
+        if directions := self._directions(X):
+            given["monotone_constraints"] = directions
+        if not validated:
+            return [trees(**given)]
+        given |= {"n_estimators": 1000, "learning_rate": 0.05, "early_stopping_round": 50}
+        given |= {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
+        return [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
 
     def _directions(self, X: Any) -> list[int]:
         """Return the direction of each column that the trees get; [] without `monotone`."""
@@ -489,29 +520,6 @@ def _names(rankers: Sequence[Any]) -> list[str]:
         seen[name] += 1
         found.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
     return found
-
-
-def _default_trees(validated: bool, directions: list[int]) -> list[Any]:
-    """Return the unfitted candidates for the trees of `Blend()`.
-
-    Args:
-        validated: whether there are validation lists, for early stopping and to choose the number
-            of leaves.
-        directions: the direction of each column: 1, 0 or -1; [] without `monotone`.
-
-    Raises:
-        ValueError: LightGBM is not installed.
-    """
-    try:
-        trees = import_module("lightgbm").LGBMRanker
-    except ImportError:
-        raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
-    monotone = {"monotone_constraints": directions} if directions else {}
-    if not validated:
-        return [trees(verbose=-1, **monotone)]
-    given = {"n_estimators": 1000, "learning_rate": 0.05, "early_stopping_round": 50, "verbose": -1}
-    given |= {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
-    return [trees(num_leaves=leaves, **given, **monotone) for leaves in _LEAVES]
 
 
 def _of_lists(lists: ListDataset, schema: Schema) -> tuple[pd.DataFrame, dict[str, Any]]:

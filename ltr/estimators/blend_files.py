@@ -20,6 +20,7 @@ from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.saving import content, make
 from ltr.names import one_line
 
+_PARAMETERS = ("validation", "n_jobs", "verbose")
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
 _DTYPES = {"str", "object", "string", "bool", "boolean", "float32", "float64"}
 _DTYPES |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -107,7 +108,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     about = {
         "config": {
             "class_path": import_path(type(blend)),
-            "init_args": {"validation": blend.validation, "verbose": blend.verbose},
+            "init_args": {name: getattr(blend, name) for name in _PARAMETERS},
         },
         "files": [*own],
         "rankers": rankers,

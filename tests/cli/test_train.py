@@ -71,6 +71,17 @@ def test_with_trees(ltr, table, write_table):
     np.testing.assert_allclose(scored["score"], own, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("given", "threads"), [((), 0), (("--threads", 1), 1)])
+def test_the_trees_take_as_many_threads_as_openmp_or_the_user_says(ltr, table, given, threads):
+    """LightGBM's own default is a thread for each core, whatever `OMP_NUM_THREADS` says."""
+    pytest.importorskip("lightgbm")
+    answer = ltr("train", "train.parquet", *COLUMNS, *QUICK, "--with", "lightgbm", *given)
+    assert answer.code == 0, answer.err
+    assert f"[num_threads: {threads}]" in Path("model", "ranker-1.txt").read_text()
+    assert Blend.load("model").n_jobs == (threads or None)
+    assert ltr("train", "train.parquet", *COLUMNS, *QUICK, "--threads", "0").code == 2
+
+
 def test_lists_and_letor_text_need_no_names(ltr, table, letor_root):
     assert ltr("convert", "train.parquet", "--out", "lists", *COLUMNS, "--quiet").code == 0
     assert ltr("train", "lists", *QUICK).code == 0

@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -256,7 +255,7 @@ def test_parameters_by_the_names_of_the_classes():
         1,
         2,
     )
-    assert blend.get_params(deep=False).keys() == {"rankers", "validation", "verbose"}
+    assert blend.get_params(deep=False).keys() == {"rankers", "validation", "n_jobs", "verbose"}
     blend.set_params(ridge__alpha=3.0, verbose=0)
     assert (blend.rankers[0].alpha, blend.verbose) == (3.0, 0)
     other = DummyRegressor()
@@ -315,6 +314,7 @@ def test_a_grid_search_passes_the_queries():
         ),
         ({"rankers": [Ridge()], "validation": 1.0}, r"validation.*1.0"),
         ({"rankers": [Ridge()], "validation": "a"}, "validation.*'a'"),
+        ({"rankers": [Ridge()], "n_jobs": 0}, "n_jobs must.*0"),
     ],
 )
 def test_wrong_parameters(parameters, message):
@@ -373,15 +373,15 @@ def test_networks_beside_boosted_trees():
     assert clone(blend).rankers[1].num_leaves == 7
 
 
-def test_the_default_is_networks_and_the_best_of_three_sizes_of_trees(tmp_path, monkeypatch):
+def test_the_default_is_networks_and_the_best_of_three_sizes_of_trees(tmp_path):
     quick = NeuralRanker(members=1, max_epochs=2, verbose=0)
     lightgbm = pytest.importorskip("lightgbm")
-    monkeypatch.setattr(lightgbm, "LGBMRanker", partial(lightgbm.LGBMRanker, n_jobs=1))
     (X, y, qid), (Xv, yv, qv) = lists(count=40), lists(1, count=40)
     X, Xv = (x[:, ::2] + 3 * np.random.default_rng(0).normal(size=x[:, ::2].shape) for x in (X, Xv))
     validation = {"eval_set": [(Xv, yv)], "eval_qid": [qv]}
-    assert Blend().get_params() == {"rankers": None, "validation": 0.2, "verbose": 1}
-    blend = Blend(quick, verbose=0).fit(X, y, qid=qid, **validation)
+    own = {"rankers": None, "validation": 0.2, "n_jobs": None, "verbose": 1}
+    assert Blend().get_params() == own
+    blend = Blend(quick, n_jobs=1, verbose=0).fit(X, y, qid=qid, **validation)
     networks, trees = blend.rankers_
     assert (type(networks), networks.max_epochs) == (NeuralRanker, 2)
     assert [*trees.evals_result_["valid_0"]] == ["ndcg@10"]
@@ -403,7 +403,7 @@ def test_the_default_without_validation_lists():
     X, y, qid = lists(count=3)
     for one, alone in zip(
         Blend(validation=0, verbose=0).fit(X[:, 1:] ** 2, y, qid=qid).rankers_,
-        [NeuralRanker(verbose=0), lightgbm.LGBMRanker(verbose=-1)],
+        [NeuralRanker(verbose=0), lightgbm.LGBMRanker(n_jobs=0, verbose=-1)],
         strict=True,
     ):
         assert type(one) is type(alone)
