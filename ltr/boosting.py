@@ -1,7 +1,7 @@
 """Losses as objectives of LightGBM and XGBoost, and metrics as their evaluation functions.
 
-`objective` and `metric` return callables for `lightgbm.LGBMRanker`. The method `xgboost` of these
-callables has the form that `xgboost.train` expects. This module imports neither library.
+`objective` and `metric` return callables for `lightgbm.LGBMRanker`, `lightgbm.train` and
+`xgboost.train`. This module imports neither library.
 """
 
 import copy
@@ -40,10 +40,12 @@ def objective(
 ) -> "Objective":
     """Turn a loss into an objective on which LightGBM and XGBoost can train.
 
-    Train with `LGBMRanker(objective=objective(loss))` or with
-    `xgboost.train(params, data, obj=objective(loss).xgboost)`. XGBoost's `XGBRanker` refuses any
-    objective that is not its own. The result can be pickled and copied, so an `LGBMRanker` with
-    this objective can be cloned and used in scikit-learn's grid searches.
+    Train with `LGBMRanker(objective=objective(loss))`, with
+    `lightgbm.train({"objective": objective(loss)}, data)` or with
+    `xgboost.train(params, data, obj=objective(loss))`. The `Booster` that the last two return can
+    be exported (`ltr.export.export_model`) and blended (`ltr.estimators.Blend`). XGBoost's
+    `XGBRanker` refuses any objective that is not its own. The result can be pickled and copied, so
+    an `LGBMRanker` with this objective can be cloned and used in scikit-learn's grid searches.
 
     The objective is the sum over all lists l of w_l times the loss of list l, where w_l is the mean
     weight of the rows of list l. The loss's own `reduction` is not used. The item weights of the
@@ -115,10 +117,10 @@ def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
 
     `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates all data sets
     of `eval_set` by this metric, and early stopping uses it. Without `metric="None"`, LightGBM also
-    evaluates its own NDCG. For XGBoost, use
-    `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`. XGBoost's early stopping
-    recognizes NDCG, MAP and Precision, by their names, as metrics for which higher is better. For
-    other such metrics, pass `maximize=True` to `xgboost.train`.
+    evaluates its own NDCG. Otherwise use `lightgbm.train(..., feval=metric(NDCG(top_k=10)))` or
+    `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)))`. XGBoost's early stopping recognizes
+    NDCG, MAP and Precision, by their names, as metrics for which higher is better. For other such
+    metrics, pass `maximize=True` to `xgboost.train`.
 
     The result is the mean over the lists for which the metric is defined, for `GMAP` the geometric
     mean. Each list is weighted by the mean weight of its rows. The result is NaN if no list counts,
@@ -164,16 +166,20 @@ class Objective:
     def __repr__(self) -> str:
         return f"objective({one_line(self.loss)})"
 
-    # LightGBM counts the parameters of this method, and passes `group` only if there are four.
-    def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
-        """Return the gradient and the Hessian, float64 (rows,), for `LGBMRanker(objective=...)`.
+    # LGBMRanker counts the parameters of this method, and passes `group` only if there are four.
+    def __call__(self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None) -> Arrays:
+        """Return the gradient and the Hessian, float64 (rows,).
+
+        `LGBMRanker` passes labels, scores, weights and group. `lightgbm.train` and `xgboost.train`
+        pass the scores first and then their data set, which has the labels, weights and lists.
 
         Args:
-            y_true: (rows,), the labels.
-            y_pred: (rows,), the scores.
+            y_true: (rows,), the labels; or the scores if `y_pred` is a data set.
+            y_pred: (rows,), the scores; or a `lightgbm.Dataset` or an `xgboost.DMatrix`.
             weight: (rows,), the weights, or None.
             group: (lists,), the length of each list, in the order of the rows.
         """
+        y_true, y_pred, weight, group = labeled_scores(y_true, y_pred, weight, group)
         scores = flat("y_pred", y_pred)
         labels, weights, lengths = checked_lists(scores, y_true, weight, group)
         if not len(scores):
@@ -197,13 +203,13 @@ class Objective:
         return (gradient / mean).numpy(), (hessian / mean).clamp(min=FLOOR).numpy()
 
     def xgboost(self, predt: Any, dtrain: Any) -> Arrays:
-        """Return the gradient and the Hessian, float64 (rows,), for `xgboost.train(obj=...)`.
+        """Return `self(predt, dtrain)`; `xgboost.train` takes the objective itself too.
 
         Args:
             predt: (rows,), the scores.
             dtrain: a `DMatrix` with `qid` or `group`.
         """
-        return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))
+        return self(predt, dtrain)
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> Any:
         """Raise `ValueError`: CatBoost calls this method, and passes no lists."""
@@ -269,14 +275,16 @@ class Metric:
         return f"metric({self.metric!r})"
 
     def __call__(
-        self, y_true: Any, y_pred: Any, weight: Any, group: Any
-    ) -> tuple[str, float, bool]:
-        """Return the name, the value and whether higher is better, for LightGBM's `eval_metric`.
+        self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None
+    ) -> tuple[Any, ...]:
+        """Return the name, the value and whether higher is better; for XGBoost the first two.
 
         The arguments are those of `Objective.__call__`.
         """
         from ltr.metrics.base import measure_lists
 
+        of_xgboost = is_xgboosts(y_pred)
+        y_true, y_pred, weight, group = labeled_scores(y_true, y_pred, weight, group)
         scores = flat("y_pred", y_pred)
         labels, weights, lengths = checked_lists(scores, y_true, weight, group)
         factors, weights = list_factors(weights, lengths)
@@ -290,11 +298,13 @@ class Metric:
         factors = torch.where(counted, factors, 0.0)
         values = self.metric.before_mean(found.values).nan_to_num()
         value = self.metric.after_mean((values * factors).sum() / factors.sum())
+        if of_xgboost:
+            return self.name, value.item()
         return self.name, value.item(), bool(self.metric.higher_is_better)
 
-    def xgboost(self, predt: Any, dtrain: Any) -> tuple[str, float]:
-        """Return the name and the value, for `xgboost.train(custom_metric=...)`."""
-        return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))[:2]
+    def xgboost(self, predt: Any, dtrain: Any) -> tuple[Any, ...]:
+        """Return the name and the value; `xgboost.train` takes the metric itself too."""
+        return self(predt, dtrain)
 
 
 def one_line(loss: RankingLoss) -> str:
@@ -364,6 +374,27 @@ def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tenso
     if bool((weights == first[ids]).all()):
         return first, None
     return means, torch.where(means[ids] > 0, weights / means.clamp(min=1e-300)[ids], 1.0)
+
+
+def is_xgboosts(data: Any) -> bool:
+    """Return whether an object is a data set of XGBoost."""
+    return hasattr(data, "get_uint_info")
+
+
+def labeled_scores(y_true: Any, y_pred: Any, weight: Any, group: Any) -> tuple[Any, Any, Any, Any]:
+    """Return labels, scores, weights and group, whichever library passes the arguments.
+
+    See `Objective.__call__` for the arguments.
+
+    Raises:
+        ValueError: the data set has no lists.
+    """
+    data = y_pred
+    if not hasattr(data, "get_label"):
+        return y_true, y_pred, weight, group
+    if is_xgboosts(data):
+        return data.get_label(), y_true, *xgboost_lists(data)
+    return data.get_label(), y_true, data.get_weight(), data.get_group()
 
 
 def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:

@@ -388,6 +388,43 @@ def test_lightgbm_stops_early_by_the_metric():
     assert max(values["ndcg@10"]) == pytest.approx(ndcg(model.predict(new), target, sizes))
 
 
+def test_every_way_to_train_takes_the_same_objective_and_metric():
+    """`lightgbm.train` gives the trees of `LGBMRanker`; `xgboost.train` those of `.xgboost`."""
+    (X, y, lengths), (new, target, sizes) = table(), table(seed=1)
+    w = np.repeat(np.random.default_rng(0).uniform(0.5, 2, len(lengths)), lengths)
+    chosen, measure = objective(SoftmaxLoss()), metric(NDCG(top_k=10))
+    given = {"num_leaves": 7, "num_threads": 1, "verbose": -1, "metric": "None"}
+    data = lightgbm.Dataset(X, y, weight=w, group=lengths)
+    val = lightgbm.Dataset(new, target, group=sizes, reference=data)
+    history: dict = {}
+    booster = lightgbm.train(
+        {**given, "objective": chosen},
+        data,
+        num_boost_round=30,
+        valid_sets=[val],
+        feval=measure,
+        callbacks=[lightgbm.record_evaluation(history), lightgbm.early_stopping(3, verbose=False)],
+    )
+    alone = ranker(chosen, n_estimators=booster.current_iteration())
+    alone.fit(X, y, group=lengths, sample_weight=w)
+    scores = np.asarray(booster.predict(new, num_iteration=-1))
+    np.testing.assert_allclose(scores, alone.booster_.predict(new), rtol=1e-12)
+    best = np.asarray(booster.predict(new))
+    assert max(history["valid_0"]["ndcg@10"]) == pytest.approx(ndcg(best, target, sizes))
+
+    data, val = xgboost.DMatrix(X, y, group=lengths), xgboost.DMatrix(new, target, group=sizes)
+    options = {"max_depth": 3, "nthread": 1, "disable_default_eval_metric": True}
+    histories, found = [], []
+    for obj, custom in ((chosen, measure), (chosen.xgboost, measure.xgboost)):
+        histories.append({})
+        more = {"evals": [(val, "val")], "evals_result": histories[-1], "verbose_eval": False}
+        model = xgboost.train(options, data, 5, obj=obj, custom_metric=custom, **more)
+        found.append(model.predict(val))
+    assert histories[0] == histories[1]
+    assert np.array_equal(*found)
+    assert histories[0]["val"]["ndcg@10"][-1] == pytest.approx(ndcg(found[0], target, sizes))
+
+
 def test_metrics_are_means_by_the_weights_of_lists():
     y, s, lengths = lists(11)
     given = (torch.tensor(s), torch.tensor(y))
@@ -468,6 +505,9 @@ def test_missing_lists_are_errors_in_the_libraries():
     data = xgboost.DMatrix(X, y)
     with pytest.raises(ValueError, match=r"dtrain.*none"):
         xgboost.train({"nthread": 1}, data, 1, obj=objective(SoftmaxLoss()).xgboost)
+    own = {"objective": objective(SoftmaxLoss()), "num_threads": 1, "verbose": -1}
+    with pytest.raises(ValueError, match=r"group.*None"):
+        lightgbm.train(own, lightgbm.Dataset(X, y), 1)
     model = lightgbm.LGBMRegressor(objective=objective(SoftmaxLoss()), n_jobs=1, verbose=-1)
     with pytest.raises(ValueError, match=r"group.*None"):
         model.fit(X, y)

@@ -4,6 +4,7 @@ import copy
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -193,22 +194,51 @@ def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
     """Return the scores (rows,) of a fitted ranker, float64.
 
     Args:
-        ranker: an estimator with `predict`.
+        ranker: an estimator with `predict`, or a `Booster` of LightGBM or XGBoost.
         X: (rows, columns), in a form that the ranker takes.
         qid: (rows,), for a ranker whose `predict` takes `qid`.
 
     Raises:
         ValueError: the ranker does not predict one number for each row.
     """
+    rows = tables.row_count(X)
+    if is_booster(ranker):
+        X = of_booster(ranker, X)
     takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
     found = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
     scores = np.asarray(found, dtype=np.float64)
-    if scores.shape != (rows := tables.row_count(X),):
+    if scores.shape != (rows,):
         raise ValueError(
             f"rankers must predict one number for each of the {rows} rows, got shape "
             f"{scores.shape} from {ranker!r}"
         )
     return scores
+
+
+def is_booster(ranker: Any) -> bool:
+    """Return whether a ranker is a `Booster`: the result of `lightgbm.train` or `xgboost.train`."""
+    kind = type(ranker)
+    return (kind.__module__.partition(".")[0], kind.__name__) in _BOOSTERS
+
+
+def of_booster(booster: Any, X: Any) -> Any:
+    """Return X as the `predict` of a `Booster` takes it, with the columns of its training.
+
+    Args:
+        booster: the booster.
+        X: a pandas data frame or an array.
+    """
+    of_xgboost = hasattr(booster, "feature_names")
+    names = booster.feature_names if of_xgboost else booster.feature_name()
+    if tables.is_frame(X) and names and {*names} <= {*X.columns}:
+        X = X[names]
+    if not of_xgboost:
+        return X
+    own = None if tables.is_frame(X) else names
+    return import_module("xgboost").DMatrix(X, feature_names=own, enable_categorical=True)
+
+
+_BOOSTERS = {("lightgbm", "Booster"), ("xgboost", "Booster")}
 
 
 def values_of_lists(

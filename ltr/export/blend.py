@@ -14,6 +14,7 @@ from ltr.config.folder import Saved
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
 from ltr.estimators.categories import category_of, from_codes
+from ltr.estimators.scoring import scores_of
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
@@ -141,7 +142,7 @@ class ExportedBlend(ExportedModule):
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
-        """Return a blend with a single fitted ranker of LightGBM or XGBoost.
+        """Return a blend with a single fitted ranker or `Booster` of LightGBM or XGBoost.
 
         Raises:
             ValueError: `ranker` is of another kind, or the levels of a column are not all text, all
@@ -169,7 +170,7 @@ class ExportedBlend(ExportedModule):
             X: Any = features
             if levels:
                 X = from_codes(schema, levels, features, codes)[names]
-            return np.asarray(model.predict(X), dtype=np.float64)
+            return scores_of(model, X)
 
         return cls([trees], [1.0], schema, names, predict, per_document, single)
 

@@ -97,7 +97,7 @@ class Trees:
 
 
 def read_trees(ranker: Any) -> Trees | None:
-    """Return the trees of a fitted ranker of LightGBM or XGBoost; None for any other object.
+    """Return the trees of a fitted ranker or a `Booster` of LightGBM or XGBoost; else None.
 
     Raises:
         ValueError: ONNX cannot express this kind of tree, or the transformation of the trees' sum.
@@ -106,7 +106,7 @@ def read_trees(ranker: Any) -> Trees | None:
     booster = getattr(ranker, "booster_", ranker)
     if package == "lightgbm" and hasattr(booster, "dump_model"):
         return _read_lightgbm(booster)
-    if package == "xgboost" and hasattr(ranker, "get_booster"):
+    if package == "xgboost" and (hasattr(ranker, "get_booster") or hasattr(ranker, "save_raw")):
         return _read_xgboost(ranker)
     return None
 
@@ -196,10 +196,12 @@ def _add_any(
 
 
 def _read_xgboost(ranker: Any) -> Trees:
-    booster = ranker.get_booster()
-    best = booster.attr("best_iteration")
-    if best is not None:
-        booster = booster[: int(best) + 1]
+    booster, missing = ranker, None
+    if hasattr(ranker, "get_booster"):
+        booster, missing = ranker.get_booster(), ranker.get_params().get("missing")
+        best = booster.attr("best_iteration")
+        if best is not None:  # `predict` of a `Booster`, unlike that of a ranker, uses all trees
+            booster = booster[: int(best) + 1]
     learner = json.loads(booster.save_raw("json"))["learner"]
     objective, kind = learner["objective"]["name"], learner["gradient_booster"]["name"]
     if objective not in _XGBOOST:
@@ -210,7 +212,6 @@ def _read_xgboost(ranker: Any) -> Trees:
     width = int(learner["learner_model_param"]["num_feature"])
     base = float(learner["learner_model_param"]["base_score"].strip("[]"))
     names = booster.feature_names or [f"x{i}" for i in range(width)]
-    missing = ranker.get_params().get("missing")
     found = Trees(True, names, float("nan") if missing is None else float(missing), base)
     for number, tree in enumerate(model["trees"]):
         _add_xgboost(found, number, tree)

@@ -74,8 +74,8 @@ def export_model(
     and unseen categories. For trees, some values lie exactly on splits, and some next to splits.
 
     Args:
-        model: a `RankingModel`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
-            these libraries. `Blend.export` and `NeuralRanker.export` call this function.
+        model: a `RankingModel`; or a fitted `LGBMRanker` or `XGBRanker`, a regressor of these
+            libraries, or a `Booster`. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
             made if it is missing. The folder gets the model, `README.md` (the card), and, except
             for models of LightGBM and XGBoost, `model.safetensors` and `config.json`.

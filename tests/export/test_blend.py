@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import lightgbm
 import numpy as np
 import onnx
 import pandas as pd
@@ -12,10 +13,14 @@ from hypothesis import strategies as st
 from lightgbm import LGBMRanker, LGBMRegressor
 from sklearn.linear_model import Ridge
 
-from ltr.estimators import Blend, NeuralRanker
+from ltr.boosting import metric, objective
+from ltr.estimators import Blend, NeuralRanker, importance
 from ltr.export import export_model
 from ltr.export.blend import ExportedBlend
+from ltr.losses import SoftmaxLoss
+from ltr.metrics import NDCG
 from ltr.models import AttentionScorer, MLPScorer
+from ltr.reports import evaluate
 from ltr.serving import OnnxRanker
 
 xgboost = pytest.importorskip("xgboost")  # which has no wheel for every system
@@ -158,6 +163,46 @@ def test_trees_alone(cls, categories, tmp_path):
     np.testing.assert_allclose(found, ranker.predict(X), rtol=1e-4, atol=1e-6)
     one = export_model(ranker, tmp_path / "one.onnx", per_document=True)
     np.testing.assert_array_equal(OnnxRanker(one.model).score(X), found)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("form", ["array", "frame", "categories"])
+def test_boosters_that_our_objective_trained(library, form, tmp_path):
+    """A `Booster` is the only result of our objective in XGBoost, which predicts with all trees."""
+    X, y, _ = lists()
+    X = X.astype({"shop": "category"}) if form == "categories" else X[["price", "stock"]]
+    X = X.to_numpy() if form == "array" else X
+    loss, sizes = objective(SoftmaxLoss()), np.full(60, 10)
+    if library == "lightgbm":
+        data = lightgbm.Dataset(X, y, group=sizes, params={"verbose": -1})
+        given = {"objective": loss, "verbose": -1, "num_threads": 1, **SETS}
+        booster = lightgbm.train(given, data, 10)
+        expected = np.asarray(booster.predict(X))
+    else:
+        data = xgboost.DMatrix(X, y, group=sizes, enable_categorical=True)
+        noise = xgboost.DMatrix(X, y[::-1].copy(), group=sizes, enable_categorical=True)
+        booster = xgboost.train(
+            {"max_cat_to_onehot": 1, "nthread": 1, "disable_default_eval_metric": True},
+            data,
+            10,
+            obj=loss,
+            custom_metric=metric(NDCG(top_k=10)),
+            evals=[(noise, "noise")],
+            early_stopping_rounds=2,
+            verbose_eval=False,
+        )
+        assert booster.best_iteration < booster.num_boosted_rounds() - 1
+        expected = booster.predict(data)
+    written = export_model(booster, tmp_path / "m.onnx")
+    assert (written.difference < 1e-6) & (written.differing == 0)
+    served = OnnxRanker(written.model)
+    found = served.score_arrays(X) if form == "array" else served.score(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    wide = X if form == "array" else X[X.columns[::-1]].assign(other=1)
+    result = importance(booster, wide, y, np.arange(len(y)) // 10, repeats=2)
+    assert result.score == pytest.approx(
+        evaluate(y, expected, np.arange(600) // 10, ["ndcg@10"])["ndcg@10"].mean
+    )
 
 
 def test_whole_numbers_as_categories(tmp_path):
