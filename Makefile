@@ -7,7 +7,7 @@ SPEC := pyproject.toml constraints.txt
 .PHONY: demo test test-slow check format docs pages wheel release clean
 
 demo: .venv/.demo  ## train a ranker on scikit-learn's digits, print its table, draw its picture
-	OMP_NUM_THREADS=1 $(BIN)/python examples/digits.py --out runs/digits # too small for two threads
+	OMP_NUM_THREADS=1 $(BIN)/python examples/digits.py --output runs/digits # too small for two threads
 
 test: .venv/.dev  ## the tests, without the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal

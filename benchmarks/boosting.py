@@ -1,11 +1,11 @@
 """Losses as objectives of LightGBM, beside its own: NDCG@10, paired tests, and training time.
 
-    LTR_DATA=data nice -n 10 python benchmarks/boosting.py --out runs/boosting
-    nice -n 10 python benchmarks/boosting.py --out runs/boosting --sets --rows 1000000
+    LTR_DATA=data nice -n 10 python benchmarks/boosting.py --cells runs/boosting
+    nice -n 10 python benchmarks/boosting.py --cells runs/boosting --sets --rows 1000000
 
 The sets and folds are those of `quality.py`. All methods have the same trees, learning rate and
 seeds. The number of trees and of leaves is chosen on the validation lists. A cell is one method on
-one set with one seed. Its scores are kept in the folder `--out`, where a run resumes.
+one set with one seed. Its scores are kept in the folder `--cells`, where a run resumes.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def training_times(rows: int, methods: list[str]) -> dict[str, Any]:
 def main() -> None:
     """Read the arguments, run the cells that are missing, write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the cells")
+    parser.add_argument("--cells", type=Path, required=True, help="the folder of the cells")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--leaves", type=int, nargs="+", default=[7])
     parser.add_argument("--sets", nargs="*", default=[*SETS], choices=SETS)
@@ -156,12 +156,12 @@ def main() -> None:
     for data in arguments.sets:
         folds = load(data)
         for name, seed in product(arguments.methods, range(arguments.seeds)):
-            path = cell_path(arguments.out, data, name, seed)
+            path = cell_path(arguments.cells, data, name, seed)
             if not path.exists():
                 run(path, folds, METHODS[name], arguments.leaves, seed)
             choices = dict.fromkeys(METHODS, arguments.leaves)
             beside = [one for one in METHODS if not one.startswith(TREES)]
-            sets[data] = summarize(folds, arguments.out, data, choices, arguments.seeds, beside)
+            sets[data] = summarize(folds, arguments.cells, data, choices, arguments.seeds, beside)
             write(arguments.output, {**result, "sets": [*sets.values()]})
 
 

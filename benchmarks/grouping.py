@@ -68,7 +68,7 @@ def make_table(path: Path, size: int) -> int:
 
 def converted(table: Path, lists: Path) -> dict[str, float]:
     """Convert a table in a process of its own, and return what that took."""
-    options = [str(table), "--out", str(lists), "--qid", "qid", "--label", "label", "--quiet"]
+    options = [str(table), "--output", str(lists), "--qid", "qid", "--label", "label", "--quiet"]
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", CONVERT, "convert", *options])
     anonymous = disk = 0

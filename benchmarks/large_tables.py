@@ -8,7 +8,7 @@
 
 A ranker is an expression. A trial fits one on one table with one seed, which draws the table too,
 and adds a line to benchmarks/results/large_tables.json: NDCG@10 of 2,000 test lists, the seconds of
-CPU time of `fit`, and how many columns were kept. The scores are kept in the folder `--out`; what
+CPU time of `fit`, and how many columns were kept. The scores are kept in the folder `--cells`; what
 is there already is not run again. Seeds from 100 on are for choosing; those below took no part in
 it. `--data` names sets of `quality.py` in place of generated tables: there all folds are a trial.
 
@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[100_000])
     parser.add_argument("--data", nargs="*", default=[], choices=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/large_tables"))
+    parser.add_argument("--cells", type=Path, default=Path("runs/large_tables"))
     parser.add_argument("--against", default=TREES)
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
@@ -305,14 +305,14 @@ def main() -> None:
     for name, seed in product(names, arguments.seeds):
         data = name if isinstance(name, str) else f"{name[1]}, {name[0]:,}"
         missing = [
-            x for x in arguments.rankers if not folder_of(arguments.out, data, x, seed).exists()
+            x for x in arguments.rankers if not folder_of(arguments.cells, data, x, seed).exists()
         ]
         if not missing:
             continue
         rows, table = (0, name) if isinstance(name, str) else name
         folds = load(table) if table in SETS else [generated_table(table, rows, seed)]
         for ranker in missing:
-            kept["trials"].append(trial(arguments.out, data, folds, ranker, seed))
+            kept["trials"].append(trial(arguments.cells, data, folds, ranker, seed))
             print(json.dumps(kept["trials"][-1]), flush=True)
             arguments.output.write_text(json.dumps(kept, indent=0) + "\n")
     screening = kept.get("screening", [])
@@ -328,7 +328,7 @@ def main() -> None:
         "screening": screening,
         "trials": kept["trials"],
         "comparisons": comparisons(
-            arguments.out, kept["trials"], arguments.against, kept.get("comparisons", [])
+            arguments.cells, kept["trials"], arguments.against, kept.get("comparisons", [])
         ),
     }
     write(arguments.output, result)

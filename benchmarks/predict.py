@@ -77,7 +77,7 @@ def main() -> None:
             pa_csv.write_csv(table, folder / "new.csv")
             shutil.rmtree(folder / "new.lists", ignore_errors=True)
             options = ["--qid", "query", "--label", "grade", "--doc-id", "id"]
-            measured([*LTR, "convert", "new.parquet", "--out", "new.lists", *options], folder)
+            measured([*LTR, "convert", "new.parquet", "--output", "new.lists", *options], folder)
             for kind in ("parquet", "csv", "lists"):
                 output = "scores.parquet" if kind == "parquet" else "scores.csv"
                 options = ["runs/table", f"new.{kind}", "--output", output]

@@ -1,11 +1,11 @@
 """The quality of rankers on four data sets, beside LightGBM: NDCG@10 and paired tests.
 
-    LTR_DATA=data python benchmarks/quality.py --out runs/quality
-    LTR_DATA=data python benchmarks/quality.py --out runs/quality --methods "linear, XENDCG"
+    LTR_DATA=data python benchmarks/quality.py --cells runs/quality
+    LTR_DATA=data python benchmarks/quality.py --cells runs/quality --methods "linear, XENDCG"
 
 The sets are MQ2008 and OHSUMED by their five folds, LightGBM's example by five folds over its
 queries, and a part of MSLR-WEB10K. A cell is one method on one set with one seed. Its scores are
-kept in the folder `--out`, where an interrupted run resumes. `quality_summary.py` makes the
+kept in the folder `--cells`, where an interrupted run resumes. `quality_summary.py` makes the
 table of the cells.
 
 What a method has several values for, LightGBM its `num_leaves` and single networks their learning
@@ -226,7 +226,7 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
 def main() -> None:
     """Read the arguments, run the cells that are missing, write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the cells")
+    parser.add_argument("--cells", type=Path, required=True, help="the folder of the cells")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
     parser.add_argument("--methods", nargs="*", default=[*METHODS], choices=METHODS)
@@ -235,11 +235,11 @@ def main() -> None:
     torch.set_num_threads(1)
     folds = {data: load(data) for data in arguments.sets}
     for name, seed, data in product(arguments.methods, range(arguments.seeds), folds):
-        if not cell_path(arguments.out, data, name, seed).exists():
-            run(arguments.out, data, folds[data], name, seed)
+        if not cell_path(arguments.cells, data, name, seed).exists():
+            run(arguments.cells, data, folds[data], name, seed)
     choices = {name: method.choices for name, method in METHODS.items()}
     sets = [
-        summarize(folds[data], arguments.out, data, choices, arguments.seeds, (FLAGSHIP, BLEND))
+        summarize(folds[data], arguments.cells, data, choices, arguments.seeds, (FLAGSHIP, BLEND))
         for data in folds
     ]
     versions = {**environment(), "lightgbm": lightgbm.__version__}

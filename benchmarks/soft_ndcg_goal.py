@@ -1,11 +1,11 @@
 """NDCG@10 of one network by its loss: soft NDCG beside softmax and XENDCG, with paired tests.
 
-    LTR_DATA=... python benchmarks/soft_ndcg_goal.py --out runs/soft_ndcg_goal
+    LTR_DATA=... python benchmarks/soft_ndcg_goal.py --cells runs/soft_ndcg_goal
 
 One network of `NeuralRanker`'s defaults, with the seeds 0, 1 and 2. They draw the generated tables
 of 10,000, 100,000 and 300,000 rows, too; the other sets are those of `quality.py`. No choice was
 made on these seeds: see `soft_ndcg_trials.py`. The NDCG@10 of all test lists is kept in the folder
-`--out`, one file for each set, loss and seed, where an interrupted run resumes.
+`--cells`, one file for each set, loss and seed, where an interrupted run resumes.
 
 Soft NDCG is compared with softmax and with XENDCG by a randomization test over lists. On the
 generated sets each seed has lists of its own; on the others a list has its mean over the seeds. The
@@ -93,15 +93,15 @@ def summarize(out: Path) -> dict[str, Any]:
 def main() -> None:
     """Train what is missing, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cells", type=Path, required=True)
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     for data, seed, name in itertools.product(arguments.data, SEEDS, arguments.losses):
-        run(arguments.out, data, name, seed)
-    write(RESULTS / "soft_ndcg_goal.json", {**environment(), "sets": summarize(arguments.out)})
+        run(arguments.cells, data, name, seed)
+    write(RESULTS / "soft_ndcg_goal.json", {**environment(), "sets": summarize(arguments.cells)})
 
 
 if __name__ == "__main__":

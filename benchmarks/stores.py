@@ -132,7 +132,9 @@ def stage(name: str, checkout: Path, folder: Path, sources: Path, documents: int
         lists = folder / f"{name}.lists"
         shutil.rmtree(lists, ignore_errors=True)
         columns = [] if name == "text" else ["--qid", "qid", "--label", "label"]
-        found, _ = run(checkout, folder, LTR, "convert", source, "--out", lists, *columns)
+        command = (checkout / "ltr/cli/convert.py").read_text("utf-8")
+        output = "--output" if '"--output"' in command else "--out"  # the option of ltr 0.2
+        found, _ = run(checkout, folder, LTR, "convert", source, output, lists, *columns)
         if name != "table":
             shutil.rmtree(lists)
     return {**found, "documents_per_second": documents / found["cpu"]}

@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="a folder with the other copy of ltr")
     parser.add_argument("--cases", nargs="+", required=True, help="operators and losses")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each copy")
-    parser.add_argument("--out", type=Path, default=RESULT, help="the JSON file")
+    parser.add_argument("--output", type=Path, default=RESULT, help="the JSON file")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
     import torch
@@ -155,11 +155,11 @@ def main() -> None:
             print(f"{name:24} {lists:3} x {n:<8} {theirs / ours:6.2f}", flush=True)
     kept.close()
     without.close()
-    known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    known = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
     known["environment"], known["earned"] = environment(), EARNED
     known["sizes"] = [f"{lists}x{n}" for lists, n in SIZES]
     known.setdefault("trials", {})[arguments.name] = found
-    write(arguments.out, known)
+    write(arguments.output, known)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def run(name: str, folder: Path) -> str:
     program = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
     with contextlib.redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program["main"](["--out", str(folder)])
+        program["main"](["--output", str(folder)])
     return said.getvalue().rstrip()
 
 

@@ -25,7 +25,7 @@ A loss is called as loss(scores, labels), with mask=, lengths= or qid= for lists
 lengths; an operator as operator(scores) -> ranks from 1 for the highest score; a metric function as
 ndcg(scores, labels, top_k=10). A ranker of tables is used like LightGBM's:
 NeuralRanker().fit(X, y, qid=qid).predict(X). The command trains and scores tables:
-ltr train TABLE --qid query --label grade --out MODEL, then ltr predict MODEL NEW.parquet.
+ltr train TABLE --qid query --label grade --output MODEL, then ltr predict MODEL NEW.parquet.
 """
 
 

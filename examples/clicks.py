@@ -1,6 +1,6 @@
 """A click log to a debiased model: propensities from the log, a ranker with and without them.
 
-python examples/clicks.py --out runs/clicks
+python examples/clicks.py --output runs/clicks
 """
 
 import argparse
@@ -29,7 +29,7 @@ def draw(queries: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print the metrics of each ranker, and draw the propensities; return NDCG@10 by ranker."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/clicks"))
+    parser.add_argument("--output", type=Path, default=Path("runs/clicks"))
     parser.add_argument("--sessions", type=int, default=4000)
     given = parser.parse_args(argv)
     (documents, wanted), (new, new_wanted) = draw(300, seed=0), draw(300, seed=2)
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         rows = documents[COLUMNS].iloc[log["row"]]
         ranker.fit(rows, log["click"], qid=log["session"], position=log["position"])
         scores[name] = ranker.predict(new[COLUMNS])
-        ranker.save(given.out / name)
+        ranker.save(given.output / name)
     for name, each in scores.items():
         value = evaluate(new_wanted, each, new["query"])["ndcg@10"]
         print(f"{name:>10}: NDCG@10 on what people want {value}")
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     plt.vlines(range(1, SIZE + 1), *np.array(bias.interval).T, label="from the log, 95 %")
     plt.plot(range(1, SIZE + 1), 1 / np.arange(1, SIZE + 1), "k.", label="true chance of a look")
     plt.legend()
-    plt.savefig(given.out / "clicks.png", dpi=90)
+    plt.savefig(given.output / "clicks.png", dpi=90)
     return found
 
 

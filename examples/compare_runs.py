@@ -1,6 +1,6 @@
 """Two TREC runs against judgements: metrics with intervals, a paired test, the queries that differ.
 
-python examples/compare_runs.py --out runs/compare
+python examples/compare_runs.py --output runs/compare
 """
 
 import argparse
@@ -34,13 +34,13 @@ def write(folder: Path, queries: int) -> None:
 def main(argv: list[str] | None = None) -> Comparison:
     """Write the files, read them as anybody's, and print and draw the comparison."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/compare"))
+    parser.add_argument("--output", type=Path, default=Path("runs/compare"))
     parser.add_argument("--queries", type=int, default=80)
     given = parser.parse_args(argv)
-    given.out.mkdir(parents=True, exist_ok=True)
-    write(given.out, given.queries)
-    qrels = read_qrels(given.out / "qrels.txt")
-    runs = {name: read_run(given.out / f"{name}.run") for name in ("a", "b")}
+    given.output.mkdir(parents=True, exist_ok=True)
+    write(given.output, given.queries)
+    qrels = read_qrels(given.output / "qrels.txt")
+    runs = {name: read_run(given.output / f"{name}.run") for name in ("a", "b")}
     lists = {name: join(run, qrels) for name, run in runs.items()}
     values = {name: joined.values(NDCG(top_k=10)) for name, joined in lists.items()}
     result = compare(values)
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> Comparison:
     worst = (values["b"] - values["a"]).argsort()[:3]
     print("b loses most on", ", ".join(lists["a"].qids[i] for i in worst))
     result.plot(plt.figure(figsize=(6, 2)).subplots())
-    plt.savefig(given.out / "compare.png", dpi=90, bbox_inches="tight")
+    plt.savefig(given.output / "compare.png", dpi=90, bbox_inches="tight")
     return result
 
 

@@ -1,6 +1,6 @@
 """Rank images of handwritten digits by their digit: a first ranker, without a download.
 
-    python examples/digits.py --out runs/digits
+    python examples/digits.py --output runs/digits
 
 Each list has images and, for each image, a grade: the digit times a factor that is drawn for the
 list, as where lists are judged by different people. A grade of 3 may be a three or an eight, so
@@ -92,7 +92,9 @@ def draw(data: DigitsDataModule, ranker: Ranker, path: Path, lists: int = 4) -> 
 def main(argv: list[str] | None = None) -> pd.DataFrame:
     """Train both, print and write the table of their test metrics, and draw the picture."""
     parser = argparse.ArgumentParser(description="Rank images of handwritten digits.")
-    parser.add_argument("--out", type=Path, default=Path("runs/digits"), help="folder to write to")
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs/digits"), help="folder to write to"
+    )
     parser.add_argument("--epochs", type=int, default=40, help="the most epochs of a training")
     parser.add_argument("--lists", type=int, default=2000, help="lists to train on")
     given = parser.parse_args(argv)
@@ -103,14 +105,14 @@ def main(argv: list[str] | None = None) -> pd.DataFrame:
     rankers = {"before training": make_ranker(LOSSES["SoftNDCG"])}
     for name, loss in LOSSES.items():
         print(f"training on {name}")
-        rankers[name] = train(data, loss, given.out / name.replace(" ", "-"), given.epochs)
+        rankers[name] = train(data, loss, given.output / name.replace(" ", "-"), given.epochs)
     rows = {name: trainer().test(one, data, verbose=False)[0] for name, one in rankers.items()}
     columns = [f"test_{name}" for name in METRICS]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     print(table.round(4).to_string())
-    table.to_csv(given.out / "table.csv")
-    draw(data, rankers["SoftNDCG"], given.out / "digits.png")
-    print(f"wrote {given.out / 'table.csv'}, drew {given.out / 'digits.png'}")
+    table.to_csv(given.output / "table.csv")
+    draw(data, rankers["SoftNDCG"], given.output / "digits.png")
+    print(f"wrote {given.output / 'table.csv'}, drew {given.output / 'digits.png'}")
     return table
 
 

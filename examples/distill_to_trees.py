@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> pd.Series:
     parser.add_argument("--width", type=int, help="how many features; default: as in the file")
     parser.add_argument("--epochs", type=int, default=100, help="the most epochs of the networks")
     parser.add_argument("--trees", type=int, default=500, help="of the regressor")
-    parser.add_argument("--out", type=Path, help="a file for the regressor, LightGBM's text")
+    parser.add_argument("--output", type=Path, help="a file for the regressor, LightGBM's text")
     given = parser.parse_args(argv)
     folder = given.root / f"Fold{given.fold}"
     paths = {name: next(folder.glob(f"{name}*.txt*")) for name in ("train", "vali", "test")}
@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> pd.Series:
     target = scores - scores.groupby(lists).transform("mean")
     student = LGBMRegressor(n_estimators=given.trees, learning_rate=0.05, **options)
     student.fit(known, target)
-    if given.out is not None:
-        student.booster_.save_model(given.out)
+    if given.output is not None:
+        student.booster_.save_model(given.output)
 
     alone = LGBMRanker(n_estimators=100, **options)
     alone.fit(X[labelled], y[labelled], group=np.unique(qid[labelled], return_counts=True)[1])

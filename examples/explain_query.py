@@ -1,6 +1,6 @@
 """Why one document stands above another: contributions of each column, printed and drawn.
 
-python examples/explain_query.py --out runs/explain
+python examples/explain_query.py --output runs/explain
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ltr.estimators import NeuralRanker, contributions, importance
 def main(argv: list[str] | None = None) -> pd.DataFrame:
     """Train on flats and houses, and explain the first two offers of one search."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/explain"))
+    parser.add_argument("--output", type=Path, default=Path("runs/explain"))
     parser.add_argument("--searches", type=int, default=150)
     given = parser.parse_args(argv)
     rng, rows = np.random.default_rng(0), 10 * given.searches
@@ -40,9 +40,9 @@ def main(argv: list[str] | None = None) -> pd.DataFrame:
     why = found.between(int(first), int(second))
     print(f"\nwhy offer {first} stands above offer {second}:")
     print(why.round(2).to_string())
-    given.out.mkdir(parents=True, exist_ok=True)
+    given.output.mkdir(parents=True, exist_ok=True)
     found.plot(int(first), axes=plt.figure(figsize=(6, 2.5)).subplots())
-    plt.savefig(given.out / "explain.png", dpi=90, bbox_inches="tight")
+    plt.savefig(given.output / "explain.png", dpi=90, bbox_inches="tight")
     return why
 
 

@@ -1,6 +1,6 @@
 """Hybrid search: fuse two rankers, then put different documents first.
 
-python examples/fuse_and_diversify.py --out runs/fuse
+python examples/fuse_and_diversify.py --output runs/fuse
 """
 
 import argparse
@@ -31,7 +31,7 @@ def draw(seed: int) -> tuple[np.ndarray, ...]:
 def main(argv: list[str] | None = None) -> dict[str, tuple[float, float]]:
     """Print and draw NDCG@10 and alpha-NDCG@10 of each ranker, of both, and of both diversified."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/fuse"))
+    parser.add_argument("--output", type=Path, default=Path("runs/fuse"))
     given = parser.parse_args(argv)
     topics, _, *rankers = draw(0)
     weights = fusion_weights(rankers, topics.sum(1), QID)  # on labelled lists, then on new ones
@@ -50,8 +50,8 @@ def main(argv: list[str] | None = None) -> dict[str, tuple[float, float]]:
         plt.scatter(*found[name], label=name)
     plt.gca().set(xlabel="NDCG@10", ylabel="alpha-NDCG@10")
     plt.legend()
-    given.out.mkdir(parents=True, exist_ok=True)
-    plt.savefig(given.out / "fuse.png", dpi=90, bbox_inches="tight")
+    given.output.mkdir(parents=True, exist_ok=True)
+    plt.savefig(given.output / "fuse.png", dpi=90, bbox_inches="tight")
     return found
 
 

@@ -1,6 +1,6 @@
 """Fine-tune a text reranker with a loss of ltr in Hugging Face's Trainer.
 
-    python examples/rerank_text.py MODEL data.jsonl --out runs/reranker
+    python examples/rerank_text.py MODEL data.jsonl --output runs/reranker
 
 MODEL is the name or folder of a model for sequence classification. Each line of the file is a list:
 
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> Comparison:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
-    parser.add_argument("--out", default="runs/reranker")
+    parser.add_argument("--output", default="runs/reranker")
     parser.add_argument("--epochs", type=float, default=1)
     parser.add_argument("--lists", type=int, default=8, help="in a batch")
     parser.add_argument("--lr", type=float, default=2e-5)
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> Comparison:
     trainer = Trainer(
         model,
         transformers.TrainingArguments(
-            output_dir=options.out,
+            output_dir=options.output,
             num_train_epochs=options.epochs,
             per_device_train_batch_size=options.lists,
             learning_rate=options.lr,

@@ -1,6 +1,6 @@
 """A recommender by session ids: embeddings of users and items, and a listwise loss in a plain loop.
 
-python examples/sessions.py --out runs/sessions
+python examples/sessions.py --output runs/sessions
 """
 
 import argparse
@@ -33,7 +33,7 @@ def draw(sessions: int, seed: int) -> tuple[torch.Tensor, ...]:
 def main(argv: list[str] | None = None) -> list[float]:
     """Train, print and draw the metrics of new sessions; return NDCG@10 by epoch."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/sessions"))
+    parser.add_argument("--output", type=Path, default=Path("runs/sessions"))
     parser.add_argument("--epochs", type=int, default=8)
     given = parser.parse_args(argv)
     torch.manual_seed(0)
@@ -49,10 +49,10 @@ def main(argv: list[str] | None = None) -> list[float]:
             optimizer.zero_grad()
             loss((users(part[0]) * items(part[1])).sum(-1), part[3], qid=part[2]).backward()
             optimizer.step()
-    given.out.mkdir(parents=True, exist_ok=True)
+    given.output.mkdir(parents=True, exist_ok=True)
     plt.plot(course, marker="o", label="NDCG@10 of new sessions")
     plt.legend()
-    plt.savefig(given.out / "sessions.png", dpi=90)
+    plt.savefig(given.output / "sessions.png", dpi=90)
     return course
 
 

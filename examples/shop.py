@@ -1,6 +1,6 @@
 """A shop's table from Parquet to HTTP: train, score, export, and answer a request.
 
-python examples/shop.py --out runs/shop
+python examples/shop.py --output runs/shop
 """
 
 import argparse
@@ -35,20 +35,20 @@ def draw(rows: int, seed: int) -> pd.DataFrame:
 def main(argv: list[str] | None = None) -> dict[str, list[dict[str, list[float]]]]:
     """Run all steps, and return what the service answers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/shop"))
+    parser.add_argument("--output", type=Path, default=Path("runs/shop"))
     parser.add_argument("--rows", type=int, default=5000)
     given = parser.parse_args(argv)
-    given.out.mkdir(parents=True, exist_ok=True)
-    draw(given.rows, 0).to_parquet(given.out / "shop.parquet")
-    table, test = pd.read_parquet(given.out / "shop.parquet"), draw(1000, 1)
+    given.output.mkdir(parents=True, exist_ok=True)
+    draw(given.rows, 0).to_parquet(given.output / "shop.parquet")
+    table, test = pd.read_parquet(given.output / "shop.parquet"), draw(1000, 1)
     columns = ["price", "rating", "brand"]
     ranker = NeuralRanker(monotone={"price": -1}, members=2, random_state=0, verbose=0)
     ranker.fit(table[columns], table["grade"], qid=table["search"])
     ndcg = ranker.score(test[columns], test["grade"], qid=test["search"])
     print(f"NDCG@10 on {test['search'].nunique()} new searches: {ndcg:.3f}")
 
-    ranker.export(given.out / "model.onnx")  # `ltr serve runs/shop/model.onnx` is the next line
-    client = TestClient(make_app(OnnxRanker(given.out / "model.onnx")))
+    ranker.export(given.output / "model.onnx")  # `ltr serve runs/shop/model.onnx` is the next line
+    client = TestClient(make_app(OnnxRanker(given.output / "model.onnx")))
     offers = test[columns].head(4)
     records = json.loads(offers.to_json(orient="records") or "")  # null for a missing value
     answer = client.post("/rank", json={"lists": [records]}).json()

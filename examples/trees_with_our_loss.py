@@ -1,6 +1,6 @@
 """LightGBM with a loss of ours beside its own objective, with a paired test over new lists.
 
-python examples/trees_with_our_loss.py --out runs/trees
+python examples/trees_with_our_loss.py --output runs/trees
 """
 
 import argparse
@@ -31,7 +31,7 @@ def draw(lists: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def main(argv: list[str] | None = None) -> Comparison:
     """Train both, and print NDCG@10 of new lists with intervals and a paired test."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/trees"))
+    parser.add_argument("--output", type=Path, default=Path("runs/trees"))
     parser.add_argument("--lists", type=int, default=1500)
     given = parser.parse_args(argv)
     X, y = draw(given.lists, 0)
@@ -45,9 +45,9 @@ def main(argv: list[str] | None = None) -> Comparison:
         values[name] = ndcg(scores, labels, top_k=10, reduction="none")
     result = compare(values)
     print(result)
-    given.out.mkdir(parents=True, exist_ok=True)
+    given.output.mkdir(parents=True, exist_ok=True)
     result.plot(plt.figure(figsize=(6, 2)).subplots())
-    plt.savefig(given.out / "trees.png", dpi=90, bbox_inches="tight")
+    plt.savefig(given.output / "trees.png", dpi=90, bbox_inches="tight")
     return result
 
 

@@ -37,7 +37,7 @@ from recipes.results import (
 )
 from recipes.tables import render
 
-_OPTIONS = ("config", "out", "only", "overlay")
+_OPTIONS = ("config", "output", "only", "overlay")
 """The options of every sweep; the others are those of its runs."""
 
 
@@ -115,7 +115,7 @@ class Sweep:
             "Other options are those of `ltr fit`, for every run that does not set them."
         )
         parser.add_argument("-c", "--config", action="append", default=[], help="of `ltr fit`")
-        parser.add_argument("--out", type=Path, help="folder of the results")
+        parser.add_output("--output", type=Path, help="folder of the results")
         parser.add_argument("--only", action="append", help="run this variant or run; repeatable")
         overlays = sorted({path.stem for path in self.folder.glob("*.yaml")} - {"config"})
         parser.add_argument("--overlay", action="append", default=[], choices=overlays)
@@ -134,7 +134,7 @@ class Sweep:
         for option, _ in pairs(overrides):
             if all(option.removeprefix("--") in run.options for run in runs):
                 raise CommandError(f"{option} is set by each run: see python -m {module} --help")
-        out = given.out or Path("runs", f"sweep-{recipe}")
+        out = given.output or Path("runs", f"sweep-{recipe}")
         self.run(runs, _chosen(runs, given.only), options, about, out)
         return 0
 
@@ -191,7 +191,7 @@ def _is_finished(out: Path, run: Run, options: list[str]) -> bool:
         if names := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
             raise CommandError(
                 f"{out} has results of other settings, with another {', '.join(names[:3])}: "
-                f"give another --out, or delete {out}"
+                f"give another --output, or delete {out}"
             )
     return (folder / "result.json").is_file()
 

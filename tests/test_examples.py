@@ -34,7 +34,7 @@ def load(name: str) -> SimpleNamespace:
 
 
 def test_digits(tmp_path, capsys):
-    options = ["--out", str(tmp_path), "--epochs", "3", "--lists", "200"]
+    options = ["--output", str(tmp_path), "--epochs", "3", "--lists", "200"]
     table = load("digits").main(options)
     assert list(table.index) == ["before training", "SoftNDCG", "pointwise MSE"]
     ndcg = table["test_ndcg_10"]
@@ -70,7 +70,7 @@ def test_distill_to_trees(tmp_path, capsys):
     for number, (name, lists) in enumerate({"train": 60, "vali": 10, "test": 12}.items()):
         write_letor(tmp_path / "Fold1" / f"{name}.txt", lists, features=5, seed=number)
     model = tmp_path / "student.txt"
-    options = ["--epochs", "2", "--trees", "20", "--out", str(model)]
+    options = ["--epochs", "2", "--trees", "20", "--output", str(model)]
     table = load("distill_to_trees").main([str(tmp_path), *options])
     assert [*table.index] == ["blend", "LGBMRegressor of its scores", "LGBMRanker of labels"]
     assert ((table > 0.3) & (table <= 1)).all()
@@ -79,41 +79,41 @@ def test_distill_to_trees(tmp_path, capsys):
 
 
 def test_sessions(tmp_path):
-    course = load("sessions").main(["--epochs", "3", "--out", str(tmp_path)])
+    course = load("sessions").main(["--epochs", "3", "--output", str(tmp_path)])
     assert course[0] < course[1] < course[2] < course[3]
     assert (tmp_path / "sessions.png").stat().st_size > 5_000
 
 
 def test_trees_with_our_loss(tmp_path, capsys):
     pytest.importorskip("lightgbm")
-    options = ["--lists", "300", "--out", str(tmp_path)]
+    options = ["--lists", "300", "--output", str(tmp_path)]
     softmax = load("trees_with_our_loss").main(options).models[1]
     assert softmax.mean.mean > 0.6  # chance: 0.3
     assert "paired randomization test" in capsys.readouterr().out
 
 
 def test_clicks(tmp_path):
-    found = load("clicks").main(["--sessions", "600", "--out", str(tmp_path)])
+    found = load("clicks").main(["--sessions", "600", "--output", str(tmp_path)])
     assert found["production"] < found["clicks"] < found["debiased"] - 0.02
     assert (tmp_path / "clicks.png").stat().st_size > 5_000
     assert (tmp_path / "debiased" / "model.safetensors").is_file()
 
 
 def test_compare_runs(tmp_path, capsys):
-    result = load("compare_runs").main(["--queries", "40", "--out", str(tmp_path)])
+    result = load("compare_runs").main(["--queries", "40", "--output", str(tmp_path)])
     assert result.models[1].difference.mean > 0
     assert "b loses most on q" in capsys.readouterr().out
 
 
 def test_explain_query(tmp_path, capsys):
-    why = load("explain_query").main(["--searches", "60", "--out", str(tmp_path)])
+    why = load("explain_query").main(["--searches", "60", "--output", str(tmp_path)])
     assert {*why.index} == {"price", "stars", "kind"}
     assert why["difference"].sum() > 0  # the first stands above the second
     assert "ndcg@10 is" in capsys.readouterr().out
 
 
 def test_fuse_and_diversify(tmp_path):
-    found = load("fuse_and_diversify").main(["--out", str(tmp_path)])
+    found = load("fuse_and_diversify").main(["--output", str(tmp_path)])
     assert found["fused"][0] > max(found["words"][0], found["meaning"][0])
     assert found["diversified"][1] > found["fused"][1] + 0.05
     assert found["diversified"][0] > found["fused"][0] - 0.02
@@ -121,7 +121,7 @@ def test_fuse_and_diversify(tmp_path):
 
 @pytest.mark.slow  # exports; tests/export and tests/serve have its parts
 def test_shop(tmp_path, capsys):
-    answer = load("shop").main(["--rows", "2000", "--out", str(tmp_path)])
+    answer = load("shop").main(["--rows", "2000", "--output", str(tmp_path)])
     assert len(answer["results"][0]["scores"]) == 4
     assert "NDCG@10 on 100 new searches: 0.9" in capsys.readouterr().out
 

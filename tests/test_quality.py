@@ -112,7 +112,7 @@ def test_the_page_shows_the_results():
 @pytest.mark.slow  # fits of two methods on real data, in fresh processes
 def test_the_benchmark_goes_on_where_it_was(data_root, tmp_path):
     command = [
-        sys.executable, ROOT / "benchmarks" / "quality.py", "--out", tmp_path / "out",
+        sys.executable, ROOT / "benchmarks" / "quality.py", "--cells", tmp_path / "out",
         "--sets", "MSLR-WEB10K, part", "--seeds", "1", "--output", tmp_path / "result.json",
         "--methods", "LightGBM, regression", "linear, XENDCG",
     ]  # fmt: skip
@@ -133,7 +133,7 @@ def test_the_benchmark_goes_on_where_it_was(data_root, tmp_path):
 def test_the_benchmark_of_boosting_has_what_the_page_shows(data_root, tmp_path):
     names = ["LightGBM, lambdarank", "softmax"]
     command = [
-        sys.executable, ROOT / "benchmarks" / "boosting.py", "--out", tmp_path / "out",
+        sys.executable, ROOT / "benchmarks" / "boosting.py", "--cells", tmp_path / "out",
         "--sets", "MSLR-WEB10K, part", "--rows", "1200", "--output", tmp_path / "result.json",
         "--methods", *names,
     ]  # fmt: skip

@@ -4,7 +4,7 @@ Each mutant swaps a comparison, changes a sign or a constant, or drops a stateme
 The fast tests of that package run against it until the first failure. A mutant that no test
 notices has survived: it is the same program in other words, or the tests are blind there.
 
-    python tools/mutants.py --out runs/mutants.json
+    python tools/mutants.py --output runs/mutants.json
     python tools/mutants.py --packages losses --number 12 --seed 1
 
 The same code and seed give the same mutants, so that two states of the tests can be compared.
@@ -14,7 +14,7 @@ Most tests do not reach the changed line. With the data of a run that noted whic
 line, only those that reached it run, which takes a tenth of the time; this needs `pytest-cov`:
 
     python -m pytest --cov=ltr --cov-context=test
-    python tools/mutants.py --reached .coverage --out runs/mutants.json
+    python tools/mutants.py --reached .coverage --output runs/mutants.json
 
 `--slow` asks the slow tests too about the mutants that survived the fast ones.
 """
@@ -204,12 +204,16 @@ def main() -> None:
     parser.add_argument("--packages", nargs="+", default=PACKAGES, choices=PACKAGES)
     parser.add_argument("--number", type=int, default=12, help="mutants of each package")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="a JSON file; what stands there is not run again")
+    parser.add_argument(
+        "--output", type=Path, help="a JSON file; what stands there is not run again"
+    )
     parser.add_argument("--reached", type=Path, help="which test reaches which line: see above")
     parser.add_argument("--slow", action="store_true", help="ask the slow tests about survivors")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     options = parser.parse_args()
-    known = json.loads(options.out.read_text()) if options.out and options.out.exists() else []
+    known = (
+        json.loads(options.output.read_text()) if options.output and options.output.exists() else []
+    )
     done = {(row["file"], row["start"], row["new"]): row for row in known}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "ltr"
@@ -234,15 +238,15 @@ def main() -> None:
                         mutant, package, copy, Path(folder) / "numba", tests, "not slow"
                     )
                     done[key] = {"package": package} | asdict(mutant) | result
-                    if options.out:
-                        options.out.write_text(json.dumps(list(done.values()), indent=1) + "\n")
+                    if options.output:
+                        options.output.write_text(json.dumps(list(done.values()), indent=1) + "\n")
                 row = done[key]
                 if options.slow and not row["killed"] and "slow" not in row:
                     row["slow"] = outcome(
                         mutant, package, copy, Path(folder) / "numba", None, "slow"
                     )
-                    if options.out:
-                        options.out.write_text(json.dumps(list(done.values()), indent=1) + "\n")
+                    if options.output:
+                        options.output.write_text(json.dumps(list(done.values()), indent=1) + "\n")
                 rows.append(row)
                 word = "killed  " if row["killed"] else "survived"
                 change = f"{row['old']!r} -> {row['new']!r}"

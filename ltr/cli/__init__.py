@@ -1,13 +1,13 @@
 """The `ltr` command: train on a table, score tables with a saved model, run recipes.
 
-    ltr train train.parquet --qid query --label grade --out model     train on a table
+    ltr train train.parquet --qid query --label grade --output model     train on a table
     ltr test model test.parquet                                       metrics on another table
     ltr predict model new.parquet --output scores.parquet             score a table
     ltr explain model test.parquet --query 17                         explain a ranking
     ltr export model model.onnx                                       for onnxruntime
     ltr serve model                                                   rank over HTTP
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
-    ltr convert train.parquet --out train.lists --qid query --label grade     for large files
+    ltr convert train.parquet --output train.lists --qid query --label grade     for large files
     ltr recipes                                list the recipes
     ltr fit --config digits                    train a recipe
     ltr test --config digits --ckpt_path best  test the best weights
@@ -82,7 +82,7 @@ _HELP = "\n".join(
         "",
         *(f"  {name:<10}{text}" for name, (_, text) in _COMMANDS.items()),
         "",
-        "Begin with `ltr train TABLE --qid COLUMN --label COLUMN --out model`.",
+        "Begin with `ltr train TABLE --qid COLUMN --label COLUMN --output model`.",
         "A command makes the folder of what it writes, if there is none.",
         "`ltr COMMAND --help` lists the options; `ltr --version` prints the version.",
     ]

@@ -31,6 +31,18 @@ class LineParser(argparse.ArgumentParser):
     def __init__(self, prog: str, **given: Any) -> None:
         given.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(prog, allow_abbrev=False, **given)
+        self._outputs: list[str] = []
+
+    def add_output(self, option: str, **given: Any) -> None:
+        """Add an option, or an argument, for a file or a folder that the command writes."""
+        self._outputs.append(option)
+        self.add_argument(option, **given)
+
+    def parse_known_args(self, args: Any, *given: Any, **named: Any) -> tuple[Any, list[str]]:
+        """Parse the arguments; the error for `--out`, the option of ltr 0.2, names `--output`."""
+        if "--output" in self._outputs and any(x.partition("=")[0] == "--out" for x in args):
+            self.error("--out is now --output")
+        return super().parse_known_args(args, *given, **named)
 
     def error(self, message: str) -> NoReturn:
         """Raise a `CommandError` with the message."""

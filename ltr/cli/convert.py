@@ -14,13 +14,13 @@ def convert(parser: LineParser, args: list[str]) -> None:
     most 1 GiB of memory. The folder appears when it is complete. A conversion that is killed leaves
     a folder `FOLDER.partial`: delete it before you convert again.
 
-      ltr convert train.parquet --out train.lists --qid query --label grade
-      ltr convert 'msn/Fold1/train.txt' --out train.lists
-      ltr train train.lists --out model
+      ltr convert train.parquet --output train.lists --qid query --label grade
+      ltr convert 'msn/Fold1/train.txt' --output train.lists
+      ltr train train.lists --output model
     """
     add = parser.add_argument
     add("input", metavar="INPUT", help="a file, a folder of files or a pattern")
-    add("--out", required=True, metavar="FOLDER", help="a new or empty folder")
+    parser.add_output("--output", required=True, metavar="FOLDER", help="a new or empty folder")
     add_roles(parser)
     levels = "most levels of a category with a code; default: 256"
     add("--max-levels", type=int, default=256, help=levels)
@@ -56,7 +56,7 @@ def convert(parser: LineParser, args: list[str]) -> None:
 
         data = datasets.convert(
             given.input,
-            given.out,
+            given.output,
             **roles_of(given),
             max_levels=given.max_levels,
             missing=given.missing,
@@ -64,6 +64,6 @@ def convert(parser: LineParser, args: list[str]) -> None:
             watch=watch,
         )
     summary, seconds = data.summary(), max(time.monotonic() - begin, 1e-3)
-    size = sum(file.stat().st_size for file in Path(given.out).expanduser().iterdir())
+    size = sum(file.stat().st_size for file in Path(given.output).expanduser().iterdir())
     speed = f"{size / 1e6:,.1f} MB, {summary.documents / seconds:,.0f} documents a second"
-    print(f"wrote {given.out}: {summary}; {speed}")
+    print(f"wrote {given.output}: {summary}; {speed}")

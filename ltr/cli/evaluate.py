@@ -63,11 +63,11 @@ def add_options(parser: LineParser) -> None:
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="seed of the resampling; default: 0")
     drawn = "draw the means or differences with intervals"
-    add("--plot", type=new_file(".png", ".svg", ".pdf"), metavar="FILE", help=drawn)
+    parser.add_output("--plot", type=new_file(".png", ".svg", ".pdf"), metavar="FILE", help=drawn)
     page = "write a report: one page, for any browser"
-    add("--html", type=new_file(".html", ".htm"), metavar="FILE", help=page)
+    parser.add_output("--html", type=new_file(".html", ".htm"), metavar="FILE", help=page)
     values = "write the numbers, and every list's values"
-    add("--out", type=new_file(), metavar="FILE.json", help=values)
+    parser.add_output("--output", type=new_file(), metavar="FILE.json", help=values)
 
 
 def report(given: Namespace, shown: Sequence[str]) -> None:
@@ -108,12 +108,12 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
             given.html, models, results, **draws, options=counted, sources=sources, notes=notes
         )
         print(f"wrote {given.html}")
-    if given.out is not None:
+    if given.output is not None:
         about = {"files": shown, "qrels": given.qrels, **counted, "notes": [*notes, *gain], **draws}
-        with atomic_write(given.out) as part:
+        with atomic_write(given.output) as part:
             content = json.dumps(about | _content(models, results), indent=1, allow_nan=False)
             part.write_text(f"{content}\n", encoding="utf-8")
-        print(f"wrote {given.out}")
+        print(f"wrote {given.output}")
 
 
 def _models(given: Namespace) -> "list[Evaluated]":

@@ -13,8 +13,9 @@ def export(parser: LineParser, args: list[str]) -> None:
     """
     add_model(parser, "the folder of a model or of a run")
     add = parser.add_argument
-    add("out", metavar="OUT", help="a file (.onnx, .pt2), or a folder for all")
-    add("--to", choices=("onnx", "torch"), help="default: by OUT, or onnx")
+    written = "a file (.onnx, .pt2), or a folder for all"
+    parser.add_output("output", metavar="OUTPUT", help=written)
+    add("--to", choices=("onnx", "torch"), help="default: by OUTPUT, or onnx")
     add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
     add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
     add("--float32", action="store_true", help="features of a blend are float32, not float64")
@@ -37,7 +38,7 @@ def export(parser: LineParser, args: list[str]) -> None:
     if (blend := getattr(model, "blend", None)) is None:
         if given.test is not None:
             test = evaluate(model, read_table(given.test, schema, needs_weight=False))
-        written = export_model(model, given.out, to=given.to, evaluation=test, **options)
+        written = export_model(model, given.output, to=given.to, evaluation=test, **options)
     elif given.to == "torch":
         raise CommandError("--to must be onnx for a blend, got torch")
     else:
@@ -46,7 +47,7 @@ def export(parser: LineParser, args: list[str]) -> None:
             frame = load_table(given.test, text | {schema.qid})
             schema.check(frame)
             test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()
-        written = blend.export(given.out, test=test, single=given.float32, **options)
+        written = blend.export(given.output, test=test, single=given.float32, **options)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "

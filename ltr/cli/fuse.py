@@ -15,13 +15,14 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     result has all queries and documents of the runs. With rrf, combsum and combmnz, a run that
     lacks a document adds nothing to the document's score.
 
-      ltr fuse bm25.run neural.run --out both.run                   reciprocal rank fusion
-      ltr fuse bm25.run neural.run --method combsum --weights 0.3 0.7 --out both.run
-      ltr fuse bm25.run neural.run --method combsum --qrels train.txt --out both.run
+      ltr fuse bm25.run neural.run --output both.run                   reciprocal rank fusion
+      ltr fuse bm25.run neural.run --method combsum --weights 0.3 0.7 --output both.run
+      ltr fuse bm25.run neural.run --method combsum --qrels train.txt --output both.run
     """
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", type=existing_file, help="TREC runs")
-    add("--out", required=True, type=new_file(), metavar="FILE.run", help="gzipped if it is .gz")
+    about = "gzipped if it is .gz"
+    parser.add_output("--output", required=True, type=new_file(), metavar="FILE.run", help=about)
     add("--method", choices=_METHODS, default="rrf", help="default: rrf")
     about = "of scores, for combsum and combmnz; default: min_max"
     add("--normalize", choices=_NORMALIZATIONS, default="min_max", help=about)
@@ -35,7 +36,7 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     add("--top-k", type=at_least_one, metavar="K", help="most documents of a query to write")
     add("--tag", default="ltr", help="the name of the run, one word; default: ltr")
     given = parser.parse_args(args)
-    refuse_to_replace("--out", given.out, given.runs)
+    refuse_to_replace("--output", given.output, given.runs)
 
     # These modules import torch, which takes a while, so wrong arguments are reported first.
     from ltr import rerank
@@ -51,6 +52,6 @@ def fuse(parser: LineParser, args: list[str]) -> None:
         print("weights " + ", ".join(f"{weight:.2f} {path}" for weight, path in pairs))
     fused = rerank.fuse(runs, weights=weights, **options)
     fused = {qid: dict(islice(found.items(), given.top_k)) for qid, found in fused.items()}
-    write_run(given.out, fused, given.tag)
+    write_run(given.output, fused, given.tag)
     count = sum(map(len, fused.values()))
-    print(f"wrote {given.out}: {len(fused):,} queries, {count:,} documents")
+    print(f"wrote {given.output}: {len(fused):,} queries, {count:,} documents")

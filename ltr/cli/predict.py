@@ -32,7 +32,7 @@ def predict(parser: LineParser, args: list[str]) -> None:
     _add_table(parser)
     endings = (".csv", ".parquet", ".run", ".trec", ".txt")
     about = f"a file: {', '.join(endings)}"
-    parser.add_argument("--output", required=True, type=new_file(*endings), help=about)
+    parser.add_output("--output", required=True, type=new_file(*endings), help=about)
     add_workers(parser)
     given = parser.parse_args(args)
     refuse_to_replace("--output", given.output, [given.table])

@@ -20,13 +20,14 @@ def train(parser: LineParser, args: list[str]) -> None:
 
     The table has one row for each document. Options name its columns, such as that of the query.
 
-      ltr train train.parquet --qid query --label grade --out model
-      ltr train train.parquet --qid query --label grade --with lightgbm --out model
-      ltr train Fold1/train.txt --val Fold1/vali.txt --out model
+      ltr train train.parquet --qid query --label grade --output model
+      ltr train train.parquet --qid query --label grade --with lightgbm --output model
+      ltr train Fold1/train.txt --val Fold1/vali.txt --output model
     """
     add = parser.add_argument
     add("table", metavar="TABLE", help="CSV, Parquet or LETOR text, or lists of `ltr convert`")
-    add("--out", required=True, metavar="FOLDER", help="of the model; an older model is replaced")
+    written = "of the model; an older model is replaced"
+    parser.add_output("--output", required=True, metavar="FOLDER", help=written)
     add_roles(parser)
     add("--val", metavar="TABLE", help="to stop early on; default: a fifth of the queries")
     efforts = ["fast", "default", "best"]
@@ -44,9 +45,9 @@ def train(parser: LineParser, args: list[str]) -> None:
     directions = dict(given.monotone or ())
     if len(directions) < len(given.monotone or ()):
         parser.error("--monotone must name each column once")
-    out = Path(given.out).expanduser()
+    out = Path(given.output).expanduser()
     if out.exists() and not out.is_dir():
-        parser.error(f"--out must be a folder, got the file {given.out}")
+        parser.error(f"--output must be a folder, got the file {given.output}")
     for name in ("position", "protected", "metric"):
         if given.trees and getattr(given, name) != parser.get_default(name):
             parser.error(f"--{name} must not be given with --with {given.trees}, which ignores it")
@@ -82,8 +83,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     ranker.save(out)
     held = "none" if data.val is None else len(data.val)
     trained = f"trained on {len(data.train)} queries, {data.train.offsets[-1]} documents"
-    print(f"wrote {given.out}: {trained}; {held} held out to stop early")
-    print(_NEXT.format(given.out))
+    print(f"wrote {given.output}: {trained}; {held} held out to stop early")
+    print(_NEXT.format(given.output))
 
 
 def _direction(text: str) -> tuple[str, int]:

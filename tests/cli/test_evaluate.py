@@ -66,7 +66,7 @@ def content() -> dict:
 
 
 def test_a_run_is_worth_what_trec_eval_says(ltr, files):
-    args = ["--metrics", "ndcg@5", "map", "mrr", "--out", "sub/o.json"]
+    args = ["--metrics", "ndcg@5", "map", "mrr", "--output", "sub/o.json"]
     answer = ltr("evaluate", "a.run", "--qrels", "qrels.txt", *args)
     assert (answer.code, answer.err) == (0, "")
     qrels = read_qrels("qrels.txt")
@@ -86,7 +86,7 @@ def test_a_run_is_worth_what_trec_eval_says(ltr, files):
 
 
 def test_several_runs_are_compared_with_the_first(ltr, files):
-    args = ["--qrels", "qrels.txt", "--metrics", "map", "--out", "o.json", "--seed", "3", *FAST]
+    args = ["--qrels", "qrels.txt", "--metrics", "map", "--output", "o.json", "--seed", "3", *FAST]
     answer = ltr("evaluate", "a.run", "b.run.gz", *args)
     assert answer.code == 0, answer.err
     written = content()
@@ -109,7 +109,7 @@ def test_several_runs_are_compared_with_the_first(ltr, files):
 
 @pytest.mark.parametrize("table", ["t.csv", "t.parquet"])
 def test_a_table_is_worth_what_the_metrics_say(ltr, files, table):
-    answer = ltr("evaluate", table, "--metrics", "ndcg@3", "map", "--out", "o.json", *FAST)
+    answer = ltr("evaluate", table, "--metrics", "ndcg@3", "map", "--output", "o.json", *FAST)
     assert answer.code == 0, answer.err
     assert "gain: exp2" in answer.out
     names = {qid: i for i, qid in enumerate(dict.fromkeys(row["qid"] for row in files))}
@@ -124,14 +124,14 @@ def test_a_table_is_worth_what_the_metrics_say(ltr, files, table):
 
 
 def test_chunks_of_queries_change_nothing(ltr, files, monkeypatch):
-    command = ["evaluate", "a.run", "b.run.gz", "--qrels", "qrels.txt", "--out", "o.json", *FAST]
+    command = ["evaluate", "a.run", "b.run.gz", "--qrels", "qrels.txt", "--output", "o.json", *FAST]
     whole = ltr(*command).out, content()
     monkeypatch.setattr(ranked_files, "_CHUNK", 200)
     assert (ltr(*command).out, content()) == whole
 
 
 def test_columns_of_scores_are_compared(ltr, files):
-    answer = ltr("evaluate", "t.csv", "--score", "score", "--score", "new", "--out", "o.json")
+    answer = ltr("evaluate", "t.csv", "--score", "score", "--score", "new", "--output", "o.json")
     assert answer.code == 0, answer.err
     models = content()["metrics"]["ndcg@10"]["models"]
     assert [model["name"] for model in models] == ["score", "new"]
@@ -142,7 +142,7 @@ def test_columns_of_scores_are_compared(ltr, files):
 def test_tables_are_aligned_by_qid(ltr, files):
     rows = [row for row in files[::-1] if row["qid"] != "q1"]
     pq.write_table(pa.Table.from_pylist(rows), "u.parquet")
-    answer = ltr("evaluate", "t.parquet", "u.parquet", "--metrics", "map", "--out", "o.json")
+    answer = ltr("evaluate", "t.parquet", "u.parquet", "--metrics", "map", "--output", "o.json")
     assert answer.code == 0, answer.err
     written = content()
     model = written["metrics"]["map"]["models"][1]
@@ -152,7 +152,7 @@ def test_tables_are_aligned_by_qid(ltr, files):
 
 
 def test_a_table_of_predictions_with_qrels(ltr, files):
-    args = ("--qrels", "qrels.txt", "--gain", "exp2", "--metrics", "ndcg@4", "--out", "o.json")
+    args = ("--qrels", "qrels.txt", "--gain", "exp2", "--metrics", "ndcg@4", "--output", "o.json")
     assert ltr("evaluate", "t.parquet", *args).code == 0
     first = content()
     assert ltr("evaluate", "t.parquet", *args[2:]).code == 0
@@ -167,7 +167,7 @@ def test_names_of_queries_that_are_numbers_are_text(ltr):
     pq.write_table(pa.Table.from_pylist(rows), "n.parquet")
     Path("n.csv").write_text("score,qid,label,more\n0.5,007,1,x\n1,007,0,y\n")
     for name, qid in [("n.parquet", "7"), ("n.csv", "007")]:
-        answer = ltr("evaluate", name, "--metrics", "mrr", "--out", "o.json", *FAST)
+        answer = ltr("evaluate", name, "--metrics", "mrr", "--output", "o.json", *FAST)
         assert answer.code == 0, answer.err
         assert content()["qids"] == [qid]
         assert content()["values"]["n"]["mrr"] == [0.5]
@@ -175,7 +175,7 @@ def test_names_of_queries_that_are_numbers_are_text(ltr):
 
 def test_cuts(ltr, files):
     def titles(*args):
-        answer = ltr("evaluate", "t.csv", *args, "--out", "o.json", *FAST)
+        answer = ltr("evaluate", "t.csv", *args, "--output", "o.json", *FAST)
         assert answer.code == 0, answer.err
         return list(content()["metrics"])
 
@@ -190,7 +190,7 @@ def test_cuts(ltr, files):
 
 def test_empty_lists(ltr, files):
     def mean(empty):
-        assert ltr("evaluate", "t.csv", "--empty", empty, "--out", "o.json", *FAST).code == 0
+        assert ltr("evaluate", "t.csv", "--empty", empty, "--output", "o.json", *FAST).code == 0
         return content()["metrics"]["map"]
 
     zero, one, skipped = mean("0"), mean("1"), mean("skip")
@@ -206,7 +206,7 @@ def test_lists_of_very_different_lengths(ltr):
     sizes = [1, 60, 2, 1, 1, 40, 3]
     lines = [f"{q},{int(i == 0)},{-i}\n" for q, n in enumerate(sizes) for i in range(n)]
     Path("r.csv").write_text("qid,label,score\n" + "".join(lines))
-    assert ltr("evaluate", "r.csv", "--metrics", "mrr", "--out", "o.json", *FAST).code == 0
+    assert ltr("evaluate", "r.csv", "--metrics", "mrr", "--output", "o.json", *FAST).code == 0
     assert content()["values"]["r"]["mrr"] == [1.0] * len(sizes)
 
 
@@ -246,7 +246,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.parquet", "--label", "rel"], "ltr evaluate: t.parquet: no column 'rel': choose from"),
         (["t.csv", "--score", "new", "--score", "new"], "new is given twice"),
         (["t.csv", "t.csv"], "t.csv is given twice"),
-        (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
+        (["t.csv", "--output", "."], "--output must be a file, got the folder ."),
         (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
         (["t.csv", "--plot", "p.txt"], "--plot must end in .png, .svg, .pdf, got p.txt"),
         (["one.csv", "other.csv"], "at least 2 lists with a value in every model, got 1"),
@@ -289,13 +289,13 @@ def test_mistakes_are_one_line(ltr, files, args, message):
 
 @pytest.mark.parametrize("name", sorted(named.metric_names()))
 def test_every_metric(ltr, files, name):
-    answer = ltr("evaluate", "t.csv", "--metrics", name, "--out", "o.json", *FAST)
+    answer = ltr("evaluate", "t.csv", "--metrics", name, "--output", "o.json", *FAST)
     assert answer.code == 0, answer.err
     assert len(content()["values"]["t"][name]) == 12
     measure = named.Measure(name)
     if measure.kind.of_run is not RankingMetric.of_run:
         title = f"{name}@3" if measure.takes_cutoff else name
-        answer = ltr("evaluate", "a.run", *OF_RUN[1:], title, "--out", "o.json", *FAST)
+        answer = ltr("evaluate", "a.run", *OF_RUN[1:], title, "--output", "o.json", *FAST)
         assert answer.code == 0, answer.err
         assert content()["metrics"][title]["mean"]["mean"] > 0
 
@@ -305,14 +305,14 @@ def test_errs_scale_is_that_of_all_lists(ltr):
     write_run("r", {"1": {"a": 1.0}, "2": {"b": 1.0}})
     Path("t.csv").write_text("qid,label,score\n1,2,1\n2,1,1\n")
     for args in (["t.csv"], ["r", "--qrels", "q"]):
-        assert ltr("evaluate", *args, "--metrics", "err", "--out", "o.json", *FAST).code == 0
+        assert ltr("evaluate", *args, "--metrics", "err", "--output", "o.json", *FAST).code == 0
         assert next(iter(content()["values"].values()))["err"] == [3 / 4, 1 / 4]
 
 
 def test_errs_scale_is_that_of_all_files(ltr):
     Path("t.csv").write_text("qid,label,score\n1,2,1\n2,1,1\n")
     Path("u.csv").write_text("qid,label,score\n1,1,1\n2,1,1\n")
-    answer = ltr("evaluate", "t.csv", "u.csv", "--metrics", "err", "--out", "o.json", *FAST)
+    answer = ltr("evaluate", "t.csv", "u.csv", "--metrics", "err", "--output", "o.json", *FAST)
     assert answer.code == 0, answer.err
     assert content()["values"]["t"]["err"] == [3 / 4, 1 / 4]
     assert content()["values"]["u"]["err"] == [1 / 4, 1 / 4]
@@ -355,7 +355,7 @@ def test_ties(ltr):
     Path("t.csv").write_text("qid,label,score\n1,1,0\n1,0,0\n2,1,1\n2,0,0\n")
 
     def mean(ties):
-        args = ("--metrics", "mrr", "--out", "o.json", *FAST)
+        args = ("--metrics", "mrr", "--output", "o.json", *FAST)
         assert ltr("evaluate", "t.csv", "--ties", ties, *args).code == 0
         return content()["metrics"]["mrr"]["mean"]["mean"]
 

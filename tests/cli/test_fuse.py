@@ -40,7 +40,7 @@ def test_the_file_is_what_fuse_returns(ltr, runs):
         (["--method", "borda", "--weights", 0.25, 0.75], {"method": "borda", "weights": [1, 3]}),
         (["--method", "condorcet"], {"method": "condorcet"}),
     ]:
-        answer = ltr("fuse", "a.run", "b.run.gz", *options, "--out", "new/c.run")
+        answer = ltr("fuse", "a.run", "b.run.gz", *options, "--output", "new/c.run")
         fused = fuse(runs[:2], **given)
         count = sum(map(len, fused.values()))
         assert answer.out == f"wrote new/c.run: 40 queries, {count} documents\n"
@@ -51,7 +51,9 @@ def test_the_file_is_what_fuse_returns(ltr, runs):
 
 
 def test_the_file_is_cut(ltr, runs):
-    assert ltr("fuse", "a.run", "b.run.gz", "--top-k", 2, "--tag", "x", "--out", "c.run").code == 0
+    assert (
+        ltr("fuse", "a.run", "b.run.gz", "--top-k", 2, "--tag", "x", "--output", "c.run").code == 0
+    )
     lines = [line.split() for line in Path("c.run").read_text().splitlines()]
     assert len(lines) == 80
     assert {(line[3], line[5]) for line in lines} == {("1", "x"), ("2", "x")}
@@ -61,7 +63,7 @@ def test_the_file_is_cut(ltr, runs):
 
 def test_weights_are_chosen_by_judgements(ltr, runs):
     args = ["--method", "combsum", "--qrels", "qrels.txt", "--metric", "ndcg@5"]
-    answer = ltr("fuse", "a.run", "b.run.gz", *args, "--out", "c.run")
+    answer = ltr("fuse", "a.run", "b.run.gz", *args, "--output", "c.run")
     weights = fusion_weights(runs[:2], runs[2], metric="ndcg@5")
     assert weights[0] > 0.6
     first = f"weights {weights[0]:.2f} a.run, {weights[1]:.2f} b.run.gz"
@@ -76,30 +78,30 @@ def test_the_options_are_those_of_the_function():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--out", "c.run"], "the following arguments are required: RUN"),
-        (["a.run", "b.run.gz"], "the following arguments are required: --out"),
-        (["a.run", "no.run", "--out", "c.run"], "no.run: no such file"),
-        (["a.run", "--qrels", "no.txt", "--out", "c.run"], "no.txt: no such file"),
-        (["a.run", "b.run.gz", "--out", "."], "--out must be a file, got the folder ."),
+        (["--output", "c.run"], "the following arguments are required: RUN"),
+        (["a.run", "b.run.gz"], "the following arguments are required: --output"),
+        (["a.run", "no.run", "--output", "c.run"], "no.run: no such file"),
+        (["a.run", "--qrels", "no.txt", "--output", "c.run"], "no.txt: no such file"),
+        (["a.run", "b.run.gz", "--output", "."], "--output must be a file, got the folder ."),
         (
-            ["a.run", "b.run.gz", "--out", "./a.run"],
-            "--out must not be the file that is read, got a.run",
+            ["a.run", "b.run.gz", "--output", "./a.run"],
+            "--output must not be the file that is read, got a.run",
         ),
-        (["a.run", "--k", "0", "--out", "c.run"], "--k must be a whole number >= 1, got '0'"),
+        (["a.run", "--k", "0", "--output", "c.run"], "--k must be a whole number >= 1, got '0'"),
         (
-            ["a.run", "--top-k", "0", "--out", "c.run"],
+            ["a.run", "--top-k", "0", "--output", "c.run"],
             "--top-k must be a whole number >= 1, got '0'",
         ),
-        (["a.run", "--method", "sum", "--out", "c.run"], "argument --method: invalid choice"),
-        (["a.run", "--weights", "1", "2", "--out", "c.run"], "one number for each of 1 rankers"),
+        (["a.run", "--method", "sum", "--output", "c.run"], "argument --method: invalid choice"),
+        (["a.run", "--weights", "1", "2", "--output", "c.run"], "one number for each of 1 rankers"),
         (
-            ["a.run", "--weights", "1", "--qrels", "qrels.txt", "--out", "c.run"],
+            ["a.run", "--weights", "1", "--qrels", "qrels.txt", "--output", "c.run"],
             "not allowed with argument --weights",
         ),
-        (["a.run", "other.run", "--out", "c.run"], "queries in common"),
-        (["a.run", "--qrels", "other.txt", "--out", "c.run"], "labels must judge a query"),
-        (["a.run", "--tag", "a b", "--out", "c.run"], "names must be one word, got 'a b'"),
-        (["qrels.txt", "--out", "c.run"], "qrels.txt, line 1: a line must have 6 fields"),
+        (["a.run", "other.run", "--output", "c.run"], "queries in common"),
+        (["a.run", "--qrels", "other.txt", "--output", "c.run"], "labels must judge a query"),
+        (["a.run", "--tag", "a b", "--output", "c.run"], "names must be one word, got 'a b'"),
+        (["qrels.txt", "--output", "c.run"], "qrels.txt, line 1: a line must have 6 fields"),
     ],
 )
 def test_a_mistake_is_one_line(ltr, runs, args, message):

@@ -157,7 +157,7 @@ def main(command: str, folder: Path, wanted: int) -> None:
 
     def args(root: Path) -> list[str]:
         if command == "sweep":
-            return ["sweep", "--out", str(root), "--trainer.max_epochs", "8"]
+            return ["sweep", "--output", str(root), "--trainer.max_epochs", "8"]
         options = ["--trainer.default_root_dir", str(root), "--ckpt_path", "last"]
         return ["fit", "--config", "own", *options]
 

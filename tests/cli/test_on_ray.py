@@ -131,7 +131,7 @@ def test_prediction_of_a_table(cluster, ltr, options):
     columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
     table = ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "train.parquet"]
     ranks = ["--data.transform", "TableTransform", "--data.transform.features", "RankPerList"]
-    stored = ["--out", "new.lists", "--qid", "query", "--doc-id", "sku", "--label", "grade"]
+    stored = ["--output", "new.lists", "--qid", "query", "--doc-id", "sku", "--label", "grade"]
     assert ltr("convert", "new.parquet", *stored).code == 0
     for name, more in {"rows": [], "lists": ranks}.items():
         used = [*table, *columns, *more, "--trainer.default_root_dir", f"runs/{name}"]

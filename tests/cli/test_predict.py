@@ -106,7 +106,7 @@ def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, mon
     assert list(again.columns) == ["query", "grade", "score", "rank"]
     np.testing.assert_allclose(again["score"], expected[order], rtol=1e-4, atol=1e-5)
     # the metrics are those of the scores
-    answer = models("test", name, "new.csv", "--metrics", "ndcg@3", "--out", "m.json", *names)
+    answer = models("test", name, "new.csv", "--metrics", "ndcg@3", "--output", "m.json", *names)
     assert answer.code == 0, answer.err
     lists = [group for _, group in new.assign(score=expected).groupby("query", sort=False)]
     values = [

@@ -186,7 +186,7 @@ def test_letor_text_needs_no_names(ltr, tmp_path):
 def test_lists_on_disk_in_the_place_of_a_table(ltr, tmp_path, write_table):
     write_table(tmp_path / "train.parquet", 300)
     uses = ("--qid", "query", "--label", "grade", "--features", "price", "stock")
-    command = ("convert", "train.parquet", "--out", "train.lists", *uses, "--categories", "shop")
+    command = ("convert", "train.parquet", "--output", "train.lists", *uses, "--categories", "shop")
     answer = ltr(*command)
     assert answer.code == 0, answer.err
     assert "wrote train.lists: " in answer.out
@@ -250,7 +250,7 @@ def test_a_table_with_categories_alone(ltr):
     frame["grade"] = (frame["shop"] == "b").astype(int) + (frame["kind"] == "x")
     frame.to_parquet("train.parquet")
     names = ("--qid", "query", "--label", "grade")
-    assert ltr("convert", "train.parquet", "--out", "train.lists", *names).code == 0
+    assert ltr("convert", "train.parquet", "--output", "train.lists", *names).code == 0
     fit = ("fit", "--config", "table/smoke", "--data.validation", 0.2, "--data.path")
     answer = ltr(*fit, "train.lists")
     assert answer.code == 0, answer.err
@@ -297,7 +297,7 @@ def test_damaged_parquet_is_one_line(fitted, command):
     elif command == "predict":
         answer = predict(fitted, "bad.parquet", "scores.csv")
     elif command == "convert":
-        answer = fitted("convert", "bad.parquet", "--out", "lists", "--qid", "query")
+        answer = fitted("convert", "bad.parquet", "--output", "lists", "--qid", "query")
     else:
         names = ("--qid", "query", "--label", "grade")
         answer = fitted("evaluate", "bad.parquet", *names)

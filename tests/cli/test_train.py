@@ -11,7 +11,7 @@ from ltr.estimators import Blend, NeuralRanker
 from ltr.reports import evaluate
 
 COLUMNS = ("--qid", "query", "--label", "grade", "--doc-id", "sku")
-QUICK = ("--effort", "fast", "--quiet", "--out", "model")
+QUICK = ("--effort", "fast", "--quiet", "--output", "model")
 
 
 @pytest.fixture
@@ -52,7 +52,8 @@ def test_the_walk(ltr, table, write_table):
 def test_the_same_seed_gives_the_same_model(ltr, table):
     for out, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert (
-            ltr("train", "train.parquet", *COLUMNS, *QUICK, "--out", out, "--seed", seed).code == 0
+            ltr("train", "train.parquet", *COLUMNS, *QUICK, "--output", out, "--seed", seed).code
+            == 0
         )
     weights = [Path(one, "model.safetensors").read_bytes() for one in "abc"]
     assert weights[0] == weights[1] != weights[2]
@@ -83,7 +84,7 @@ def test_the_trees_take_as_many_threads_as_openmp_or_the_user_says(ltr, table, g
 
 
 def test_lists_and_letor_text_need_no_names(ltr, table, letor_root):
-    assert ltr("convert", "train.parquet", "--out", "lists", *COLUMNS, "--quiet").code == 0
+    assert ltr("convert", "train.parquet", "--output", "lists", *COLUMNS, "--quiet").code == 0
     assert ltr("train", "lists", *QUICK).code == 0
     fold = letor_root / "Fold1"
     answer = ltr("train", fold / "train.txt", "--val", fold / "vali.txt", *QUICK)
@@ -172,7 +173,7 @@ def test_directions_bind_every_ranker(ltr, table, more):
         ([*COLUMNS, "--position", "stock"], ["'stock'", "position", "row"]),
         ([*COLUMNS, "--weight", "shop"], ["'shop'", "row 0", "number"]),
         ([*COLUMNS, "--label", "constant"], ["equal", "nothing to learn"]),
-        ([*COLUMNS, "--out", "train.parquet"], ["--out", "folder", "train.parquet"]),
+        ([*COLUMNS, "--output", "train.parquet"], ["--output", "folder", "train.parquet"]),
         ([*COLUMNS, "--monotone", "price=1", "price=-1"], ["--monotone", "each column once"]),
         ([*COLUMNS, "--seed", "x"], ["--seed", "'x'"]),
         ([*COLUMNS, "--seed", "-1"], ["--seed", "0 to 4294967295", "'-1'"]),
@@ -198,7 +199,7 @@ def test_a_bad_table(ltr, trained, command, name):
     Path("other.csv").write_text("a,b\n1,2\n3,4\n")
     before = {path.name for path in Path().iterdir()}
     arguments = {
-        "train": (name, *COLUMNS, "--out", "new"),
+        "train": (name, *COLUMNS, "--output", "new"),
         "test": ("model", name),
         "predict": ("model", name, "--output", "out.csv"),
         "explain": ("model", name, "--query", "q1"),
@@ -267,7 +268,7 @@ def one_model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("one")
     make_table(folder / "train.parquet", 300)
     out = str(folder / "model")
-    assert main(["train", str(folder / "train.parquet"), *COLUMNS, *QUICK, "--out", out]) == 0
+    assert main(["train", str(folder / "train.parquet"), *COLUMNS, *QUICK, "--output", out]) == 0
     return folder
 
 

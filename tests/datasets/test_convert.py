@@ -328,7 +328,7 @@ def test_the_bar_says_grouping(tmp_path: Path, monkeypatch, capsys, grouped: boo
     assert told.count((0, 1, 0)) == (not grouped)
     size = (tmp_path / "t.parquet").stat().st_size
     assert told[-1] == (size, size, 500)
-    command = ["convert", tmp_path / "t.parquet", "--out", tmp_path / "again", "--qid", "query"]
+    command = ["convert", tmp_path / "t.parquet", "--output", tmp_path / "again", "--qid", "query"]
     command += ["--doc-id", "id"]
     assert main([str(one) for one in command]) == 0
     err = capsys.readouterr().err
@@ -345,7 +345,7 @@ def test_a_full_disk(tmp_path: Path, capsys, largest_file, kind: str):
         source, options = tmp_path / "train.parquet", ["--qid", "query", "--doc-id", "id"]
         frame(2000).to_parquet(source)
     folder = tmp_path / "lists"
-    command = ["convert", source, "--out", folder, *options]
+    command = ["convert", source, "--output", folder, *options]
     with largest_file(20_000):
         assert main([str(one) for one in command]) == 2
     errors = capsys.readouterr().err

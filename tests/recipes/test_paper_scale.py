@@ -26,7 +26,7 @@ def test_every_variant_begins(sweep, data_root, name):
     folder, point = RECIPES[name]
     short = [part for option in SHORT.items() for part in option]
     options = ["--overlay", "paper", "--data.root", data_root / folder, *point, *short]
-    answer = sweep(f"{name}.run", "--out", "out", *options)
+    answer = sweep(f"{name}.run", "--output", "out", *options)
     assert answer.code == 0, answer.err
     results = json.loads(Path("out/results.json").read_text())
     assert results["config"]["trainer"]["precision"] == "32-true"

@@ -103,7 +103,7 @@ def check(out: Path, name: str) -> None:
 )
 def test_a_program_runs_at_the_smallest_size(sweep, name):
     only, options = PARTS[name]
-    answer = sweep(f"{name}.run", "--overlay", "smoke", "--out", "out", "--only", only, *options)
+    answer = sweep(f"{name}.run", "--overlay", "smoke", "--output", "out", "--only", only, *options)
     assert answer.code == 0, answer.err
     check(Path("out"), name)
     assert f"drew out/{name}-smoke.png" in answer.out
@@ -113,7 +113,7 @@ def test_a_program_runs_at_the_smallest_size(sweep, name):
 @pytest.mark.slow  # some ninety runs; a part of each recipe's is among the fast tests
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "speed"])
 def test_every_variant_runs_at_the_smallest_size(sweep, name):
-    answer = sweep(f"{name}.run", "--overlay", "smoke", "--out", "out", *PARTS[name][1])
+    answer = sweep(f"{name}.run", "--overlay", "smoke", "--output", "out", *PARTS[name][1])
     assert answer.code == 0, answer.err
     runs = json.loads(Path("out/results.json").read_text())["runs"]
     assert {run["name"] for run in runs} == set(SMOKE[name])
@@ -126,7 +126,9 @@ def test_the_search_of_knn(sweep):
     values = ["--top_k", 1, 5, "--lr", 0.001, "--temperature", 1.0, 16.0]
     overlays = ["--overlay", "search", "--overlay", "smoke"]
     images = ["--images", "DigitImages"]
-    answer = sweep("knn.search", *overlays, *images, *values, "--only", "SoftSort", "--out", "out")
+    answer = sweep(
+        "knn.search", *overlays, *images, *values, "--only", "SoftSort", "--output", "out"
+    )
     assert answer.code == 0, answer.err
     check(Path("out"), "knn-search")
     best = max(SMOKE["knn-search"].values(), key=lambda one: one["val_accuracy"])

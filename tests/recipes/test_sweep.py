@@ -83,7 +83,7 @@ def kept(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("kept") / "out"
 
 
-TWO = ["--out", "out", "--only", "before", "--only", "NDCG"]  # MSE is trained below
+TWO = ["--output", "out", "--only", "before", "--only", "NDCG"]  # MSE is trained below
 
 
 @pytest.fixture
@@ -140,18 +140,18 @@ def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, swept, monkeypatch
     Path("out").rename("whole")
     only = ["--only", "before-seed-1", "--only", "NDCG"]
     monkeypatch.setenv("STOP_AT", "ndcg-seed-2:7")
-    code, _, err = tiny("--out", "out", *only)
+    code, _, err = tiny("--output", "out", *only)
     assert code == 130
     assert err == (
         "ltr: interrupted; resume it with: "
-        "python -m own.run --out out --only before-seed-1 --only NDCG\n"
+        "python -m own.run --output out --only before-seed-1 --only NDCG\n"
     )
     assert "| NDCG | " in Path("out/table.md").read_text()
     assert metrics_of("out")["ndcg-seed-2"] is None
     finished = {path: path.stat().st_mtime_ns for path in Path("out").glob("runs/*/result.json")}
     assert len(finished) == 2
     monkeypatch.delenv("STOP_AT")
-    code, said, err = tiny("--out", "out", *only)
+    code, said, err = tiny("--output", "out", *only)
     assert code == 0, err
     assert "run 1 of 1: ndcg-seed-2" in said
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
@@ -169,13 +169,13 @@ def test_killed_between_training_and_test(tiny, swept):
     Path("out/runs/ndcg-seed-1/result.json").unlink()
     checkpoint = Path("out/runs/ndcg-seed-1/checkpoints/last.ckpt")
     saved = checkpoint.stat().st_mtime_ns
-    assert tiny("--out", "out", "--only", "ndcg-seed-1")[0] == 0
+    assert tiny("--output", "out", "--only", "ndcg-seed-1")[0] == 0
     assert read("out/runs/ndcg-seed-1/result.json") == before
     assert checkpoint.stat().st_mtime_ns == saved
 
 
 def test_only_some_runs_and_other_seeds(tiny):
-    assert tiny("--out", "out", "--only", "mse-seed-2", "--only", "before")[0] == 0
+    assert tiny("--output", "out", "--only", "mse-seed-2", "--only", "before")[0] == 0
     ran = {name for name, metrics in metrics_of("out").items() if metrics}
     assert ran == {"before-seed-1", "before-seed-2", "mse-seed-2"}
     table = Path("out/table.md").read_text()
@@ -183,13 +183,13 @@ def test_only_some_runs_and_other_seeds(tiny):
     assert "| NDCG |" not in table
     assert "3 of 6 runs finished" in table
     # more seeds may follow in the same folder
-    code, said, err = tiny("--out", "out", "--only", "before", "--seeds", 1, 2, 3)
+    code, said, err = tiny("--output", "out", "--only", "before", "--seeds", 1, 2, 3)
     assert code == 0, err
     assert "run 1 of 1: before-seed-3" in said
 
 
 def test_results_of_other_settings_are_not_mixed(tiny, swept):
-    quick = ["--out", "out", "--only", "before", "--seeds", 1]
+    quick = ["--output", "out", "--only", "before", "--seeds", 1]
     config = Path("own/config.yaml").read_text()
     for more, change, named in [
         (["--model.scorer.hidden", "[5]"], "2", "model.scorer.hidden"),
@@ -202,7 +202,7 @@ def test_results_of_other_settings_are_not_mixed(tiny, swept):
         assert code == 2
         assert err == (
             f"own.run: out has results of other settings, with another {named}: "
-            "give another --out, or delete out\n"
+            "give another --output, or delete out\n"
         )
 
 
@@ -218,7 +218,7 @@ def test_results_of_other_settings_are_not_mixed(tiny, swept):
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_trace(tiny, args, message):
-    code, _, err = tiny("--out", "out", *args)
+    code, _, err = tiny("--output", "out", *args)
     assert code == 2
     assert err.count("\n") == 1
     assert message in err
@@ -231,7 +231,7 @@ def test_a_mistake_is_one_line_and_leaves_no_trace(tiny, args, message):
 )
 def test_a_missing_folder_of_data_is_one_line(sweep, program):
     for root in ("nowhere", "neither"):  # and does not make another root an error
-        answer = sweep(program, "--out", "out", "--data.root", root)
+        answer = sweep(program, "--output", "out", "--data.root", root)
         assert answer.code == 2
         assert answer.err == f"recipes.{program}: root must be a folder, got {root}\n"
 
@@ -242,7 +242,7 @@ class Harm:
 
 
 def test_damaged_results_are_one_line(tiny, swept):
-    quick = ["--out", "out", "--only", "before", "--seeds", 1]
+    quick = ["--output", "out", "--only", "before", "--seeds", 1]
     harm = pickle.dumps(Harm())
     for name in ("result.json", "settings.json"):
         path = Path("out/runs/before-seed-1") / name
