@@ -98,8 +98,8 @@ class Date(serving.Date):
     [[1.0, 12.5]]
     """
 
-    text_type: ClassVar[pa.DataType] = pa.string()
-    """The type with which the column is read from a text file."""
+    text_type: ClassVar[pa.DataType] = pa.large_string()
+    """The type with which the column is read from a text file; see `table_files.typed`."""
 
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return a column's values, float32 (rows, width); see `read_dates`."""

@@ -23,16 +23,21 @@ from pyarrow import csv
 
 from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, open_text
-from ltr.datasets.column_steps import RowError, kind_of, shown
+from ltr.datasets.column_steps import Date, RowError, kind_of, shown
 from ltr.datasets.frames import Frame, refuse_doubles, without_views
-from ltr.datasets.infer import ROWS, Finder, Rows, scan
+from ltr.datasets.infer import ROWS, DateColumn, Finder, Rows, scan
 from ltr.datasets.schema import Schema
 from ltr.files import check_path
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
-_MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
+
+MISSING = ("", *"NULL null NaN nan NAN NA N/A n/a #N/A None <NA> NaT".split())
+"""The texts that are missing values in a CSV file's columns of numbers, booleans and dates.
+
+In a column of text, only an empty value is missing.
+"""
 
 BLOCKS = (1 << 21, 1 << 24)
 """The sizes, in bytes, of the blocks in which a CSV file is read; Arrow reads 32 blocks ahead.
@@ -51,8 +56,9 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     The values of a CSV file have no types. A column has numbers if all of its values are numbers,
     booleans if all are true, false, 0 or 1, and text otherwise. Dates stay text here (see
     `Schema.infer`). A text column is an error if more than half of its values are numbers, unless
-    `text` names the column. An empty value, NULL, null, NaN, nan, NAN, NA, N/A, n/a, #N/A, None and
-    <NA> are missing values.
+    `text` names the column. An empty value is missing. NULL, null, NaN, nan, NAN, NA, N/A, n/a,
+    #N/A, None, <NA> and NaT are missing in a column of numbers, booleans or dates, and text in a
+    column of text. If a column has no other values, all are missing.
 
     Args:
         source: a file, a folder of files, a pattern such as "data/2024-*.parquet", a pandas or
@@ -232,14 +238,13 @@ class TableFiles:
         return pa.schema([(name, pa.string()) for name in names])
 
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the number of bytes read so far, and the next rows as text; null means missing."""
+        """Yield the number of bytes read so far, and the next rows as text; null if empty."""
         assert self.delimiter is not None
         convert = csv.ConvertOptions(
             column_types=dict.fromkeys(columns, pa.string()),
             include_columns=[*columns],
-            null_values=_MISSING,
+            null_values=[""],
             strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
         )
         done = 0
         for block in BLOCKS:
@@ -441,8 +446,9 @@ class TextColumn(Finder):
 
     If all values are numbers, or all are booleans, the column has that type; otherwise it is text.
     Numbers are int64 if all of them are written as whole numbers, such as -7, and fit int64, else
-    float64. A column without values has the type null. Blanks around a value are ignored. If a
-    column is text, but more than half of its values are numbers, `found` raises an error.
+    float64. A column without values has the type null. Blanks around a value are ignored, and the
+    texts of `MISSING` are no values. If a column is text, but more than half of its
+    values are numbers, `found` raises an error.
 
     Args:
         name: the name of the column.
@@ -460,13 +466,19 @@ class TextColumn(Finder):
         self._values = self._numbers = 0
         # These are the row and the text of the first text value.
         self._first: tuple[int, str] | None = None
+        self._dates = DateColumn(name, pa.string())
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
         column = part.column(self.name)
+        if column.null_count == len(column):
+            return
+        column = with_nulls(column)
         values = len(column) - column.null_count
         if not values:
             return
+        if self._dates.open:
+            self._dates.add(pa.table({self.name: column}), row)
         fitting = _fitting(column)
         self._possible = [dtype for dtype in self._possible if dtype in fitting]
         self._values += values
@@ -476,6 +488,13 @@ class TextColumn(Finder):
         self._numbers += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
         if self._first is None and (at := first_text(column)) >= 0:
             self._first = row + at, column[at].as_py()
+
+    def are_dates(self) -> bool:
+        """Return whether all values are dates, with or without a UTC offset; see `DateColumn`."""
+        try:
+            return self._dates.step() is not None
+        except RowError:  # dates of both kinds are an error only if the column is used
+            return True
 
     def found(self) -> pa.DataType:
         """Return the type of the column.
@@ -499,19 +518,32 @@ class TextColumn(Finder):
 
 
 def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
-    """Return the types of `_TYPES` that fit all values of a column of text."""
+    """Return the types of `_TYPES` that fit all values of a column of text; see `with_nulls`."""
     whole, fraction, flag = _TYPES
-    numbers = parsed(column, fraction)
+    numbers = _cast(column, fraction)
     if numbers is None:  # Arrow reads 0x10 as a whole number, not as a float; here it is text
-        return [] if parsed(column, flag) is None else [flag]
+        return [] if _cast(column, flag) is None else [flag]
     # The comparison comes first: a cast that fails takes five times as long.
-    if pc.any(pc.not_equal(pc.floor(numbers), numbers)).as_py() or parsed(column, whole) is None:
+    if pc.any(pc.not_equal(pc.floor(numbers), numbers)).as_py() or _cast(column, whole) is None:
         return [fraction]
-    return [whole, fraction] if parsed(column, flag) is None else _TYPES
+    return [whole, fraction] if _cast(column, flag) is None else _TYPES
+
+
+def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of text without the blanks around values, and with null for `MISSING`.
+
+    >>> with_nulls(pa.chunked_array([["1", " NA", "", None]])).to_pylist()
+    ['1', None, None, None]
+    """
+    texts = pc.utf8_trim_whitespace(column)
+    spelled = pc.is_in(texts, value_set=pa.array(MISSING, texts.type))
+    return pc.if_else(spelled, pa.scalar(None, texts.type), texts)
 
 
 def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
     """Return the type of each column of a table of text, found in one pass; see `load_table`.
+
+    Dates have the type of `Date.text_type`, and other text the type string; see `typed`.
 
     >>> table = pa.table({"q": ["007", "08"], "x": ["1", None]})
     >>> text_types(Frame.of(table), {"q"})
@@ -520,17 +552,19 @@ def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
     names = table.schema.names
     columns = [TextColumn(name) for name in names if name not in text]
     scan(table, columns, first=ROWS)
-    return dict.fromkeys(names, pa.string()) | {one.name: one.found() for one in columns}
+    types = {one.name: Date.text_type if one.are_dates() else one.found() for one in columns}
+    return dict.fromkeys(names, pa.string()) | types
 
 
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table of text converted to a schema's types; a column that does not fit stays text.
 
-    If the schema has int64 for a column, float64 is tried too. If it has int64 or float64 for a
+    The texts of `MISSING` are null, except in a column that the schema has as a string. If the
+    schema has int64 for a column, float64 is tried too. If it has int64 or float64 for a
     column whose values are all booleans, the column is boolean.
 
     >>> numbers = pa.schema({"x": pa.int8(), "y": pa.int8()})
-    >>> typed(pa.table({"x": ["1", None], "y": ["1", "a"]}), numbers)
+    >>> typed(pa.table({"x": ["1", "NA"], "y": ["1", "a"]}), numbers)
     pyarrow.Table
     x: int8
     y: string
@@ -541,29 +575,38 @@ def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         wanted = schema.field(name).type
-        found = column if wanted == pa.string() else parsed(column, wanted)
+        if wanted == pa.string():
+            columns.append(column)
+            continue
+        values = with_nulls(column)
+        found = _cast(values, wanted)
         if found is None and wanted == pa.int64():
-            found = parsed(column, pa.float64())
+            found = _cast(values, pa.float64())
         if found is None and wanted in (pa.int64(), pa.float64()):
-            found = parsed(column, pa.bool_())
-        columns.append(column if found is None else found)
+            found = _cast(values, pa.bool_())
+        columns.append(values if found is None else found)
     return pa.table(columns, names=table.column_names)
 
 
 def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Return a column of text as another type, or None if one of the values does not fit."""
-    if column.null_count == len(column):
-        return pa.chunked_array([pa.nulls(len(column), dtype)])
+    """Return a column of text as another type, or None if one of the values does not fit.
+
+    Blanks around a value are ignored, and the texts of `MISSING` become null.
+    """
+    return _cast(with_nulls(column), dtype)
+
+
+def _cast(values: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
+    """Do the work of `parsed` for the result of `with_nulls`."""
+    if values.null_count == len(values):
+        return pa.chunked_array([pa.nulls(len(values), dtype)])
     found = None
     # In a long column, the first values usually show whether the type is wrong.
-    for part in (column.slice(0, _HEAD), column) if len(column) > 16 * _HEAD else (column,):
+    for part in (values.slice(0, _HEAD), values) if len(values) > 16 * _HEAD else (values,):
         try:
             found = part.cast(dtype)
-        except pa.ArrowInvalid:
-            try:
-                found = pc.utf8_trim_whitespace(part).cast(dtype)
-            except pa.ArrowInvalid:
-                return None
+        except pa.ArrowException:  # a value does not fit, or no value fits the type null
+            return None
     return found
 
 

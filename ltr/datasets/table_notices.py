@@ -12,7 +12,8 @@ from ltr.datasets.column_steps import kind_of, without_codes
 from ltr.datasets.infer import FEW, Finder, Inferred, Rows, index_columns, scan
 from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import parsed
+from ltr.datasets.table_files import MISSING, parsed
+from ltr.names import shown_names
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 # In a table of at most this many rows, the values of a feature may all differ by chance.
@@ -34,7 +35,7 @@ def notice(
     index of a pandas frame; text that is read as dates; text that is left out because it has nearly
     as many distinct values as rows; whole numbers of which float32 keeps at most half distinct; a
     feature or category that equals the qid or the label; a feature with a new whole number in each
-    row; and categories with more than `max_levels` levels.
+    row; categories with more than `max_levels` levels; and categories with levels such as "NA".
 
     Args:
         table: the table.
@@ -83,6 +84,12 @@ def notice(
             told.append(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
                 "others count as missing (max_levels)"
+            )
+        words = [level for level in found.counts[name] if level.strip() in MISSING]
+        if words:
+            told.append(
+                f"{name} has the text {shown_names(words)}, which is a level, not a missing value "
+                "(leave the cell empty if it is missing)"
             )
     advice = "name the others in features or categories" if names_uses else "drop it from X"
     for name, key in copies.items() if rows > FEW else ():
