@@ -33,7 +33,10 @@ _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
 
-MISSING = ("", *"NULL null NaN nan NAN NA N/A n/a #N/A None <NA> NaT".split())
+MISSING = (
+    *("", "NULL", "null", "NaN", "nan", "NAN", "NaT"),
+    *("NA", "N/A", "n/a", "#N/A", "<NA>", "None"),
+)
 """The texts that are missing values in a CSV file's columns of numbers, booleans and dates.
 
 In a column of text, only an empty value is missing.
