@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,42 @@ def fit_result(cli: RankingCLI, resumed: bool) -> dict[str, Any]:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """Return the versions of the libraries, the device and the threads."""
+    """Return the versions of the libraries, the commit, the device, the processor and the threads.
+
+    The commit ends in "+" if files that git knows are changed. Outside a clone there is none.
+    """
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "python": platform.python_version(),
         "ltr": __version__,
         **{name: version(name) for name in ("torch", "lightning", "torchmetrics", "numpy")},
         "device": f"{device.type} ({kind})",
+        "processor": _processor(),
         "threads": str(torch.get_num_threads()),
+        **({"commit": commit} if (commit := _commit()) else {}),
     }
+
+
+def _processor() -> str:
+    """Return the name of the processor."""
+    cpus = Path("/proc/cpuinfo")
+    if cpus.is_file():  # Linux, where the standard library does not know the name
+        for line in cpus.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """Return the commit of the clone that this file is in; "" if there is none."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    try:
+        said = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return said.stdout.strip()
 
 
 def read_curves(folder: Path) -> dict[str, list[Any]]:

@@ -2,7 +2,9 @@
 
 A recipe's `run.py` says in plain loops which runs there are; recipes/sort/run.py is an example.
 Each run goes through the code of `ltr fit` and `ltr test`, in a folder of its own. The same command
-again skips what is finished and resumes what was stopped.
+again skips what is finished, and resumes what was stopped from its last whole epoch, also after a
+kill. `--results FILE` adds the finished runs to a file of earlier ones, and `--status` says how
+many core hours are left.
 """
 
 import inspect
@@ -24,6 +26,7 @@ from ltr.cli.options import load_options, pairs
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import find_configs
 from ltr.names import nearest
+from recipes.progress import CountCoreSeconds, Progress, hours_left, read_progress
 from recipes.results import (
     Result,
     environment,
@@ -37,8 +40,11 @@ from recipes.results import (
 )
 from recipes.tables import render
 
-_OPTIONS = ("config", "output", "only", "overlay")
+_OPTIONS = ("config", "output", "only", "overlay", "results", "status")
 """The options of every sweep; the others are those of its runs."""
+
+_PLACES = ("--data.root",)
+"""The options that say where something is, on which no result depends."""
 
 
 def of(class_path: str, **init_args: Any) -> dict[str, Any]:
@@ -91,6 +97,8 @@ class Sweep:
         epochs: the published length of a run.
         figure: draws the finished runs, a matplotlib Figure; None if there is nothing to draw.
         below: returns more text below the table, from all runs and those that are finished.
+        cost: returns how much an epoch of a run costs beside those of the others, such as the
+            length of its lists; `--status` needs it.
     """
 
     folder: Path
@@ -102,6 +110,7 @@ class Sweep:
     epochs: int | None = None
     figure: Callable[[list[Result]], Any] = lambda results: None
     below: Callable[[list[Run], dict[str, Result]], str] = lambda runs, results: ""
+    cost: Callable[[Run], float] = lambda run: 1.0
 
     def main(self, module: str, argv: Sequence[str] | None = None) -> int:
         """Run the program `python -m module`, and return its exit code, as `ltr.cli.main` does."""
@@ -116,7 +125,17 @@ class Sweep:
         )
         parser.add_argument("-c", "--config", action="append", default=[], help="of `ltr fit`")
         parser.add_output("--output", type=Path, help="folder of the results")
-        parser.add_argument("--only", action="append", help="run this variant or run; repeatable")
+        parser.add_argument(
+            "--only", action="append", help="run this variant or run; repeatable, in this order"
+        )
+        parser.add_argument(
+            "--results",
+            type=Path,
+            help="a results.json: its runs are finished, and it gets the new ones, with its table",
+        )
+        parser.add_argument(
+            "--status", action="store_true", help="train nothing; print what is left in core hours"
+        )
         overlays = sorted({path.stem for path in self.folder.glob("*.yaml")} - {"config"})
         parser.add_argument("--overlay", action="append", default=[], choices=overlays)
         for name, parameter in [*inspect.signature(self.runs).parameters.items()][1:]:
@@ -134,52 +153,138 @@ class Sweep:
         for option, _ in pairs(overrides):
             if all(option.removeprefix("--") in run.options for run in runs):
                 raise CommandError(f"{option} is set by each run: see python -m {module} --help")
+        if given.results is not None:
+            _check_same_settings(given.results, overrides)
         out = given.output or Path("runs", f"sweep-{recipe}")
-        self.run(runs, _chosen(runs, given.only), options, about, out)
+        chosen = _chosen(runs, given.only)
+        if given.status:
+            epochs = config.get("trainer", {}).get("max_epochs", 1)
+            print(self.status(runs, chosen, epochs, out, given.results))
+        else:
+            self.run(runs, chosen, options, about, out, given.results)
         return 0
 
     def run(
-        self, runs: list[Run], chosen: list[Run], options: list[str], about: Result, out: Path
+        self,
+        runs: list[Run],
+        chosen: list[Run],
+        options: list[str],
+        about: Result,
+        out: Path,
+        results: Path | None = None,
     ) -> None:
         """Run what is not finished; write `results.json`, `table.md` and the picture into `out`.
 
         Args:
             runs: all runs.
-            chosen: those to run now.
+            chosen: those to run now, in this order.
             options: of `ltr fit`, for all runs.
             about: the first entries of `results.json`: `recipe`, `config` and `overrides`.
             out: the folder; its runs with other settings are an error.
+            results: a file such as results.json. The runs in it are finished, wherever they were
+                made. Each run that ends is added to it at once, and its table is drawn beside it.
         """
-        left = [one for one in runs if not _is_finished(out, one, options) and one in chosen]
-        for number, one in enumerate(left, start=1):
-            print(f"run {number} of {len(left)}: {one.name}", flush=True)
-            result = _perform(one, options, about["recipe"], out / "runs" / one.name)
-            write_json(out / "runs" / one.name / "result.json", result)
-            self.write(out, runs, about)
-        results = self.write(out, runs, about)
+        earlier = _finished_in(results)
+        left = [
+            run for run in chosen if run.name not in earlier and not _is_finished(out, run, options)
+        ]
+        for number, run in enumerate(left, start=1):
+            print(f"run {number} of {len(left)}: {run.name}", flush=True)
+            result = _perform(run, options, about["recipe"], out / "runs" / run.name)
+            write_json(out / "runs" / run.name / "result.json", result)
+            self.write(out, runs, about, results)
+        finished = self.write(out, runs, about, results)
         print((out / "table.md").read_text(encoding="utf-8"))
         print(f"wrote {out / 'results.json'} and {out / 'table.md'}")
-        if (figure := self.figure(results)) is not None:
+        if (figure := self.figure(finished)) is not None:
             figure.savefig(out / f"{about['recipe']}.png", dpi=110)
             print(f"drew {out / about['recipe']}.png")
 
-    def write(self, out: Path, runs: list[Run], about: Result) -> list[Result]:
-        """Write `results.json` and `table.md`; return the finished results."""
-        paths = {run.name: out / "runs" / run.name / "result.json" for run in runs}
-        found = {name: read_json(path) for name, path in paths.items() if path.is_file()}
-        states = [found.get(name, {"name": name, "status": "not run"}) for name in paths]
-        content = {**about, "runs": states}
-        write_json(out / "results.json", content)
-        write_text(out / "table.md", render(self, runs, content))
-        return list(found.values())
+    def write(
+        self, out: Path, runs: list[Run], about: Result, results: Path | None = None
+    ) -> list[Result]:
+        """Write `results.json` and `table.md`; return the finished results, the earlier ones too.
+
+        With `results`, write that file and its table too: "results-paper.json" has its table in
+        "table-paper.md".
+        """
+        finished = _finished_in(results) | _finished_in_folder(out, runs)
+        states = [finished.get(run.name, {"name": run.name, "status": "not run"}) for run in runs]
+        contents = {out / "results.json": {**about, "runs": states}}
+        if results is not None:
+            known = read_json(results) if results.is_file() else about
+            contents[results] = {**known, "runs": states}
+        for file, content in contents.items():
+            write_json(file, content)
+            table = file.with_name(f"{file.stem.replace('results', 'table')}.md")
+            write_text(table, render(self, runs, content))
+        return [*finished.values()]
+
+    def status(
+        self, runs: list[Run], chosen: list[Run], epochs: int, out: Path, results: Path | None
+    ) -> str:
+        """Return a line for each chosen run, and the core hours that are left.
+
+        The hours are those of the epochs that are left, at the speed of those that were trained.
+
+        Args:
+            runs: all runs.
+            chosen: those to tell of.
+            epochs: the epochs of a run that does not set them.
+            out: the folder of the runs.
+            results: see `run`.
+        """
+        finished = _finished_in(results) | _finished_in_folder(out, runs)
+        told: list[Progress] = []
+        for run in chosen:
+            planned = int(run.options.get("trainer.max_epochs", epochs)) if run.fit else 0
+            done, seconds = read_progress(out / "runs" / run.name)
+            if run.name in finished:
+                done = planned
+                seconds = finished[run.name].get("core_seconds") or 0.0
+            told.append(Progress(run.name, done, planned, seconds, self.cost(run)))
+        lines = [f"{run.name}: {run.epochs} of {run.planned} epochs" for run in told]
+        hours = hours_left(told)
+        left = "unknown, as no epoch was trained here" if hours is None else f"{hours:.1f}"
+        return "\n".join([*lines, f"core hours left: {left}"])
+
+
+def _check_same_settings(results: Path, overrides: list[str]) -> None:
+    """Raise `CommandError` if a file of results has runs with other options for all runs."""
+    if not results.is_file():
+        return
+    before = read_json(results)["overrides"]
+    both = [{k: v for k, v in pairs(x) if k not in _PLACES} for x in (before, overrides)]
+    if names := [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]:
+        raise CommandError(
+            f"{results} has results of other settings, with another "
+            f"{', '.join(name.removeprefix('--') for name in names)}: give another --results"
+        )
+
+
+def _finished_in(results: Path | None) -> dict[str, Result]:
+    """Return the finished runs of a file of results, by name; none if there is no such file."""
+    if results is None or not results.is_file():
+        return {}
+    return {run["name"]: run for run in read_json(results)["runs"] if "metrics" in run}
+
+
+def _finished_in_folder(out: Path, runs: list[Run]) -> dict[str, Result]:
+    """Return the finished runs of a folder, by name."""
+    paths = {run.name: out / "runs" / run.name / "result.json" for run in runs}
+    return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
 def _chosen(runs: list[Run], only: list[str] | None) -> list[Run]:
+    if not only:
+        return runs
     names = {name for run in runs for name in (run.variant, run.name)}
-    for name in only or []:
+    chosen: dict[str, Run] = {}
+    for name in only:
         if name not in names:
             raise CommandError(f"--only has no variant or run {name!r}: {nearest(name, names)}")
-    return [run for run in runs if not only or run.variant in only or run.name in only]
+        chosen |= {run.name: run for run in runs if name in (run.variant, run.name)}
+    return [*chosen.values()]
 
 
 def _is_finished(out: Path, run: Run, options: list[str]) -> bool:
@@ -191,7 +296,7 @@ def _is_finished(out: Path, run: Run, options: list[str]) -> bool:
         if names := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
             raise CommandError(
                 f"{out} has results of other settings, with another {', '.join(names[:3])}: "
-                f"give another --output, or delete {out}"
+                f"give another --outputput, or delete {out}"
             )
     return (folder / "result.json").is_file()
 
@@ -208,8 +313,11 @@ def _perform(run: Run, options: list[str], recipe: str, folder: Path) -> Result:
         fit: dict[str, Any] = {}
         if run.fit:
             if not fitted.is_file():
+                counter = CountCoreSeconds(folder)
+                cli.trainer.callbacks.append(counter)  # pyright: ignore[reportAttributeAccessIssue]
                 cli.execute()
-                write_json(fitted, fit_result(cli, resumed))
+                seconds = {"core_seconds": round(counter.seconds, 2)}
+                write_json(fitted, fit_result(cli, resumed) | seconds)
             fit = {**read_json(fitted), "curves": read_curves(folder)}
         weights = str(best if best.is_file() else last) if run.fit else None
         tested = cli.trainer.test(

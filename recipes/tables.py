@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from recipes.sweep import Run, Sweep
 
 NOT_RUN = "not run"
+_NO_VERSIONS = ("device", "processor", "threads", "commit")
+"""The entries of an environment that are no versions of libraries."""
 
 
 def render(sweep: "Sweep", runs: Sequence["Run"], content: dict[str, Any]) -> str:
@@ -193,9 +195,12 @@ def _span(values: Sequence[int]) -> str:
 
 def _machine(environment: Mapping[str, str]) -> str:
     threads = environment["threads"]
-    return f"{environment['device']}, {threads} thread{'s' * (threads != '1')}"
+    device = environment["device"]
+    if device.startswith("cpu") and "processor" in environment:
+        device = f"cpu ({environment['processor']})"
+    return f"{device}, {threads} thread{'s' * (threads != '1')}"
 
 
 def _versions(environment: Mapping[str, str]) -> str:
-    names = [name for name in environment if name not in ("device", "threads")]
+    names = [name for name in environment if name not in _NO_VERSIONS]
     return ", ".join(f"{name} {environment[name]}" for name in names)

@@ -49,7 +49,15 @@ def runs(
 
 
 FIGURE = partial(curves, by="n")
-SWEEP = Sweep(Path(__file__).parent, runs, METRICS, columns="n", epochs=100, figure=FIGURE)
+SWEEP = Sweep(
+    Path(__file__).parent,
+    runs,
+    METRICS,
+    columns="n",
+    epochs=100,
+    figure=FIGURE,
+    cost=lambda run: run.point["n"],
+)
 
 if __name__ == "__main__":
     sys.exit(SWEEP.main("recipes.quantile.run"))

@@ -73,7 +73,16 @@ def runs(
 
 
 FOLDER, FIGURE = Path(__file__).parent, partial(curves, by="n")
-SWEEP = Sweep(FOLDER, runs, METRICS, "n", published=PUBLISHED, epochs=100, figure=FIGURE)
+SWEEP = Sweep(
+    FOLDER,
+    runs,
+    METRICS,
+    "n",
+    published=PUBLISHED,
+    epochs=100,
+    figure=FIGURE,
+    cost=lambda run: run.point["n"],
+)
 
 if __name__ == "__main__":
     sys.exit(SWEEP.main("recipes.sort.run"))

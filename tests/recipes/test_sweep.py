@@ -101,8 +101,8 @@ def read(path: str) -> dict[str, Any]:
     return json.loads(Path(path).read_text())
 
 
-def metrics_of(out: str) -> dict[str, dict[str, float] | None]:
-    return {run["name"]: run.get("metrics") for run in read(f"{out}/results.json")["runs"]}
+def metrics_of(out: str, file: str = "results.json") -> dict[str, dict[str, float] | None]:
+    return {run["name"]: run.get("metrics") for run in read(f"{out}/{file}")["runs"]}
 
 
 def test_a_whole_sweep(tiny, kept):
@@ -162,6 +162,65 @@ def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, swept, monkeypatch
     assert found == whole is not None
     curves = [read(f"{out}/runs/ndcg-seed-2/result.json")["curves"] for out in ("out", "whole")]
     assert curves[0] == curves[1]
+
+
+def test_finished_runs_are_added_to_a_file_of_earlier_ones(tiny, swept):
+    shutil.copy("out/results.json", "results-kept.json")
+    shutil.rmtree("out")
+    kept = metrics_of(".", "results-kept.json")
+    code, said, err = tiny(
+        "--output", "new", "--results", "results-kept.json", "--only", "mse-seed-2", "--only", "NDCG"
+    )
+    assert code == 0, err
+    assert "run 1 of 1: mse-seed-2" in said  # the two others are finished in the file
+    now = metrics_of(".", "results-kept.json")
+    assert now.pop("mse-seed-2") is not None
+    kept.pop("mse-seed-2")
+    assert now == kept
+    assert "| MSE | not run | 0." in Path("table-kept.md").read_text()
+    added = next(x for x in read("results-kept.json")["runs"] if x["name"] == "mse-seed-2")
+    assert added["core_seconds"] > 0
+    assert added["environment"]["processor"]
+    # runs with other options for all runs are not mixed with them
+    code, _, err = tiny("--results", "results-kept.json", "--model.scorer.hidden", "[5]")
+    assert code == 2
+    assert err == (
+        "own.run: results-kept.json has results of other settings, with another "
+        "model.scorer.hidden: give another --results\n"
+    )
+
+
+def test_the_order_of_only_is_the_order_of_the_runs(tiny):
+    code, said, err = tiny("--output", "out", "--only", "before-seed-2", "--only", "before")
+    assert code == 0, err
+    assert "run 1 of 2: before-seed-2" in said
+    assert "run 2 of 2: before-seed-1" in said
+
+
+def test_status_tells_the_core_hours_that_are_left(tiny, monkeypatch):
+    monkeypatch.setenv("STOP_AT", "ndcg-seed-2:7")  # the second of two epochs
+    assert tiny("--output", "out", "--only", "NDCG")[0] == 130
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*")}
+    code, said, err = tiny("--output", "out", "--status", "--only", "NDCG", "--only", "MSE")
+    assert code == 0, err
+    assert {path: path.stat().st_mtime_ns for path in Path("out").rglob("*")} == before
+    done = [read(f"out/runs/ndcg-seed-{seed}/progress.json") for seed in (1, 2)]
+    assert [one["epochs"] for one in done] == [2, 1]
+    # one epoch of the stopped run at its own speed, four at the mean speed of all
+    seconds = [one["core_seconds"] for one in done]
+    hours = (seconds[1] + 4 * sum(seconds) / 3) / 3600
+    assert said.splitlines() == [
+        "ndcg-seed-1: 2 of 2 epochs",
+        "ndcg-seed-2: 1 of 2 epochs",
+        "mse-seed-1: 0 of 2 epochs",
+        "mse-seed-2: 0 of 2 epochs",
+        f"core hours left: {hours:.1f}",
+    ]
+    code, said, _ = tiny("--output", "none", "--status", "--only", "MSE")
+    assert (code, said.splitlines()[-1]) == (
+        0,
+        "core hours left: unknown, as no epoch was trained here",
+    )
 
 
 def test_killed_between_training_and_test(tiny, swept):
