@@ -4,8 +4,8 @@
     python -m recipes.papers --data data --output runs/papers --status
 
 Each cell runs with the lowest priority in one thread, one cell at a time. It keeps a checkpoint of
-each epoch in `--output`; the same command resumes there, also after a kill. A finished cell is added
-to the recipe's `results-paper.json` at once, with its seconds, commit and processor.
+each epoch in `--output`; the same command resumes there, also after a kill. A finished cell is
+added to the recipe's `results-paper.json` at once, with its seconds, commit and processor.
 """
 
 import argparse

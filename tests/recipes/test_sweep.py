@@ -168,9 +168,8 @@ def test_finished_runs_are_added_to_a_file_of_earlier_ones(tiny, swept):
     shutil.copy("out/results.json", "results-kept.json")
     shutil.rmtree("out")
     kept = metrics_of(".", "results-kept.json")
-    code, said, err = tiny(
-        "--output", "new", "--results", "results-kept.json", "--only", "mse-seed-2", "--only", "NDCG"
-    )
+    two = ["--only", "mse-seed-2", "--only", "NDCG"]
+    code, said, err = tiny("--output", "new", "--results", "results-kept.json", *two)
     assert code == 0, err
     assert "run 1 of 1: mse-seed-2" in said  # the two others are finished in the file
     now = metrics_of(".", "results-kept.json")
