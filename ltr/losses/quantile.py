@@ -194,7 +194,7 @@ class LeastQuantileRegression(RankingLoss):
         errors = _squared_errors(scores, labels, mask, weights, above + 1)
         if not scores.shape[-1]:
             return errors.sum(-1)
-        return soft_quantile(errors, self.q, self.operator, mask, descending=False)
+        return _inf_or(soft_quantile(errors, self.q, self.operator, mask, descending=False), errors)
 
 
 class LeastTrimmedSquares(RankingLoss):
@@ -252,7 +252,13 @@ class LeastTrimmedSquares(RankingLoss):
         ordered = soft_sort(errors, self.operator, mask, descending=False)
         check_rows(ordered.shape[-1], scores.shape[-1])
         inside = positions(scores) <= kept
-        return torch.where(inside, ordered, 0.0).sum(-1) / kept.squeeze(-1).clamp(min=1)
+        mean = torch.where(inside, ordered, 0.0).sum(-1) / kept.squeeze(-1).clamp(min=1)
+        return _inf_or(mean, errors)
+
+
+def _inf_or(loss: Tensor, errors: Tensor) -> Tensor:
+    """Return the loss (...), or inf if a squared error (..., n) that counts overflows."""
+    return torch.where((errors == torch.inf).any(-1), torch.inf, loss)
 
 
 def _squared_errors(

@@ -7,6 +7,7 @@ import torch
 from ltr.losses import (
     LeastQuantileRegression,
     LeastTrimmedSquares,
+    PointwiseMSE,
     QuantileLoss,
 )
 from ltr.operators import NeuralSort, SigmoidRank, SinkhornSort, SoftSort, Stochastic
@@ -165,6 +166,17 @@ def test_errors_that_are_all_large_have_gradients(loss):
     loss(scores, scores.detach().flip(0) * 1e3 + 1e7).backward()
     assert scores.grad.isfinite().all()
     assert (scores.grad != 0).any()
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1e300, torch.float64), (1e30, torch.float32)])
+def test_squares_that_overflow_make_the_loss_infinite(size, dtype):
+    scores = torch.tensor([[size, 2 * size, 1.0, 2.0], [size, 3.0, 1.0, 2.0]], dtype=dtype)
+    for loss in (LeastTrimmedSquares(keep=0.75, reduction="none"), PointwiseMSE(reduction="none")):
+        assert loss(scores, torch.zeros_like(scores))[0] == torch.inf
+    loss = LeastTrimmedSquares(keep=0.75)  # the large error of the second list is left out
+    assert loss(scores[1], torch.zeros_like(scores[1])).isfinite()
+    loss = LeastQuantileRegression(q=1.0, reduction="none")
+    assert (loss(scores, torch.zeros_like(scores)) == torch.inf).all()
 
 
 def test_bad_arguments():
