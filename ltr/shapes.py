@@ -50,6 +50,16 @@ def check_temperature(value: float, name: str = "temperature") -> float:
     return temperature
 
 
+def check_soft_temperature(value: float, name: str = "temperature") -> float:
+    """Return `value` as a float, or raise a ValueError unless it is >= `LEAST_TEMPERATURE`.
+
+    >>> check_soft_temperature(0)
+    Traceback (most recent call last):
+    ValueError: temperature must be >= 1e-30, got 0
+    """
+    return check_number(name, value, minimum=LEAST_TEMPERATURE)
+
+
 def check_whole(name: str, value: int, wanted: str = "a whole number >= 1") -> int:
     """Return `value` as an int, or raise a ValueError unless it is a whole number >= 1.
 

@@ -18,6 +18,7 @@ from ltr.datasets import (
     TableTransform,
 )
 from ltr.losses import XENDCG, RankingLoss
+from ltr.losses.base import check_one_number
 from ltr.models import CrossScorer, MLPScorer, Scorer
 from ltr.names import nearest
 from ltr.shapes import check_number, check_whole
@@ -187,6 +188,7 @@ def check_parameters(estimator: Any) -> None:
         value = estimator.get_params(deep=False).get(name)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
+    check_one_number(estimator.loss)
     check_whole("batch_size", estimator.batch_size)
     for name in ("members", "max_epochs", "patience", "max_levels"):
         if (value := getattr(estimator, name)) is not None:

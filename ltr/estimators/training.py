@@ -303,8 +303,10 @@ class Training:
             loss = (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
         else:
             loss = self.loss(scores.flatten(), labels, weights=weights, **named)
-        if loss.dim() or not loss.requires_grad:
-            raise ValueError(f"loss must be a number with a gradient, got {loss}")
+        if loss.dim():
+            raise ValueError(f"loss must be one number, got shape {tuple(loss.shape)}")
+        if not loss.requires_grad:
+            raise ValueError(f"loss must have a gradient, got one without: {self.loss}")
         return loss * times
 
     def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:

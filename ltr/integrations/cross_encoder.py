@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ltr.config import to_config
 from ltr.losses import RankingLoss
-from ltr.losses.base import check_flag
+from ltr.losses.base import check_flag, check_one_number
 from ltr.operators import RankOperator
 from ltr.shapes import check_whole, upcast
 
@@ -69,8 +69,7 @@ class CrossEncoderLoss(nn.Module):
         super().__init__()
         if not isinstance(loss, RankingLoss):
             raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
-        if loss.reduction == "none":
-            raise ValueError("loss.reduction must be 'mean' or 'sum', got 'none'")
+        check_one_number(loss)
         if loss.side_inputs:
             raise ValueError(f"loss must need only labels, got one that needs {loss.side_inputs}")
         if model.num_labels != 1:

@@ -37,6 +37,11 @@ class RankingLoss(nn.Module):
       some soft ranks a loss may be below 0, and a few losses have a minimum above 0. A list for
       which the loss is not defined (no relevant item, no pair, all masked) gives 0 with a zero
       gradient. A NaN score makes only the loss of its own list NaN.
+    - An irrelevant item may have a score of -inf, as a filter of candidates gives, in the pairwise
+      losses (except `PairwiseMSE`), `SoftmaxLoss`, `PolyOneSoftmax`, `CalibratedSoftmax`,
+      `UniqueSoftmax`, `SoftmaxLossAtK`, `PointwiseSigmoid` and `PointwiseOrdinal`. The loss and its
+      gradients are then finite. In other losses, an infinite score may make the loss of its list
+      NaN or inf, since a rank is undefined or the loss grows without bound: mask the item instead.
     - With half-precision scores, the loss is computed in float32. `torch.autocast` has no effect
       inside a loss.
     - Under DDP each process computes the loss of its own lists only; no values are gathered.
@@ -65,6 +70,7 @@ class RankingLoss(nn.Module):
     """
 
     grades: ClassVar[bool] = True
+    most_label: float = math.inf
     every_item: bool = False
     side_inputs: tuple[str, ...] = ()
 
@@ -123,10 +129,10 @@ class RankingLoss(nn.Module):
 
         Raises:
             ValueError: a shape or dtype is wrong; a label or a weight of a real item is not finite;
-                a weight is negative; a label is negative and `grades` is True. Values are checked
-                on the CPU only: on a GPU the check would wait for the device, and in
-                `torch.compile` and `vmap` tensors have no values to read. In these cases an invalid
-                label or weight makes the loss of its list NaN.
+                a weight is negative; a label is negative and `grades` is True; a label is above
+                `most_label`. Values are checked on the CPU only: on a GPU the check would wait for
+                the device, and in `torch.compile` and `vmap` tensors have no values to read. In
+                these cases an invalid label or weight makes the loss of its list NaN.
 
         >>> from ltr.losses import SoftmaxLoss
         >>> scores, labels = torch.tensor([1.0, 0.0, 2.0]), torch.tensor([1.0, 1.0, 0.0])
@@ -200,7 +206,8 @@ class RankingLoss(nn.Module):
         for name in ("labels", "weights"):
             if name in given:
                 least = 0.0 if self.grades or name == "weights" else -math.inf
-                found = check_values(name, given[name], mask, least)
+                most = self.most_label if name == "labels" else math.inf
+                found = check_values(name, given[name], mask, least, most)
                 if found is not None:
                     given = {**given, name: torch.where(found, 0, given[name])}
                     wrong = found if wrong is None else wrong | found
@@ -209,6 +216,18 @@ class RankingLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the reduction, unless it is the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+def check_one_number(loss: nn.Module) -> None:
+    """Raise `ValueError` if the loss returns one value for each list, which cannot be minimized.
+
+    >>> from ltr.losses import SoftmaxLoss
+    >>> check_one_number(SoftmaxLoss(reduction="none"))
+    Traceback (most recent call last):
+    ValueError: loss.reduction must be 'mean' or 'sum', got 'none'
+    """
+    if getattr(loss, "reduction", None) == "none":
+        raise ValueError("loss.reduction must be 'mean' or 'sum', got 'none'")
 
 
 def check_exclusive(
@@ -274,14 +293,17 @@ def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
     return real if mask is None else real & mask
 
 
-def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Tensor | None:
-    """Raise `ValueError` if a real item has a value that is not finite or is below `least`.
+def check_values(
+    name: str, x: Tensor, mask: Tensor | None, least: float, most: float = math.inf
+) -> Tensor | None:
+    """Raise `ValueError` if a real item has a value that is not finite or not in [least, most].
 
     Args:
         name: the name of the argument, for the message.
         x: (..., n).
         mask: (..., n) bool or None.
         least: 0, or -inf if any finite value is valid.
+        most: the largest valid value.
 
     Returns:
         None if the values are good. If the values cannot be read (on a device other than the CPU,
@@ -292,7 +314,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
     """
 
     def wrong() -> Tensor:
-        found = ~x.isfinite() | (x < least)
+        found = ~x.isfinite() | (x < least) | (x > most)
         return found if mask is None else found & mask
 
     if x.device.type != "cpu" or torch.compiler.is_compiling():
@@ -301,7 +323,7 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
         return None
     try:
         low, high = (end.item() for end in x.detach().aminmax())  # both are NaN if any value is NaN
-        if low >= least and math.isfinite(low) and math.isfinite(high):
+        if low >= least and high <= most and math.isfinite(low) and math.isfinite(high):
             return None
         value = first_value(x, wrong())
     except RuntimeError:  # `vmap` raises this
@@ -310,6 +332,8 @@ def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Ten
         return None
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value:g}")
+    if value > most:
+        raise ValueError(f"{name} must be <= {most:g}, got {value:g}")
     hint = f": if that marks padding, give mask=labels != {value:g} or padding={value:g}"
     raise ValueError(f"{name} must be >= 0, got {value:g}{hint if name == 'labels' else ''}")
 

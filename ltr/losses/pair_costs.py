@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ltr.shapes import check_number
+from ltr.shapes import check_number, check_soft_temperature
 
 
 class PairCost(nn.Module):
@@ -71,7 +71,7 @@ class LogisticCost(PairCost):
 
     def __init__(self, temperature: float = 1.0):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.temperature = check_soft_temperature(temperature)
 
     @property
     def logistic_temperature(self) -> float | None:
@@ -127,7 +127,8 @@ class HingeCost(PairCost):
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return -1 below the margin, else 0."""
-        return -(t < self.margin).to(t.dtype) + 0 * t  # NaN stays NaN
+        slope = -(t < self.margin).to(t.dtype)
+        return torch.where(t.isnan(), t, slope)
 
 
 class SoftZeroOneCost(PairCost):
@@ -141,7 +142,7 @@ class SoftZeroOneCost(PairCost):
 
     def __init__(self, temperature: float = 1.0):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.temperature = check_soft_temperature(temperature)
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the cost, between 0 and 1."""

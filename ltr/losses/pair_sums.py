@@ -12,6 +12,7 @@ from ltr.kernels.pairs import graded_pair_sums
 from ltr.kernels.sorting import descending_order
 from ltr.losses.pair_costs import PairCost
 from ltr.losses.pair_weights import PairWeights
+from ltr.losses.removed import finite_if_removed
 from ltr.operators.tiles import tiles
 from ltr.shapes import masked_fill, positions
 
@@ -32,6 +33,7 @@ def pair_sums(
     the n x n pairs are computed. Memory is O(n) for each list plus one tile, in the backward too.
     In `torch.compile` this function calls `all_pairs`.
     """
+    scores = finite_if_removed(scores, labels)
     # `torch.compile` fuses the computation of all pairs into a few kernels.
     if torch.compiler.is_compiling():
         weights = None if weights is None else weights.detach()

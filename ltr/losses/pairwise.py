@@ -108,7 +108,7 @@ class PairwiseSoftZeroOne(PairwiseLoss):
     gradient. So the scores of a list should be close together at the start of training.
 
     Args:
-        temperature: tau > 0, in units of the scores. As the temperature approaches 0, the loss
+        temperature: tau >= 1e-30, in units of the scores. As the temperature approaches 0, the loss
             approaches the fraction itself. Without tied labels and scores, this fraction is (1 -
             Kendall's tau) / 2. Default: 1.
         normalize: see `PairwiseLoss`.
@@ -184,7 +184,7 @@ class RankNet(PairwiseLoss):
     costs 90, with a gradient of -1.
 
     Args:
-        temperature: > 0, in units of the scores (the paper's 1 / sigma). Default: 1.
+        temperature: >= 1e-30, in units of the scores (the paper's 1 / sigma). Default: 1.
         normalize: see `PairwiseLoss`.
 
     Reference: Burges et al., "Learning to rank using gradient descent", ICML 2005.
@@ -279,7 +279,7 @@ class LambdaLoss(PairwiseLoss):
 
     Args:
         pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.
-        temperature: > 0, in units of the scores (the paper's 1 / sigma). Default: 1.
+        temperature: >= 1e-30, in units of the scores (the paper's 1 / sigma). Default: 1.
         normalize: see `PairwiseLoss`.
 
     Raises:
@@ -322,7 +322,7 @@ class LambdaRank(LambdaLoss):
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4" (see
             `ltr.metrics.functional.ndcg`), or a function of the ranks.
-        temperature: > 0, in units of the scores. Default: 1.
+        temperature: >= 1e-30, in units of the scores. Default: 1.
         normalize: see `PairwiseLoss`.
 
     Reference: Burges, Ragno and Le, "Learning to rank with nonsmooth cost functions", NeurIPS

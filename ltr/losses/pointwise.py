@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction, check_flag, check_floats
+from ltr.losses.removed import finite_if_removed
 from ltr.shapes import check_number, masked_fill, upcast
 
 
@@ -53,7 +54,8 @@ class PointwiseSigmoid(RankingLoss):
             `threshold=None` does.)
 
     Raises:
-        ValueError: threshold is not a number > 0.
+        ValueError: threshold is not a number > 0; in `forward`, threshold is None and a label is
+            above 1.
 
     >>> PointwiseSigmoid()(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
@@ -66,12 +68,15 @@ class PointwiseSigmoid(RankingLoss):
         if threshold is not None:
             check_number("threshold", threshold, minimum=0.0, strict=True)
         self.threshold = threshold
+        if threshold is None:
+            self.most_label = 1.0
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the weighted mean cross-entropy of each list."""
-        s, y = masked_fill(scores, mask), masked_fill(labels, mask)
+        y = masked_fill(labels, mask)
+        s = finite_if_removed(masked_fill(scores, mask), y)
         target = y if self.threshold is None else (y >= self.threshold).to(s.dtype)
         each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
         return _item_mean(each, mask, weights)
@@ -122,7 +127,8 @@ class PointwiseOrdinal(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return each list's weighted mean over the items, summed over the thresholds."""
-        s, y = masked_fill(scores, mask), masked_fill(labels, mask)
+        y = masked_fill(labels, mask)
+        s = finite_if_removed(masked_fill(scores, mask), y)
         each = torch.zeros_like(s)
         for grade, threshold in enumerate(self.thresholds, 1):
             target = (y >= grade).to(s.dtype)

@@ -9,8 +9,15 @@ from torch import Tensor
 from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
 from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.listmle import log_sums_from, tie_groups
+from ltr.losses.removed import without_removed
 from ltr.losses.soft import weighted_mean
-from ltr.shapes import below_largest, check_number, check_whole, masked_fill
+from ltr.shapes import (
+    below_largest,
+    check_number,
+    check_soft_temperature,
+    check_whole,
+    masked_fill,
+)
 
 Gamma = float | Literal["random"]
 
@@ -31,15 +38,15 @@ def softmax_divergence(
     Returns:
         Two tensors (...). Both are 0, with a zero gradient, for a list whose relevance is 0 for all
         items. The divergence is the cross-entropy minus the entropy of p. The entropy is a
-        constant, so the divergence has the gradient of the cross-entropy, and its minimum is 0.
+        constant, so the divergence has the gradient of the cross-entropy, and its minimum is 0. An
+        item of relevance 0 with a score of -inf counts as masked.
 
     >>> softmax_divergence(torch.zeros(2), torch.tensor([3.0, 0.0]), None)
     (tensor(0.6931), tensor(0.5000))
     """
-    filled = scores
-    if mask is not None:
-        filled = torch.where(mask, scores, -torch.inf)
-        filled = torch.where(mask.any(-1, keepdim=True), filled, 0.0)
+    mask = without_removed(scores, relevance, mask)
+    filled = torch.where(mask, scores, -torch.inf)
+    filled = torch.where(mask.any(-1, keepdim=True), filled, 0.0)
     log_q = masked_fill(filled.log_softmax(-1), mask)
     total = relevance.sum(-1, keepdim=True)
     p = relevance / torch.where(total > 0, total, 1.0)
@@ -117,8 +124,8 @@ class ListNet(SoftmaxLoss):
     all equal and above 0, the loss is 0 if all scores are equal. Cost: O(n).
 
     Args:
-        temperature: the temperature of the labels' softmax, > 0. A small temperature emphasizes the
-            highest labels. Default: 1.
+        temperature: the temperature of the labels' softmax, >= 1e-30. A small temperature
+            emphasizes the highest labels. Default: 1.
 
     Reference: Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise
     approach", ICML 2007.
@@ -129,7 +136,7 @@ class ListNet(SoftmaxLoss):
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction=reduction)
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.temperature = check_soft_temperature(temperature)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return exp(label / temperature), divided by its largest value in the list."""
@@ -303,6 +310,7 @@ class UniqueSoftmax(RankingLoss):
             gains = ndcg_gains(labels, mask, weights, self.gain)
         else:
             gains = item_gains(labels, mask, weights, gain_function(self.gain))
+        mask = without_removed(scores, gains, mask)
         y, order = masked_fill(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
         s = below_largest(scores, mask).gather(-1, order)
         g = gains.gather(-1, order)
@@ -335,8 +343,9 @@ class SoftmaxLossAtK(RankingLoss):
 
     Args:
         top_k: k, a whole number >= 1. Default: 10.
-        temperature: the temperature of the softmax, in units of the scores, > 0. Default: 1.
-        weight_temperature: the temperature of the sigmoid, in units of the scores, > 0. Default: 1.
+        temperature: the temperature of the softmax, in units of the scores, >= 1e-30. Default: 1.
+        weight_temperature: the temperature of the sigmoid, in units of the scores, >= 1e-30.
+            Default: 1.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels. The paper's
             labels are 0 and 1.
 
@@ -364,10 +373,8 @@ class SoftmaxLossAtK(RankingLoss):
     ):
         super().__init__(reduction)
         self.top_k = check_whole("top_k", top_k)
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
-        self.weight_temperature = check_number(
-            "weight_temperature", weight_temperature, minimum=0.0, strict=True
-        )
+        self.temperature = check_soft_temperature(temperature)
+        self.weight_temperature = check_soft_temperature(weight_temperature, "weight_temperature")
         gain_function(gain)  # this checks the gain
         self.gain: Gain = gain
 
@@ -378,7 +385,8 @@ class SoftmaxLossAtK(RankingLoss):
         if not scores.shape[-1]:
             return scores.sum(-1)
         gains = ndcg_gains(labels, mask, weights, self.gain)
-        real = None if mask is None else mask | ~mask.any(-1, keepdim=True)
+        mask = without_removed(scores, gains, mask)
+        real = mask | ~mask.any(-1, keepdim=True)
         s = below_largest(scores, mask) / self.temperature
         each = masked_fill(s, real, -torch.inf).logsumexp(-1, keepdim=True) - s
         if self.top_k <= scores.shape[-1]:
@@ -406,12 +414,12 @@ class Distillation(RankingLoss):
     Ties need no special treatment.
 
     Args:
-        temperature: T > 0. Default: 1.
+        temperature: T >= 1e-30. Default: 1.
 
     An item of weight w counts like w copies of the item, in both softmaxes.
 
     Raises:
-        ValueError: temperature is not > 0.
+        ValueError: temperature is not >= 1e-30.
 
     Reference: Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network", 2015;
     Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise approach",
@@ -427,7 +435,7 @@ class Distillation(RankingLoss):
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.temperature = check_soft_temperature(temperature)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None

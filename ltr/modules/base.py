@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from ltr.losses import RankingLoss
+from ltr.losses.base import check_one_number
 from ltr.metrics import RankingMetric, RankingMetrics
 from ltr.modules.callbacks import SeedSteps
 from ltr.modules.checks import check_scores
@@ -200,9 +201,9 @@ class ScoringModule(TrainableModule):
         scheduler: a function from the optimizer to the scheduler; None: a constant learning rate.
 
     Raises:
-        ValueError: the loss is a class, not an object; a metric is not a `RankingMetric`, or its
-            name is "loss" or has characters other than letters, digits and _; in training, the loss
-            is not a scalar, or has no gradient, or lacks a side input.
+        ValueError: the loss is a class, not an object, or its reduction is "none"; a metric is not
+            a `RankingMetric`, or its name is "loss" or has characters other than letters, digits
+            and _; in training, the loss is not a scalar, or has no gradient, or lacks a side input.
     """
 
     def __init__(
@@ -214,6 +215,7 @@ class ScoringModule(TrainableModule):
     ):
         super().__init__(optimizer, scheduler)
         check_part("loss", loss)
+        check_one_number(loss)
         for name in metrics if isinstance(metrics, Mapping) else ():
             if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == "loss":
                 raise ValueError(

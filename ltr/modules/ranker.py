@@ -58,9 +58,9 @@ class Ranker(ScoringModule):
         compile: whether `torch.compile` compiles scorer and loss.
 
     Raises:
-        ValueError: the scorer or the loss is a class, not an object; a metric's name is "loss", or
-            has characters other than letters, digits and _; in training, the loss is not a scalar,
-            has no gradient, or lacks a side input.
+        ValueError: the scorer or the loss is a class, not an object; the loss's reduction is
+            "none"; a metric's name is "loss", or has characters other than letters, digits and _;
+            in training, the loss is not a scalar, has no gradient, or lacks a side input.
 
     >>> from ltr.losses import PointwiseMSE
     >>> from ltr.models import LinearScorer

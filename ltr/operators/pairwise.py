@@ -15,9 +15,8 @@ from ltr.operators.distributions import Count, counts_above
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
-    LEAST_TEMPERATURE,
     check_lists,
-    check_number,
+    check_soft_temperature,
     count,
     masked_fill,
     positions,
@@ -391,7 +390,7 @@ class SoftplusRank(RankOperator):
 
     def __init__(self, temperature: float = 1.0):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=LEAST_TEMPERATURE)
+        self.temperature = check_soft_temperature(temperature)
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

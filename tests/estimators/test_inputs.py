@@ -249,6 +249,7 @@ def test_a_fit_that_fails_changes_nothing(kind: str):
     [
         ({"loss": "ndcg"}, "loss.*'ndcg'"),
         ({"loss": SoftNDCG}, "loss.*<class"),
+        ({"loss": SoftNDCG(reduction="none")}, "loss.reduction must be .*'none'"),
         ({"scorer": "mlp"}, "scorer must"),
         ({"transform": 3}, "transform must"),
         ({"members": 0}, "members.*0"),

@@ -10,6 +10,7 @@ from ltr.losses import (
     PointwiseMSE,
     PointwiseOrdinal,
     PointwiseSigmoid,
+    Unbiased,
 )
 
 
@@ -42,6 +43,25 @@ def test_sigmoid_of_probabilities():
     q = torch.sigmoid(s)
     expected = -(y * q.log() + (1 - y) * (1 - q).log()).mean()
     torch.testing.assert_close(PointwiseSigmoid(None)(s, y), expected)
+
+
+@pytest.mark.parametrize("kind", [PointwiseSigmoid, lambda x: Unbiased(PointwiseSigmoid(x))])
+def test_sigmoid_of_labels_that_are_no_probabilities_is_refused(kind):
+    s, loss = torch.tensor([0.3, -1.0, 5.0]), kind(None)
+    more = {"position": torch.ones(3, dtype=torch.long)} if isinstance(loss, Unbiased) else {}
+    for label in (3.0, 1.0001):
+        y = torch.tensor([1.0, 0.0, label])
+        with pytest.raises(ValueError, match=f"labels must be <= 1, got {label:g}"):
+            loss(s, y, **more)
+        assert loss(s, y, torch.tensor([True, True, False]), **more).isfinite()
+        kind(1.0)(s, y, **more)
+    with pytest.raises(ValueError, match="labels must be <= 1, got 2"):
+        loss(s, torch.tensor([1, 0, 2]), **more)
+    with pytest.raises(ValueError, match="labels must be >= 0, got -1"):
+        loss(s, torch.tensor([1, 0, -1]), **more)
+    y = torch.tensor([[1.0, 0.0, 3.0], [1.0, 0.0, 0.5]])
+    found = torch.func.vmap(lambda y: PointwiseSigmoid(None)(s, y))(y)
+    assert found.isnan().tolist() == [True, False]
 
 
 def test_ordinal_by_loops():

@@ -3,6 +3,7 @@
 A new loss is found by its name. If a property fails by the mathematics, the name is in a set below.
 """
 
+import inspect
 import itertools
 from collections.abc import Collection
 
@@ -14,8 +15,10 @@ from loss_table import draw
 from loss_variants import LOSSES, losses
 from pairwise import named
 
+import ltr.losses
 from ltr.losses import (
     XENDCG,
+    ApproxNDCG,
     ListMLE,
     PListMLE,
     SoftmaxLoss,
@@ -46,6 +49,15 @@ OVER_LAPSUM = {
     for kind in (SoftPrecision, SoftRecall)
     for k in (2, 10)
 }
+# a score of -inf at an irrelevant item gives these their limit; a rank or a label that matters for
+# irrelevant items too makes the others NaN or infinite
+WITH_REMOVED = [
+    *("CalibratedSoftmax", "PolyOneSoftmax", "SoftmaxLoss", "SoftmaxLoss-raw", "SoftmaxLossAtK"),
+    *("UniqueSoftmax", "UniqueSoftmax-raw", "PointwiseSigmoid", "PointwiseOrdinal"),
+    *("PairwiseLoss", "PairwiseHinge", "PairwiseDCGHinge", "PairwiseExponential"),
+    *("PairwiseSoftZeroOne", "RankNet", "RankNet-sum"),
+    *(name for name in LOSSES if name.startswith(("LambdaLoss", "LambdaRank"))),
+]
 # in training mode each call of these draws random numbers
 DRAWING = {
     "XENDCG-random": lambda **options: XENDCG("random", **options),
@@ -409,6 +421,30 @@ def test_training_mode_draws(name):
     assert loss(*draw(3, 9)) != loss(*draw(3, 9))
 
 
+@pytest.mark.parametrize("name", WITH_REMOVED)
+def test_scores_of_minus_infinity_at_irrelevant_items_give_the_limit(name):
+    loss, given = LOSSES[name](reduction="none"), draw(6, 7, seed=2)
+    scores, labels = given[0], given[1].clamp(max=2)
+    labels[0], labels[1, 0], labels[:, 6] = 0, 1, 3
+    mask = torch.ones(6, 7, dtype=torch.bool)
+    mask[3:, 2], mask[5, 6] = False, False
+    weights = torch.rand(6, 7, generator=torch.Generator().manual_seed(4)).double()
+    removed = (labels == 0) & (torch.rand(6, 7, generator=torch.Generator().manual_seed(5)) < 0.7)
+    removed[0] = labels[0] == 0  # here all irrelevant items
+    filtered, low = (torch.where(removed, x, scores).requires_grad_() for x in (-torch.inf, -1e5))
+    expected = loss(low, labels, mask, weights)
+    slopes = torch.autograd.grad(expected.sum(), low)[0]
+    for x, calls in ((filtered, [loss, torch.func.vmap(loss)]), (filtered.float(), [loss])):
+        for call in calls:
+            found = call(x, labels.to(x.dtype), mask, weights.to(x.dtype))
+            torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+        found = torch.autograd.grad(loss(x, labels, mask, weights).sum(), filtered)[0]
+        torch.testing.assert_close(found, slopes, rtol=1e-5, atol=1e-6)
+        assert (found[removed] == 0).all()
+    ragged = loss(filtered[mask], labels[mask], None, weights[mask], lengths=mask.sum(-1))
+    torch.testing.assert_close(ragged, expected, rtol=1e-9, atol=1e-12)
+
+
 BAD = [torch.nan, torch.inf, -torch.inf]
 
 
@@ -602,6 +638,22 @@ def test_the_mean_of_compiled_rows_is_over_the_lists_that_have_rows():
     torch.testing.assert_close(
         compiled(scores, labels, qid=qid), SoftmaxLoss()(scores, labels, qid=qid)
     )
+
+
+@pytest.mark.parametrize("name", [*ltr.losses.__all__])
+def test_temperatures_below_1e_30_are_refused(name):
+    """Below it, float32 divides 0 by 0: the same limit as that of the operators."""
+    kind = getattr(ltr.losses, name)
+    is_loss = name in LOSSES
+    names = [x for x in inspect.signature(kind).parameters if x.endswith("temperature")]
+    for name, value in itertools.product(names, [0.0, 1e-40, 9e-31, 1e-320, -1.0, torch.nan]):
+        if kind is ApproxNDCG and value == 0:  # hard ranks
+            continue
+        with pytest.raises(ValueError, match=f"{name} must be .*, got {value}"):
+            kind(**{name: value})
+    for name in names if is_loss else ():
+        scores, labels = (x.float() for x in draw(3, 5))
+        assert kind(**{name: 1e-30})(scores, labels).isfinite()
 
 
 @every

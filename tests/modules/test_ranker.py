@@ -22,7 +22,7 @@ from ltr.datasets import (
     TableDataModule,
     collate_lists,
 )
-from ltr.losses import XENDCG, ListMLE, PointwiseMSE, SoftNDCG
+from ltr.losses import XENDCG, ListMLE, Penalized, PointwiseMSE, SoftmaxLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG
 from ltr.models import LinearScorer, MLPScorer, RankingModel, Scorer
 from ltr.modules import Ranker, SeedSteps
@@ -82,6 +82,13 @@ class Own(Scorer):
 
     def score(self, features, mask):
         return features @ self.weight
+
+
+class OwnVector(SoftNDCG):
+    """A user's loss that returns one value for each list, whatever its reduction says."""
+
+    def forward(self, scores, labels, mask=None, weights=None, **more):
+        return scores.sum(-1)
 
 
 class OwnLoss(SoftNDCG):
@@ -436,6 +443,8 @@ def test_compiled_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back
     [
         ({"scorer": MLPScorer}, "scorer must"),
         ({"loss": SoftNDCG}, "loss must"),
+        ({"loss": SoftmaxLoss(reduction="none")}, "loss.reduction must be 'mean' or .*'none'"),
+        ({"loss": Penalized(SoftNDCG(), reduction="none")}, "loss.reduction must .*'none'"),
         ({"metrics": [MRR()]}, "metrics must"),
         ({"metrics": {"loss": MRR()}}, "metrics.*'loss'"),
         ({"metrics": {"ndcg/10": MRR()}}, "metrics.*'ndcg/10'"),
@@ -451,7 +460,7 @@ def test_bad_parts(arguments, message):
     ("loss", "message"),
     [
         (SoftNDCG(HardRank()), "loss must"),
-        (SoftNDCG(reduction="none"), r"loss.*shape \(8,\)"),
+        (OwnVector(), r"loss.*shape \(8,\)"),
     ],
 )
 def test_losses_to_train_by_nothing(tmp_path: Path, loss, message):
