@@ -47,6 +47,8 @@ def is_letor(source: Any) -> bool:
 def find_folds(path: Any, fold: int) -> dict[str, Path]:
     """Return the files of "train", "val" and "test" in a folder of LETOR text with splits.
 
+    The folder may hold files of other kinds, such as the scores of a model.
+
     Args:
         path: the folder. For any other source, and for a folder of one split, the result is empty.
         fold: the number of the fold or set, if there are several; see `find_splits`.
@@ -54,10 +56,17 @@ def find_folds(path: Any, fold: int) -> dict[str, Path]:
     Raises:
         ValueError: the fold does not exist, or two files could be the same split.
     """
-    if is_list_folder(path) or not is_letor(path):
+    if is_list_folder(path) or not isinstance(path, str | PathLike):
         return {}
-    root = check_path("path", path)
-    found = find_splits(root, fold) if root.is_dir() else {}
+    all_letor, root = is_letor(path), check_path("path", path)
+    if not root.is_dir():
+        return {}
+    try:
+        found = find_splits(root, fold)
+    except ValueError:
+        if all_letor:
+            raise
+        return {}
     return found if len(found) > 1 or any(file.parent != root for file in found.values()) else {}
 
 

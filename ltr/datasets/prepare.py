@@ -443,7 +443,7 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     Raises:
         ValueError: the errors of `load_table` and `Schema.infer`.
     """
-    files = TableFiles(path)
+    files = TableFiles(path, dict.fromkeys(_texts(roles), pa.string()))
     with naming(path):
         if files.delimiter is not None:
             files = TableFiles(path, text_types(files, _texts(roles)))

@@ -85,7 +85,8 @@ def _matching(folder: Path, pattern: str) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):  # a.txt comes before a.txt.gz
         plain = path.stem if path.suffix in SUFFIXES else path.name
-        if re.fullmatch(pattern, plain, re.IGNORECASE) and path.is_file():
+        hidden = plain.startswith(".")
+        if not hidden and re.fullmatch(pattern, plain, re.IGNORECASE) and path.is_file():
             files.setdefault(plain, path)
     return files
 

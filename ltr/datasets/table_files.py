@@ -8,16 +8,19 @@ would be a second reader with other rules.
 
 import io
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from csv import Error as CsvError
 from csv import reader as csv_reader
+from fnmatch import fnmatch
 from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import csv
 
@@ -32,6 +35,15 @@ from ltr.files import check_path
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
+
+# A file with the first name is no data beside one with the second: a log or a model.
+_OUTPUTS = (("metrics.csv", "hparams.yaml"), ("ranker-*.txt", "config.json"))
+_LAKES = {
+    "_delta_log": ("a Delta table", "deltalake"),
+    ".hoodie": ("a Hudi table", "hudi"),
+    "*.metadata.json": ("an Iceberg table", "pyiceberg"),
+}
+"""The log of each kind of table whose log says which files count, with its name and package."""
 
 MISSING = (
     *("", "NULL", "null", "NaN", "nan", "NAN", "NaT"),
@@ -67,7 +79,8 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
         source: a file, a folder of files, a pattern such as "data/2024-*.parquet", a pandas or
             polars data frame, an Arrow table, or any other object with `__arrow_c_stream__`. Files
             are `.csv` or `.tsv`, plain or compressed, `.parquet` or `.pq`; several files are read
-            in the order of their names.
+            in the order of their names. Folders named `column=value` add a column (see
+            `partition_of`), and hidden files are left out (see `find_files`).
         text: the columns of a CSV file that are text, whatever their values are.
 
     Raises:
@@ -85,7 +98,7 @@ def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
     """Load a table as `load_table` does, without copying numeric columns of pandas and numpy."""
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
-    files = TableFiles(source)
+    files = TableFiles(source, dict.fromkeys(text, pa.string()))
     frame = _with_rows(Frame.of(files.read(files.schema.names)), source)
     if files.delimiter is None:
         return frame
@@ -136,8 +149,10 @@ class TableFiles:
 
     Args:
         path: a file, a folder or a pattern.
-        types: the types of the columns of CSV files. A column without a type here is text, and so
-            is a column with a value that does not fit the type. Parquet files have their own types.
+        types: the types of the columns of CSV files, and of columns that the names of folders give
+            (see `partition_of`). A column without a type here is text, and so is a column with a
+            value that does not fit the type. Parquet files have their own types; beside them, the
+            type of a folder's column is by default the one that fits its values.
 
     Attributes:
         files: the files, in the order of their names.
@@ -155,19 +170,29 @@ class TableFiles:
     ) -> None:
         path = check_path("path", path)
         self.files = find_files(path)
+        base = base_of(path)
+        self._partitions = {file: partition_of(file, base) for file in self.files}
         with naming(self.files[0]):
             kind = kind_of_table(self.files[0])
         self.delimiter = None if kind == "parquet" else kind
         self.size = sum(file.stat().st_size for file in self.files)
+        types = types or {}
+        of_folders = {name for partition in self._partitions.values() for name in partition}
+        found = {name: self._type_of_folders(name, types.get(name)) for name in of_folders}
         empty: list[pa.Table] = []
-        for file in self.files:
+        for file, partition in self._partitions.items():
             with naming(file), naming_damage():
                 schema = self._read_schema(file)
                 refuse_doubles(schema.names)
+                for name in [*partition]:
+                    if name in schema.names:  # the file itself has the values
+                        del partition[name]
+                    else:
+                        schema = schema.append(pa.field(name, found[name]))
                 empty.append(schema.empty_table())
                 _compare(empty[0].schema, schema, self.files[0])
         self.schema: pa.Schema = _joined(empty, path).schema
-        if types is not None and self.delimiter is not None:
+        if self.delimiter is not None:
             self.schema = pa.schema([(x, types.get(x, pa.string())) for x in self.schema.names])
 
     def read(self, columns: Sequence[str]) -> pa.Table:
@@ -179,7 +204,8 @@ class TableFiles:
                 if self.delimiter is None:
                     # Files are read one by one. If Arrow read them together and one of them lacked
                     # a column, it would fill the column with nulls.
-                    tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
+                    table = pq.ParquetFile(file).read(columns=self._own(file, columns))
+                    tables.append(self._completed(file, without_views(table), columns))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
         if self.delimiter is None:
@@ -202,9 +228,10 @@ class TableFiles:
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
-                    for position, table in _parquet_chunks(file, columns, rows):
+                    own = self._own(file, columns)
+                    for position, table in _parquet_chunks(file, own, rows):
                         watch(before + position)
-                        yield table.cast(schema)
+                        yield self._completed(file, table, columns).cast(schema)
                 else:
                     for position, table in self._csv_blocks(file, columns):
                         for start in range(0, table.num_rows, rows):
@@ -225,6 +252,33 @@ class TableFiles:
             row -= rows
         return self.files[-1], row
 
+    def _own(self, file: Path, columns: Sequence[str]) -> list[str]:
+        """Return the columns to read from a file: at least one, which tells the number of rows."""
+        partition = self._partitions[file]
+        own = [name for name in columns if name not in partition]
+        return own or [name for name in self.schema.names if name not in partition][:1]
+
+    def _completed(self, file: Path, table: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Return the columns of a file's rows, with those that the names of folders give."""
+        for name in columns:
+            if name in (partition := self._partitions[file]):
+                text = pa.chunked_array([[partition[name]]], pa.string())
+                if self.delimiter is None:
+                    text = typed(pa.table({name: text}), pa.schema([self.schema.field(name)]))[name]
+                table = table.append_column(name, pa.repeat(text[0], table.num_rows))
+        return table.select([*columns])
+
+    def _type_of_folders(self, name: str, wanted: pa.DataType | None) -> pa.DataType:
+        """Return the type of a column of folders: `wanted`, or the first that fits, or string."""
+        if self.delimiter is not None:
+            return pa.string()
+        values = [partition.get(name) for partition in self._partitions.values()]
+        text = pa.table({name: pa.array(values, pa.string())})
+        if wanted is not None:
+            return typed(text, pa.schema({name: wanted})).schema.field(name).type
+        fitting = (dtype for dtype in _TYPES if parsed(text[name], dtype) is not None)
+        return next(fitting, pa.string())
+
     def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
         fields = [self.schema.field(name) for name in columns]
         return pa.schema(fields, metadata=self.schema.metadata)
@@ -243,9 +297,10 @@ class TableFiles:
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield the number of bytes read so far, and the next rows as text; null if empty."""
         assert self.delimiter is not None
+        own = self._own(file, columns)
         convert = csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()),
-            include_columns=[*columns],
+            column_types=dict.fromkeys(own, pa.string()),
+            include_columns=own,
             null_values=[""],
             strings_can_be_null=True,
         )
@@ -259,7 +314,7 @@ class TableFiles:
                         rows += batch.num_rows
                         done = max(done, rows)
                         if fresh.num_rows:
-                            yield on_disk.tell(), fresh
+                            yield on_disk.tell(), self._completed(file, fresh, columns)
                 return
             except pa.ArrowInvalid:  # a row may be too long for the block
                 if block == BLOCKS[-1]:
@@ -330,29 +385,118 @@ def _with_rows(frame: Frame, source: Any) -> Frame:
 def find_files(path: Path) -> list[Path]:
     """Return the files of a table, which are all of one kind, in the order of their names.
 
-    In a folder, LETOR text is ignored if there are files of other kinds.
+    A folder's files are those in its subfolders too. These are left out: files of other kinds;
+    hidden files, whose name or folder begins with a dot or, unless it has the form `column=value`,
+    with an underscore, such as `.ipynb_checkpoints/`; the logs of training runs and the files of
+    models, which `ltr` may write into the same folder; and LETOR text beside files of other kinds.
+    A pattern stands for the files that it matches and, if it matches only folders, for theirs.
 
     Raises:
-        ValueError: there is no file, or the files are of several kinds.
+        ValueError: there is no file, the files are of several kinds, or a folder is a Delta,
+            Iceberg or Hudi table, whose log says which of its files count.
     """
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = [one for one in sorted(path.rglob("*")) if one.is_file() and kind_of_file(one)]
-        found = [one for one in found if kind_of_file(one) != "letor"] or found
+        files = _files_in(path)
+        files = [file for file in files if kind_of_file(file) != "letor"] or files
         problem = f"a folder of a table must hold CSV, Parquet or LETOR files, got {path}"
     elif has_magic(str(path)):
-        found = [one for one in map(Path, sorted(glob(str(path), recursive=True))) if one.is_file()]
+        matches = sorted(map(Path, glob(str(path), recursive=True)))
+        files = [file for file in matches if file.is_file()]
+        base = base_of(path)
+        if not _has_hidden(path, base):
+            files = [file for file in files if not _has_hidden(file, base)]
+        for folder in {folder for file in files for folder in file.parents}:
+            if folder == base or base in folder.parents:
+                _refuse_lake(folder, [*folder.iterdir(), *folder.glob("metadata/*")])
+        files = files or [file for folder in matches for file in _files_in(folder)]
         problem = f"no file matches the pattern {path}"
     else:
-        found = []
+        files = []
         problem = f"path must be a file, a folder or a pattern, got {path} (no such file)"
-    if not found:
+    if not files:
         raise ValueError(problem)
-    kinds = {kind_of_file(one) for one in found}
+    kinds = {kind_of_file(file) for file in files}
     if len(kinds) > 1:
         raise ValueError(f"the files of a table must be of one kind, got several in {path}")
-    return found
+    return files
+
+
+def base_of(path: Path) -> Path:
+    """Return the folder below which the names of folders give columns; see `partition_of`.
+
+    >>> str(base_of(Path("data/year=*/part.csv")))
+    'data'
+    """
+    if path.is_dir():
+        return path
+    names = [*path.parts]
+    if path.is_file() or not has_magic(str(path)):
+        return path.parent
+    return Path(*names[: next(i for i, name in enumerate(names) if has_magic(name))])
+
+
+def partition_of(file: Path, base: Path) -> dict[str, str | None]:
+    """Return the columns that the names of a file's folders give, as Hive and Spark write them.
+
+    Each folder named `column=value` gives a column with one value, as text. A value may be
+    percent-encoded, and `__HIVE_DEFAULT_PARTITION__` is a missing value.
+
+    Args:
+        file: the file.
+        base: the names of the folders below this one count.
+
+    Raises:
+        ValueError: two folders give one column.
+
+    >>> partition_of(Path("data/year=2024/shop=a%20b/part.csv"), Path("data"))
+    {'year': '2024', 'shop': 'a b'}
+    """
+    below = file.relative_to(base)
+    names = [unquote(x.partition("=")[0]) for x in below.parent.parts if "=" in x[1:]]
+    with naming(file):
+        refuse_doubles(names)
+    folders = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
+    values = ds.get_partition_keys(folders.parse(below.as_posix()))
+    return {name: values[name] for name in names}
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files of a table in a folder; see `find_files`."""
+    entries = sorted(folder.rglob("*"))
+    _refuse_lake(folder, entries)
+    files = []
+    for file in entries:
+        if not kind_of_file(file) or _has_hidden(file, folder) or not file.is_file():
+            continue
+        signs = [sign for name, sign in _OUTPUTS if fnmatch(file.name, name)]
+        if not any((file.parent / sign).exists() for sign in signs):
+            files.append(file)
+    return files
+
+
+def _has_hidden(path: Path, base: Path) -> bool:
+    """Return whether a file or a folder of a path below `base` is hidden; see `find_files`."""
+    names = path.relative_to(base).parts
+    return any(x.startswith(".") or (x.startswith("_") and "=" not in x) for x in names)
+
+
+def _refuse_lake(folder: Path, entries: Iterable[Path]) -> None:
+    """Raise an error if an entry of a folder belongs to a table whose log says which files count.
+
+    Args:
+        folder: the folder.
+        entries: its files and folders; or those in its subfolders too.
+    """
+    for entry in entries:
+        for log, (table, package) in _LAKES.items():
+            if entry.match(log):
+                raise ValueError(
+                    f"{folder} must not be or hold {table}, whose log {entry} says which files "
+                    f"count: read it with the package {package}, and give the data frame or Arrow "
+                    "table"
+                )
 
 
 def kind_of_file(path: Path) -> str:
@@ -361,8 +505,6 @@ def kind_of_file(path: Path) -> str:
     >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
     (',', '')
     """
-    if path.name.startswith((".", "_")):
-        return ""
     plain = Path(path.stem) if path.suffix in SUFFIXES else path
     if plain.suffix.lower() in _LETOR:
         return "letor"
