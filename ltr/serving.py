@@ -489,9 +489,8 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> 
             raise ValueError("a value is a list")
         return values
     except (TypeError, ValueError, OverflowError):
-        for name, values in zip(names, zip(*found, strict=True), strict=True):
-            _numbers(name, values, 1, dtype)
-        raise
+        columns = zip(names, zip(*found, strict=True), strict=True)
+        return np.concatenate([_numbers(name, x, 1, dtype) for name, x in columns], axis=1)
 
 
 def _is_na(value: Any) -> bool:
@@ -506,7 +505,10 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
             if isinstance(values, np.ndarray):
                 found = values.astype(dtype)
             else:
-                found = np.array([empty if _is_na(x) else x for x in values], dtype=dtype)
+                plain: list[Any] = [empty if _is_na(x) else x for x in values]
+                if width == 1:  # a vector of size 1 is a number
+                    plain = [x[0] if _is_vector(x) and len(x) == 1 else x for x in plain]
+                found = np.array(plain, dtype=dtype)
         if width == 1 and found.ndim > 1:
             raise ValueError("got a list")
         return found.reshape(len(values), width)
@@ -514,6 +516,10 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
         raise ValueError(
             f"column {name!r} must hold {width} number(s) per document: {str(error)[:200]}"
         ) from None
+
+
+def _is_vector(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str)
 
 
 def _dates(name: str, values: Sequence[Any], zone: str) -> np.ndarray:

@@ -100,8 +100,8 @@ def write_scores(
                 queries = table.column(given.qid)
                 if queries.null_count:
                     raise CommandError("a qid must not be missing")
-                codes = queries.dictionary_encode().chunks
-                lists = np.concatenate([one.indices.to_numpy() for one in codes])
+                codes = queries.combine_chunks().dictionary_encode()
+                lists = codes.indices.to_numpy()
                 table = table.append_column("rank", pa.array(rank(scores, lists)))
             _write(part, output.suffix.lower(), table, given)
             return table.num_rows

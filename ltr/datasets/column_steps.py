@@ -42,11 +42,17 @@ class Number(serving.Number):
         """Return a column's values, float32 (rows, width): NaN if missing, inf if too large."""
         if kind_of(column.type) == "missing":
             return np.full((len(column), self.width), np.nan, dtype=np.float32)
-        return _numbers(column).reshape(-1, 1)
+        return _numbers(column)
 
     def check(self, name: str, dtype: pa.DataType) -> None:
-        """Raise a `ValueError` if the type of a column does not match the training data."""
-        if kind_of(dtype) not in ("number", "boolean", "missing"):
+        """Raise a `ValueError` if the type of a column does not match the training data.
+
+        A column of lists of size 1 is a column of numbers.
+        """
+        kind = kind_of(dtype)
+        if kind not in ("number", "boolean", "missing") and not (
+            kind == "embedding" and width_of(dtype) == 1
+        ):
             raise _other_type(name, "numbers", dtype)
 
     def feature_names(self, name: str) -> list[str]:
@@ -64,17 +70,6 @@ class Vector(serving.Vector, Number):
     Attributes:
         size: the number of elements of each vector.
     """
-
-    def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column's values, float32 (rows, width): NaN if missing, inf if too large."""
-        if kind_of(column.type) == "missing":
-            return super().read(name, column)
-        if not column.null_count:
-            return _numbers(pc.list_flatten(column)).reshape(-1, self.width)
-        found = np.full((len(column), self.width), np.nan, dtype=np.float32)
-        there = column.is_valid().to_numpy()
-        found[there] = _numbers(pc.list_flatten(column.drop_null())).reshape(-1, self.width)
-        return found
 
     def check(self, name: str, dtype: pa.DataType) -> None:
         """Raise a `ValueError` if the type of a column does not match the training data."""
@@ -238,8 +233,38 @@ def width_of(dtype: pa.DataType) -> int:
     return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1
 
 
+def or_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without any value as a column of Arrow's type null; keep any other column.
+
+    The type of such a column says nothing: pandas gives float64 to a column of missing text.
+
+    >>> or_nulls(pa.chunked_array([[None, float("nan")]])).type
+    DataType(null)
+    """
+    plain = without_codes(column)
+    if pa.types.is_fixed_size_list(plain.type):
+        plain = pc.list_flatten(plain)
+    # The first value usually shows that the column has one.
+    for part in (plain.slice(0, 1), plain):
+        if not pc.all(pc.is_null(part, nan_is_null=True), min_count=0).as_py():
+            return column
+    return pa.chunked_array([pa.nulls(len(column))])
+
+
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers or booleans as float32, NaN if missing."""
+    """Return a column of numbers, booleans or vectors as float32 (rows, width), NaN if missing."""
+    if not pa.types.is_fixed_size_list(column.type):
+        return _plain_numbers(column).reshape(-1, 1)
+    width = width_of(column.type)
+    if not column.null_count:
+        return _plain_numbers(pc.list_flatten(column)).reshape(-1, width)
+    found = np.full((len(column), width), np.nan, dtype=np.float32)
+    there = column.is_valid().to_numpy()
+    found[there] = _plain_numbers(pc.list_flatten(column.drop_null())).reshape(-1, width)
+    return found
+
+
+def _plain_numbers(column: pa.ChunkedArray) -> np.ndarray:
     column = without_codes(column)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns, pc
-from ltr.datasets.column_steps import Number, RowError, kind_of, shown, without_codes
+from ltr.datasets.column_steps import Number, RowError, kind_of, or_nulls, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
@@ -155,7 +155,7 @@ class RowOrder:
 
 
 def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
-    """Raise a `ValueError` if a column is missing or does not have the type in the schema."""
+    """Raise a `ValueError` if a column is missing or has values of another type than the schema."""
     known = {*frame.column_names}
     for name, step in schema.steps.items():
         if isinstance(step, Number) and name in known:
@@ -178,7 +178,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
     if categories := schema.categories:
         codes = np.empty((len(rows), len(categories)), np.int64)
         for position, (name, one) in enumerate(categories.items()):
-            codes[:, position] = one.read(name, frame.column(name))[rows, 0]
+            codes[:, position] = one.read(name, or_nulls(frame.column(name)))[rows, 0]
     uses = {use: getattr(schema, use) for use in _RULES}
     numbers = {
         use: amounts(frame, name, use)[rows]
@@ -213,7 +213,7 @@ def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> n
     block: list[np.ndarray] = []
     start = end = 0
     for name, width in schema.features.items():
-        values = schema.steps[name].read(name, frame.column(name))
+        values = schema.steps[name].read(name, or_nulls(frame.column(name)))
         _check_values(frame, name, values, missing)
         block.append(values if in_order else values.take(rows, axis=0))
         end += width
@@ -282,7 +282,8 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
 
 def _refuse_text(frame: Frame, name: str, what: str) -> None:
     """Raise an error if a column that must have numbers is text; name the first wrong row."""
-    if kind_of(frame.schema.field(name).type) == "string":
+    is_text = kind_of(frame.schema.field(name).type) == "string"
+    if is_text and kind_of(or_nulls(frame.column(name)).type) == "string":
         row = max(0, first_text(frame.column(name).cast(pa.string())))
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels
+from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels, or_nulls
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import infer_columns, no_column
 from ltr.names import shown_names
@@ -195,11 +195,14 @@ class Schema:
             optional: columns that may be missing.
 
         Raises:
-            ValueError: a column is missing, or does not have the type in this schema.
+            ValueError: a column is missing, or has values of another type than in this schema.
         """
         self.check_names(table.column_names, optional)
         for name, step in self.steps.items():
-            step.check(name, table.schema.field(name).type)
+            try:
+                step.check(name, table.schema.field(name).type)
+            except ValueError:
+                step.check(name, or_nulls(table.column(name)).type)
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise a `ValueError` if a table lacks a column of the schema.

@@ -210,7 +210,7 @@ class TableFiles:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
         if self.delimiter is None:
             return _joined(tables, self.files[0])
-        return typed(pa.concat_tables(tables) if tables else schema.empty_table(), schema)
+        return typed(pa.concat_tables(tables), schema) if tables else schema.empty_table()
 
     def chunks(
         self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None

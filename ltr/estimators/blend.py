@@ -199,6 +199,8 @@ class Blend(RankingEstimator):
         X = self._columns(X)
         if group is not None:
             qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
+        if not tables.row_count(X):
+            return np.zeros(0)  # the libraries of trees refuse a table without rows
         return self.weights_ @ self._scaled(X, qid)
 
     @property

@@ -153,9 +153,9 @@ def in_form(
 ) -> Any:
     """Return X with text, categories and dates in the given form; X itself if it has none of them.
 
-    A column of dates becomes the number of days since 1970-01-01. If the schema has the hour of the
-    day, a column "NAME (hour)" follows. In all forms but "as it is", objects get a type; see
-    `_typed`.
+    A column without any value counts as missing, whatever its type is. A column of dates becomes
+    the number of days since 1970-01-01. If the schema has the hour of the day, a column "NAME
+    (hour)" follows. In all forms but "as it is", objects get a type; see `_typed`.
 
     Args:
         X: a table.
@@ -174,9 +174,9 @@ def in_form(
     1      2     0.0     0.0
     2      3     0.0     0.0
     """
-    if form == "as it is" or not (levels or (schema and schema.dates) or _has_objects(X)):
+    if form == "as it is" or not (levels or (schema and schema.dates) or _has_others(X)):
         return X
-    frame = tables.as_pandas(X)
+    frame = _without_types(tables.as_pandas(X))
     if schema is not None:
         frame = _with_numbers(frame, schema)
     columns: dict[Any, Any] = {}
@@ -196,16 +196,30 @@ def in_form(
     return frame
 
 
-# The types of columns that may hold no value at all, in pandas, Arrow and polars.
-_UNTYPED = {"object", "str", "string", "string_view", "large_string", "String", "null", "Null"}
+# The types of columns of objects or text in pandas.
+_UNTYPED = {"object", "str", "string"}
+
+# How the names of the types of numbers and booleans begin, in pandas, Arrow and polars.
+_PLAIN = ("int", "uint", "float", "double", "half", "bool", "decimal")
 
 
-def _has_objects(X: Any) -> bool:
-    """Return whether a table has a column of objects, text or nulls; see `_typed`."""
+def _has_others(X: Any) -> bool:
+    """Return whether a table has a column of another type than numbers and booleans."""
     if not tables.is_frame(X):
         return False
     kinds = X.schema.types if isinstance(X, pa.Table) else getattr(X, "dtypes", ())
-    return any(str(kind) in _UNTYPED for kind in kinds)
+    return not all(str(kind).lower().startswith(_PLAIN) for kind in kinds)
+
+
+def _without_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with each column that has no value as objects, all of them None."""
+    frame = frame.copy(deep=False)
+    for position in range(frame.shape[1]):
+        column = frame.iloc[:, position]
+        # The first value usually shows that the column has one.
+        if column.iloc[:1].isna().all() and column.isna().all():
+            frame.isetitem(position, np.full(len(frame), None))
+    return frame
 
 
 def _typed(objects: pd.Series) -> Any:

@@ -86,11 +86,13 @@ class RankingEstimator(BaseEstimator):
                 `Blend` or a `Calibrated`.
 
         Raises:
-            ValueError: the metric is unknown, or weights of rows are given and the metric does not
-                take them.
+            ValueError: X has no rows, the metric is unknown, or weights of rows are given and the
+                metric does not take them.
         """
         check_is_fitted(self)
         labels = tables.as_labels(y, tables.row_count(X))
+        if not len(labels):
+            raise ValueError("X must have at least one row for a metric, got none")
         groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
         scores = self.predict(X, qid=qid, group=group)
         weights, of_lists = None, False

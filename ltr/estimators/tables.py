@@ -34,21 +34,27 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
         reset: whether a new training run begins.
 
     Raises:
-        ValueError: X is not two-dimensional, is sparse, lacks a column of the training data, or is
-            an array with a value that is infinite or too large for float64.
+        ValueError: X is not two-dimensional, is sparse, lacks a column of the training data, is an
+            array with a value that is infinite or too large for float64, or has no rows although a
+            new training run begins.
     """
     X = with_rows(X)
     if not reset:
         X = by_name(estimator, X)
     if is_frame(X):
-        frame = load_frame(X)
+        frame = load_frame(X) if reset else Frame.of(X)
         validate_data(estimator, X, y, reset=reset, skip_check_array=True)
     else:
         if not isinstance(y, str):
             validate_data(estimator, X, y, reset=reset, skip_check_array=True)
         try:
             values: Any = validate_data(
-                estimator, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan"
+                estimator,
+                X,
+                reset=reset,
+                dtype="numeric",
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=int(reset),
             )
         except OverflowError as error:
             raise ValueError(f"X must be finite in float32, got {error}") from None

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from os import PathLike
 from typing import Any, Protocol, Self
 
@@ -30,7 +30,7 @@ from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_sche
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.prepare import RowOrder, check_types, group_rows, to_lists
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, column_names, naming, of_file, rows_at_once
+from ltr.datasets.table_files import TableFiles, column_names, naming, rows_at_once
 from ltr.datasets.transforms import FeatureTransform
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer, transformed
@@ -395,22 +395,17 @@ def score_file(
         options: further arguments of `model.predict` or, for lists, of `model.score`.
 
     Yields:
-        A table with the columns `keys` of a chunk of rows, and their scores, float32 (rows,).
+        A table with the columns `keys` of a chunk of rows, and their scores, float32 (rows,). A
+        table without rows is one chunk without rows.
 
     Raises:
-        ValueError: see `RankingModel.predict`; or the table has no rows.
+        ValueError: see `RankingModel.predict`.
     """
     with naming(path):
         if holds_lists(path):
-            parts = _score_lists(model, path, keys, share, **options)
+            yield from _score_lists(model, path, keys, share, **options)
         else:
-            parts = _score_table(model, path, qid, keys, label, share, **options)
-        rows = 0
-        for table, scores in parts:
-            rows += len(scores)
-            yield table, scores
-        if not rows and share[0] == 0:
-            raise ValueError(f"the table must have at least one row, got none{of_file(path)}")
+            yield from _score_table(model, path, qid, keys, label, share, **options)
 
 
 def _score_table(
@@ -444,8 +439,10 @@ def _score_table(
     files = TableFiles(path, types)
     start = 0
     rank, processes = share
-    whole = model.looks_at_list
-    parts = [files.read(used)] if whole else files.chunks(used, rows_at_once(schema))
+    parts = iter(()) if model.looks_at_list else files.chunks(used, rows_at_once(schema))
+    # All rows are read at once if scores depend on whole lists, or if there are no rows.
+    first = next(parts, None)
+    parts = chain([files.read(used) if first is None else first], parts)
     for number, part in enumerate(parts):
         if number % processes != rank:
             start += part.num_rows

@@ -119,12 +119,20 @@ def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, mon
     assert '"new.csv"' in Path("m.json").read_text()
 
 
-def test_the_first_process_refuses_an_empty_table(models, saved):
+def test_an_empty_table_has_no_scores(models, saved, ltr):
     pd.read_csv("new.csv").iloc[:0].to_csv("empty.csv", index=False)
     model = saved[1]["model"].model_
-    with pytest.raises(ValueError, match="at least one row"):
-        next(score_file(model, "empty.csv", share=(0, 2)))
+    [(table, scores)] = score_file(model, "empty.csv", share=(0, 2))
+    assert table.num_rows == len(scores) == 0
     assert not [*score_file(model, "empty.csv", share=(1, 2))]
+    for output in ("x.csv", "x.parquet", "x.run"):
+        answer = ltr("predict", "model", "empty.csv", "--output", output)
+        assert (answer.code, answer.out) == (0, f"wrote {output}: 0 rows\n"), answer.err
+    assert Path("x.csv").read_text() == '"query","grade","score","rank"\n'
+    assert Path("x.run").read_text() == ""
+    answer = ltr("test", "model", "empty.csv")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "at least one row" in answer.err
 
 
 def test_a_trec_run(models):
@@ -222,7 +230,6 @@ BAD = {
     ),
     "missing table": (["model", "nope.csv", "--output", "x.csv"], "nope.csv"),
     "a folder as table": (["model", "empty", "--output", "x.csv"], "must hold CSV, Parquet or"),
-    "an empty table": (["model", "empty.csv", "--output", "x.csv"], "at least one row"),
     "missing model": (["nope", "new.csv", "--output", "x.csv"], "nope is no model"),
     "no model": (["empty", "new.csv", "--output", "x.csv"], "empty holds no model"),
     "checkpoint": (["a/1/checkpoints/last.ckpt", "new.csv", "--output", "x.csv"], "a/1/model"),

@@ -107,8 +107,8 @@ def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
         (row, "column 'price' must hold one value for each document, got 1.0"),
         ({**columns, "shop": ["a"]}, "documents must have columns of one length, got 1 in 'shop'"),
         ([{**row, "stock": [1, 2]}], "column 'stock' must hold 1 number"),
-        ([{**row, "stock": [1]}], "column 'stock' must hold 1 number"),
-        ({**columns, "stock": [[1], [2]]}, "column 'stock' must hold 1 number"),
+        ([{**row, "stock": []}], "column 'stock' must hold 1 number"),
+        ({**columns, "stock": [[1, 2], [2, 3]]}, "column 'stock' must hold 1 number"),
         ([{"stock": 1, "shop": "a", "new": 1}], "document 0 must have the key 'price'"),
     ):
         with pytest.raises(ValueError, match=message):
