@@ -1,7 +1,8 @@
 """Read what users pass as arrays: numpy arrays, tensors, pandas series or plain lists."""
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,29 @@ import pyarrow as pa
 import pyarrow.compute
 import torch
 
+from ltr.serving import qid_text, unmasked
+
 pc: Any = pyarrow.compute
 """Arrow's functions. Arrow makes them during its import, so type checkers do not see them."""
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Return the values as an array; a tensor is moved to the CPU."""
+    """Return the values as an array.
+
+    A tensor is moved to the CPU, and a masked value is missing: see `ltr.serving.unmasked`.
+    """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         # NumPy has no bfloat16.
         values = values.float() if values.dtype == torch.bfloat16 else values
-    return np.asarray(values)
+    return np.asarray(unmasked(values))
 
 
 def as_numbers(argument: str, values: Any) -> np.ndarray:
-    """Return values as an array of numbers, or raise an error that names the argument."""
+    """Return values as an array of numbers, or raise an error that names the argument.
+
+    A missing value, or a masked value of a masked array, becomes NaN.
+    """
     try:
         array = as_array(values)
         if array.dtype.kind == "c":
@@ -52,6 +61,11 @@ def _check_each(values: Iterable[Any]) -> None:
 
 def as_names(argument: str, values: Any) -> np.ndarray:
     """Return names as an array that keeps their types; an error names the argument."""
+    if getattr(getattr(values, "dtype", None), "time_zone", None) is not None:  # it is of polars
+        values = pa.chunked_array(values)
+    if isinstance(values, pa.Array | pa.ChunkedArray) and getattr(values.type, "tz", None):
+        # An array of numpy has no time zone.
+        return np.array(values.to_pylist(), dtype=object)
     if hasattr(values, "__array__"):
         return as_array(values)
     if not isinstance(values, Iterable):
@@ -97,6 +111,10 @@ def is_absent(name: Any) -> bool:
     """Return whether a name is absent: None, NaN, or pandas' NA or NaT."""
     if isinstance(name, str):
         return False
+    if name is np.ma.masked:
+        return True
+    if isinstance(name, Decimal):  # a signalling NaN cannot be compared
+        return name.is_nan()
     # NaN differs from itself. pandas has two more values, NA and NaT, for a missing name.
     return name is None or str(name) in ("<NA>", "NaT") or name != name
 
@@ -106,6 +124,8 @@ def as_qids(
 ) -> pa.Array:
     """Return the name of the query of each row, (rows,): integers as they are, other names as text.
 
+    `ltr.serving.qid_text` says which names are the same.
+
     Args:
         argument: the name of the argument, for errors.
         qid: (rows,), the query of each row, in any order.
@@ -114,10 +134,12 @@ def as_qids(
         what: what `qid` names, for errors.
 
     Raises:
-        ValueError: there is not one name for each row, or a name is missing.
+        ValueError: there is not one name for each row, or a name is missing or has no text.
 
     >>> as_qids("qid", ["b", "a", "b"], 3).to_pylist()
     ['b', 'a', 'b']
+    >>> as_qids("qid", [2.0, 1, "2"], 3).to_pylist()
+    ['2', '1', '2']
     """
     names = as_names(argument, qid)
     if names.shape != (rows,):
@@ -125,12 +147,93 @@ def as_qids(
             f"{argument} must have one value for each of the {rows} {of}, got shape {names.shape}"
         )
     if names.dtype.kind in "iu":
-        return pa.array(names)
-    values = names.tolist()
-    for row, value in enumerate(values):
-        if is_missing(value):
-            raise ValueError(f"{argument} must name {what} in each row, got {value!r} in row {row}")
-    return pa.array([str(value) for value in values], pa.string())
+        return pa.array(names.astype(names.dtype.newbyteorder("="), copy=False))
+    return as_texts(argument, names, f"name {what} in each row")
+
+
+def as_texts(
+    argument: str,
+    names: np.ndarray,
+    must: str,
+    *,
+    is_wrong: Callable[[Any], bool] = is_missing,
+    numbers: np.ndarray | None = None,
+    at: str = "in row",
+) -> pa.Array:
+    """Return the result of `as_names` (rows,) as text, by the rule of `ltr.serving.qid_text`.
+
+    Args:
+        argument: the name of the argument, for errors.
+        names: (rows,).
+        must: what the argument must do, for errors about a missing name.
+        is_wrong: returns whether a name is missing. By default, "" is a missing name too.
+        numbers: (rows,), the numbers of the rows, for errors. Default: from 0.
+        at: what stands before this number.
+
+    Raises:
+        ValueError: a name is missing, a duration, or not UTF-8; the message names the row.
+
+    >>> as_texts("qid", np.array([0.0, -0.0, 0.5]), "name a list").to_pylist()
+    ['0', '0', '0.5']
+    """
+    kind = names.dtype.kind
+    if kind in "OU":
+        try:  # this is the fast way, which needs text in each row
+            texts = pa.array(names.tolist(), pa.string())
+            if not texts.null_count and not (is_wrong("") and pc.any(pc.equal(texts, "")).as_py()):
+                return texts
+        except (pa.ArrowException, UnicodeEncodeError):
+            pass
+    if kind in "biufM" and (names == names).all():  # NaN and NaT differ from themselves
+        distinct, codes = np.unique(names, return_inverse=True)
+        return pa.array([qid_text(name) for name in distinct], pa.string()).take(codes)
+    found = []
+    # `tolist` would turn nanoseconds into whole numbers.
+    for row, name in enumerate([*names] if kind in "mM" else names.tolist()):
+        where = f" {at} {row if numbers is None else numbers[row]}"
+        if is_wrong(name):
+            raise ValueError(f"{argument} must {must}, got {name!r}{where}")
+        found.append(_text(name, argument, where))
+    return pa.array(found, pa.string())
+
+
+def name_texts(names: pa.Array | pa.ChunkedArray, argument: str) -> pa.Array:
+    """Return the names in a column of a table as text, by the rule of `ltr.serving.qid_text`.
+
+    Args:
+        names: (rows,); a missing name, null or NaN, becomes null.
+        argument: what errors call the names.
+
+    Raises:
+        ValueError: a name is a duration, or is not UTF-8, or names are lists or structs.
+
+    >>> name_texts(pa.array([1.0, -0.0, 0.5, None]), "qid").to_pylist()
+    ['1', '0', '0.5', None]
+    """
+    values: Any = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    indices = None
+    if isinstance(values, pa.DictionaryArray):
+        values, indices = values.dictionary, values.indices
+    kinds = "null", "bool", "string", "large_string", "string_view"
+    if str(values.type) in kinds or pa.types.is_integer(values.type):
+        texts = values.cast(pa.string())
+    elif pa.types.is_nested(values.type):
+        raise ValueError(f"{argument} must be names or numbers, got type {values.type}")
+    else:
+        encoded = values.dictionary_encode()
+        distinct = encoded.dictionary
+        # `to_numpy` keeps the precision of floats, on which their shortest text depends.
+        plain = distinct.to_numpy() if pa.types.is_floating(values.type) else distinct.to_pylist()
+        found = [None if is_absent(value) else _text(value, argument) for value in plain]
+        texts = pa.array(found, pa.string()).take(encoded.indices)
+    return texts if indices is None else texts.take(indices)
+
+
+def _text(value: Any, argument: str, where: str = "") -> str:
+    try:
+        return qid_text(value)
+    except ValueError as error:
+        raise ValueError(f"{argument}: {error}{where}") from None
 
 
 def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a query") -> np.ndarray:

@@ -22,6 +22,7 @@ from ltr.arrays import as_names, as_qids, list_numbers, rows_by_list
 from ltr.losses.base import Reduction, check_values
 from ltr.losses.pair_costs import LogisticCost, PairCost
 from ltr.metrics.resampling import normal_quantile
+from ltr.serving import unmasked
 from ltr.shapes import check_choice, check_lists, check_number, full_precision, upcast
 
 __all__ = ["PreferenceLoss", "bradley_terry", "lists_from_preferences"]
@@ -119,7 +120,7 @@ class PreferenceLoss(nn.Module):
 def _checked_pairs(given: Any, scores: Tensor) -> Tensor:
     """Return pairs (votes, 2) as int64, or raise an error if an index is outside the scores."""
     try:
-        pairs = given if isinstance(given, Tensor) else torch.as_tensor(given)
+        pairs = given if isinstance(given, Tensor) else torch.as_tensor(unmasked(given))
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"pairs must be whole numbers (votes, 2), got {given!r}") from None
     if pairs.shape == (0,):  # an empty list gives this shape

@@ -8,9 +8,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
+from numbers import Integral
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
@@ -45,6 +47,108 @@ Zone = Literal["naive", "utc"]
 CategoryKind = Literal["string", "number", "boolean"]
 CATEGORY_KINDS: tuple[CategoryKind, ...] = ("string", "number", "boolean")
 """The types that the values of a column of categories may have."""
+
+
+def unmasked(values: Any) -> Any:
+    """Return a masked array of numpy as an array in which a masked value is missing.
+
+    A masked number becomes NaN, a masked date NaT, and any other masked value None. The same holds
+    for the masked values in a list. Anything else is returned unchanged.
+
+    >>> unmasked(np.ma.array([1, 2], mask=[False, True]))
+    array([ 1., nan])
+    """
+    if isinstance(values, (list, tuple)) and any(
+        isinstance(value, np.ma.MaskedArray) for value in values
+    ):
+        return [unmasked(value) for value in values]
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values):
+        return np.asarray(values)
+    kind, missing, dtype = values.dtype.kind, None, np.dtype(object)
+    if kind in "biuf":
+        missing, dtype = np.nan, np.result_type(values.dtype, np.float32)
+    elif kind in "mM":
+        missing, dtype = "NaT", values.dtype
+    found = np.array(values, dtype=dtype)
+    found[np.ma.getmaskarray(values)] = missing
+    return found
+
+
+def qid_text(value: Any) -> str:
+    """Return the text of a qid: two qids, of any types, are the same if their texts are equal.
+
+    `evaluate`, `rank`, `fuse`, `fit`, `predict` and every other function with a `qid` compare these
+    texts, and so do tables and lists on disk. Names of documents follow the same rule.
+
+    - Text stays as it is written: "1", "01" and "1.0" are three names. Bytes are read as UTF-8.
+    - A number is written without an exponent and without trailing zeros: 1, 1.0 and
+      `Decimal("1.0")` are "1"; -0.0 is "0"; 0.5 is "0.5". A float has the fewest digits that
+      identify it in its own type, so 0.1 is "0.1" in float32 and in float64.
+    - A boolean is "true" or "false".
+    - A date is "2026-11-28". A time of the day follows unless it is midnight, as in
+      "2026-11-28 21:30:05.25". A time with a time zone is written in UTC and ends with "Z", so one
+      instant in two time zones is one name.
+    - Any other value is `str(value)`.
+
+    Args:
+        value: the qid of one row, not missing.
+
+    Raises:
+        ValueError: the value is a duration, or text that UTF-8 cannot write.
+
+    >>> [qid_text(value) for value in ("01", 1, 1.0, True, Decimal("2.50"), date(2026, 11, 28))]
+    ['01', '1', '1', 'true', '2.5', '2026-11-28']
+    """
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"a name must be UTF-8 text, got {value!r}") from None
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (timedelta, np.timedelta64)):
+        raise ValueError(f"a name must not be a duration, got {value!r}")
+    if isinstance(value, (int, Integral)):
+        return str(int(value))
+    if isinstance(value, (float, np.floating, Decimal)):
+        return _number_text(value)
+    if isinstance(value, (date, np.datetime64)):
+        return _date_text(value)
+    text = str.__str__(value) if isinstance(value, str) else str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a name must be UTF-8 text, got {value!r}") from None
+    return text
+
+
+def _number_text(value: Any) -> str:
+    if not np.isfinite(float(value)):
+        return str(float(value))
+    if value == int(value):
+        return str(int(value))
+    if isinstance(value, Decimal):
+        return format(value, "f").rstrip("0")
+    return np.format_float_positional(value, trim="-")
+
+
+def _date_text(value: Any) -> str:
+    zone = ""
+    if isinstance(value, np.datetime64):
+        # A unit of numpy that is coarser than a second, such as a month, becomes seconds.
+        unit = np.promote_types(value.dtype, "datetime64[s]")
+        text = str(np.datetime_as_string(value.astype(unit)))
+    elif isinstance(value, datetime):
+        if value.utcoffset() is not None:
+            value, zone = value.astimezone(UTC).replace(tzinfo=None), "Z"
+        text = value.isoformat()
+    else:
+        return value.isoformat()
+    day, _, time = text.partition("T")
+    time = time.rstrip("0").rstrip(".") if "." in time else time
+    return day if time == "00:00:00" and not zone else f"{day} {time}{zone}"
 
 
 @dataclass(frozen=True)
@@ -289,7 +393,7 @@ class OnnxRanker:
         for row, name in enumerate(names):
             if _is_na(name) or name != name:
                 raise ValueError(f"qid must name a query in each row, got {name} in row {row}")
-            groups.setdefault(str(name), []).append(row)
+            groups.setdefault(qid_text(name), []).append(row)
         scores = np.empty(len(features), dtype=np.float32)
         for rows in groups.values():
             own = None if codes is None else codes[rows]
@@ -447,7 +551,7 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
         raise ValueError(
             f"documents must have the column {name!r}, got {_shown(sorted(map(str, documents)))}"
         )
-    values = documents[name]
+    values = unmasked(documents[name])
     kind = getattr(getattr(values, "dtype", None), "kind", str(getattr(values, "type", "")))
     if hasattr(values, "to_numpy") and kind.startswith(("f", "i", "u", "double", "halffloat")):
         # Only numbers become an array here, because dates would lose their time zone.
@@ -556,7 +660,7 @@ def _day_and_hour(name: str, value: Any, zone: str) -> tuple[int, float]:
 
 def _array(name: str, values: Any, dtype: type) -> np.ndarray:
     try:
-        found = np.asarray(values)
+        found = np.asarray(unmasked(values))
         if dtype is np.int64 and found.dtype.kind not in "iu":
             raise TypeError(f"{found.dtype} instead of whole numbers")
         with np.errstate(over="ignore"):

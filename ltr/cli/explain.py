@@ -37,6 +37,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
     given = parser.parse_args(args)
     import numpy as np
 
+    from ltr.datasets.prepare import group_rows
     from ltr.estimators import contributions
 
     model = load_model(given)
@@ -47,15 +48,14 @@ def explain(parser: LineParser, args: list[str]) -> None:
     if not schema.qid:
         raise CommandError(f"--qid is required: {given.model} names no column of the queries")
     table = _table(given.table, schema)
-    queries = np.array([str(name) for name in table.column(schema.qid).to_pylist()], dtype=object)
-    rows = np.flatnonzero(queries == given.query)
-    if not len(rows):
+    lists, queries = group_rows(table.column(schema.qid), schema.qid)
+    if given.query not in queries:
         raise CommandError(
-            f"--query {given.query}: the table has no such query: "
-            f"{nearest(given.query, dict.fromkeys(queries.tolist()))}"
+            f"--query {given.query}: the table has no such query: {nearest(given.query, queries)}"
         )
+    rows = np.flatnonzero(lists == queries.index(given.query))
     columns = table.select([*schema.steps])
-    usual = np.unique(np.linspace(0, len(queries) - 1, _USUAL).astype(int))
+    usual = np.unique(np.linspace(0, len(lists) - 1, _USUAL).astype(int))
     found = contributions(model, columns.take(rows), background=columns.take(usual))
     doc_id = schema.doc_id or "doc_id"
     names = table.column(doc_id).take(rows) if doc_id in table.column_names else rows

@@ -81,6 +81,7 @@ def write_scores(
     import pyarrow as pa
 
     from ltr.arrays import rank
+    from ltr.datasets.prepare import group_rows
 
     model = load_model(given)
     keys = _keys(given, model, needed)
@@ -97,11 +98,7 @@ def write_scores(
             for row in np.flatnonzero(~np.isfinite(scores))[:1]:
                 raise CommandError(f"scores must be finite, got {scores[row]} in row {row}")
             if given.qid is not None:
-                queries = table.column(given.qid)
-                if queries.null_count:
-                    raise CommandError("a qid must not be missing")
-                codes = queries.combine_chunks().dictionary_encode()
-                lists = codes.indices.to_numpy()
+                lists, _ = group_rows(table.column(given.qid), given.qid)
                 table = table.append_column("rank", pa.array(rank(scores, lists)))
             _write(part, output.suffix.lower(), table, given)
             return table.num_rows
@@ -208,18 +205,26 @@ def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
     The run's scores have no ties, so all tools rank as the table does.
     """
     import numpy as np
+    import pandas as pd
+
+    from ltr.arrays import name_texts
+    from ltr.datasets.prepare import group_rows
 
     if given.qid is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")
-    frame = table.to_pandas()
-    named = given.doc_id in frame
-    names = frame[given.doc_id] if named else frame.groupby(given.qid).cumcount()
-    frame.index = names.astype(str)
+    lists, qids = group_rows(table.column(given.qid), given.qid)
+    if given.doc_id in table.column_names:
+        ids = name_texts(table.column(given.doc_id), f"column {given.doc_id!r}")
+        names = np.array(ids.to_pylist(), dtype=object)
+    else:
+        names = pd.Series(lists).groupby(lists).cumcount().astype(str).to_numpy()
+    frame = table.select(["score", "rank"]).to_pandas().set_index(names)
     run = {}
-    ordered = frame.iloc[np.lexsort((frame["rank"], frame[given.qid].factorize()[0]))]
-    for qid, one in ordered.groupby(given.qid, sort=False):
+    order = np.lexsort((frame["rank"], lists))
+    for number, one in frame.iloc[order].groupby(lists[order]):
+        qid = qids[int(number)]
         if one.index.has_duplicates:
             raise CommandError(f"a TREC run names a document once, got two in query {qid!r}")
         scores = descending(one["score"].to_numpy()).tolist()
-        run[str(qid)] = dict(zip(one.index, scores, strict=True))
+        run[qid] = dict(zip(one.index, scores, strict=True))
     return run

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ltr.arrays import as_names, as_numbers, is_absent, is_missing
+from ltr.arrays import as_names, as_numbers, as_texts, is_absent
 from ltr.shapes import check_at_least
 
 if TYPE_CHECKING:
@@ -138,6 +138,10 @@ class ListDataset(Dataset[dict[str, Any]]):
         for name, array in {**arrays, "offsets": offsets}.items():
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"{name} must be an array of numpy, got {array!r}")
+            if np.ma.is_masked(array):
+                raise ValueError(
+                    f"{name} must not be masked, got {np.ma.count_masked(array)} masks"
+                )
         documents = len(features) if labels is None else len(labels)
         for name, array in arrays.items():
             axis = {"features": " d", "categories": " c"}.get(name, "")
@@ -184,8 +188,10 @@ class ListDataset(Dataset[dict[str, Any]]):
         Args:
             features: (documents, d), finite.
             labels: (documents,), graded relevance >= 0.
-            qid: (documents,), the name of each document's list; any type, kept as a string.
-            doc_id: (documents,), the documents' names, kept as strings; None if they have none.
+            qid: (documents,), the name of each document's list; any type, kept as a string: see
+                `ltr.serving.qid_text`.
+            doc_id: (documents,), the documents' names, kept as strings by the same rule; None if
+                they have none.
             sort_by_qid: see `read_letor`, with rows instead of lines.
             padding: the label of padding rows, such as -1 in allRank and TF-Ranking; these rows are
                 left out, whatever their other values are. None: there are no padding rows.
@@ -235,18 +241,13 @@ class ListDataset(Dataset[dict[str, Any]]):
             raise ValueError(
                 f"labels must be finite and >= 0, got {grades[row]:g} at row {rows[row]}{hint}"
             )
-        for row, name in enumerate(names.tolist()):
-            if is_missing(name):
-                raise ValueError(f"qid must name a list, got {name!r} at row {rows[row]}")
-
-        for row, name in enumerate(() if ids is None else ids.tolist()):
-            if is_absent(name):
-                raise ValueError(f"doc_id must be a name, got {name!r} at row {rows[row]}")
-
-        if names.dtype == object:  # 1 and "1" are one name
-            names = np.array([str(name) for name in names], dtype=object)
-        starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
-        runs = [str(name) for name in names[starts]]
+        where: dict[str, Any] = {"numbers": rows, "at": "at row"}
+        texts = as_texts("qid", names, "name a list", **where)
+        if ids is not None:
+            ids = as_texts("doc_id", ids, "be a name", is_wrong=is_absent, **where)
+        codes = texts.dictionary_encode().indices.to_numpy()
+        starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+        runs = texts.take(pa.array(starts)).to_pylist()
         ends = np.r_[starts[1:], len(rows)]
         first: dict[str, int] = {}  # this is the index of the first run of each name
         for run, name in enumerate(() if sort_by_qid else runs):
@@ -256,8 +257,7 @@ class ListDataset(Dataset[dict[str, Any]]):
                     f"list was at rows {rows[starts[before]]} to {rows[ends[before] - 1]} "
                     "(sort_by_qid=True sorts the rows)"
                 )
-        texts = None if ids is None else [str(name) for name in ids]
-        return gather_runs(cls(values, grades, np.r_[0, ends].astype(np.int64), runs, texts))
+        return gather_runs(cls(values, grades, np.r_[0, ends].astype(np.int64), runs, ids))
 
     @classmethod
     def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":

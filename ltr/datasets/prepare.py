@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import check_columns, pc
+from ltr.arrays import check_columns, name_texts, pc
 from ltr.datasets.column_steps import Number, RowError, kind_of, or_nulls, shown, without_codes
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
@@ -193,7 +193,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         what = "a document id"
         _refuse(pc.is_null(ids, nan_is_null=True), schema.doc_id, f"{what} must not be missing")
         with _naming_type(schema.doc_id, what):
-            doc_id = ids.cast(pa.string()).take(pa.array(rows)).combine_chunks()
+            doc_id = name_texts(ids, f"column {schema.doc_id!r}").take(pa.array(rows))
     return ListDataset(
         features,
         numbers.pop("label", None),
@@ -239,6 +239,8 @@ def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
     """Return the number of each row's list, int64 (rows,), and the qids in order of appearance.
 
+    `ltr.serving.qid_text` says which qids are the same.
+
     Args:
         column: the column of the qids.
         name: the name of the column, for errors.
@@ -254,8 +256,10 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
     with _naming_type(name, "a qid"):
         encoded = column.combine_chunks().dictionary_encode()
-        groups, values = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
-        qids = values.cast(pa.string())
+        # Different values, such as 0.0 and -0.0, may be the same qid.
+        texts = name_texts(encoded.dictionary, f"column {name!r}").dictionary_encode()
+    groups = texts.indices.take(encoded.indices).to_numpy().astype(np.int64)
+    qids = texts.dictionary
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
     return groups, qids.to_pylist()

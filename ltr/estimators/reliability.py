@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltr.arrays import as_numbers
 from ltr.estimators.plots import new_figure
 from ltr.shapes import check_whole
 
@@ -75,11 +76,16 @@ def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliabi
     (0.2175, 0.275)
     """
     check_whole("bins", bins)
-    p, y = (np.asarray(x, dtype=np.float64) for x in (probabilities, relevant))
-    if p.ndim != 1 or not len(p) or not ((p >= 0) & (p <= 1)).all():
-        raise ValueError(f"probabilities must be (rows,) in [0, 1], got {probabilities!r}")
-    if y.shape != p.shape or not np.isin(y, (0, 1)).all():
-        raise ValueError(f"relevant must be 0 or 1 for each of {len(p)} rows, got {relevant!r}")
+    given = {"probabilities": probabilities, "relevant": relevant}
+    p, y = (as_numbers(name, x).astype(np.float64) for name, x in given.items())
+    if p.ndim != 1 or not len(p):
+        raise ValueError(f"probabilities must be (rows,) in [0, 1], got shape {p.shape}")
+    for row in np.flatnonzero(~((p >= 0) & (p <= 1)))[:1]:
+        raise ValueError(f"probabilities must be in [0, 1], got {p[row]} in row {row}")
+    if y.shape != p.shape:
+        raise ValueError(f"relevant must be 0 or 1 for each of {len(p)} rows, got shape {y.shape}")
+    for row in np.flatnonzero(~np.isin(y, (0, 1)))[:1]:
+        raise ValueError(f"relevant must be 0 or 1, got {y[row]} in row {row}")
     which = np.minimum((p * bins).astype(np.int64), bins - 1)
     counts = np.bincount(which, minlength=bins)
     with np.errstate(invalid="ignore"):

@@ -10,7 +10,7 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from ltr.arrays import as_numbers, as_qids
+from ltr.arrays import as_array, as_numbers, as_qids
 from ltr.datasets import ListDataset, Schema, read_table
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import refuse_lost_numbers
@@ -100,12 +100,13 @@ def as_pandas(X: Any) -> pd.DataFrame:
 
 
 def with_rows(X: Any, name: str = "X") -> Any:
-    """Return X as a table or an array; errors call it `name`.
+    """Return X as a table or an array, without a mask; errors call it `name`.
 
     Raises:
         ValueError: X is sparse, or does not have two dimensions.
     """
-    X = X if hasattr(X, "shape") else np.asarray(X)
+    if isinstance(X, np.ma.MaskedArray) or not hasattr(X, "shape"):
+        X = as_array(X)
     if len(X.shape) != 2:
         raise ValueError(
             f"{name} must have the shape (rows, columns), got {tuple(X.shape)}. Reshape your data, "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from ltr.arrays import as_numbers
 from ltr.files import atomic_write
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
 from ltr.shapes import check_at_least, check_choice, check_whole
@@ -447,9 +448,7 @@ def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, in
     columns: list[np.ndarray] = []
     shape: tuple[int, ...] | None = None
     for name, values in models.items():
-        if isinstance(values, Tensor):
-            values = values.detach().cpu().double().numpy()
-        x = np.asarray(values, dtype=np.float64)
+        x = as_numbers(f"values of {name!r}", values).astype(np.float64)
         if shape is not None and x.shape != shape:
             raise ValueError(
                 f"values must have one shape, a value for each list, got {shape} for "

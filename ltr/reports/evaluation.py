@@ -6,8 +6,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from ltr.arrays import as_names, as_numbers, is_missing
+from ltr.arrays import as_names, as_numbers, as_qids
 from ltr.gains import Gain, gain_function
 from ltr.metrics.compare import (
     Comparison,
@@ -38,7 +39,7 @@ class Evaluation:
 
     Attributes:
         name: a name for the scores, in tables and plots.
-        qids: the qid of each list, as given, in the order of the lists' first rows.
+        qids: the qid of each list, as given in its first row, in the order of these rows.
         values: for each metric's name, its values, float64 (lists,); NaN for a list that is left
             out.
         intervals: the mean of each metric, with its interval.
@@ -212,22 +213,23 @@ class Evaluation:
 
     def _positions(self, other: "Evaluation") -> list[int]:
         """Return the indices of this evaluation's lists in another evaluation."""
-        position = {qid: i for i, qid in enumerate(other.qids)}
-        alone = [qid for qid in self.qids if qid not in position]
-        alone += [qid for qid in other.qids if qid not in {*self.qids}]
+        own, others = self.table.qids, other.table.qids
+        position = {qid: i for i, qid in enumerate(others)}
+        alone = [qid for qid in own if qid not in position]
+        alone += [qid for qid in others if qid not in {*own}]
         if alone:
             raise ValueError(
                 f"other must have the same lists: {len(alone):,} qids are in only one of "
                 f"the two, such as {alone[0]!r}"
             )
-        return [position[qid] for qid in self.qids]
+        return [position[qid] for qid in own]
 
     def _evaluated(self, positions: Sequence[int]) -> Evaluated:
         """Return the lists at these indices, with their documents."""
         (scores,) = self.table.scores
         return Evaluated(
             self.name,
-            [self.qids[i] for i in positions],
+            [self.table.qids[i] for i in positions],
             {title: values[[*positions]] for title, values in self.values.items()},
             self.empty,
             documents=self.table.documents(scores),
@@ -263,7 +265,8 @@ def evaluate(
     Args:
         labels: (rows,), numbers >= 0; above 0 is relevant.
         scores: (rows,), the higher the better; equal scores are ranked as `ties` says.
-        qid: (rows,), the query of each row: numbers, text or dates, in any order.
+        qid: (rows,), the query of each row: numbers, text or dates, in any order. Two rows have the
+            same query if `ltr.serving.qid_text` gives the same text.
         metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
             names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too.
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
@@ -301,24 +304,26 @@ def evaluate(
     predicted = _rows("scores", scores, len(grades))
     if (bad := np.flatnonzero(grades < 0)).size:
         raise ValueError(f"labels must be >= 0, got {grades[bad[0]]:g} in row {bad[0]}")
-    known: dict[Any, int] = {}
-    lists = np.empty(len(grades), np.int64)
-    for row, one in enumerate(_names("qid", qid, "a query", grades).tolist()):
-        lists[row] = known.setdefault(one, len(known))
-    documents = None if doc_id is None else _names("doc_id", doc_id, "a document", grades)
+    named = as_qids("qid", qid, len(grades)).dictionary_encode()
+    lists = named.indices.to_numpy().astype(np.int64)
+    documents = None
+    if doc_id is not None:
+        names = as_qids("doc_id", doc_id, len(grades), what="a document")
+        documents = np.array(names.cast(pa.string()).to_pylist(), dtype=object)
     if documents is not None and (row := repeated_name(lists, documents)) is not None:
         raise ValueError(
             f"doc_id must be unique within each list, got {documents[row]!r} again in row {row}"
         )
     gain_function(gain)  # this checks the gain, even if no metric takes it
     options: dict[str, Any] = {"gain": gain, "empty": check_empty(empty), "ties": check_ties(ties)}
-    table = Scored([*known], lists, grades, [predicted], documents)
+    qids = named.dictionary.cast(pa.string()).to_pylist()
+    table = Scored(qids, lists, grades, [predicted], documents)
     (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
     intervals = {title: mean_interval(x, **draws) for title, x in found.values.items()}
     return Evaluation(
         name,
-        found.qids,
+        _given("qid", qid, np.unique(lists, return_index=True)[1]),
         found.values,
         intervals,
         found.empty,
@@ -328,19 +333,15 @@ def evaluate(
     )
 
 
-def _names(name: str, values: Any, what: str, labels: np.ndarray) -> np.ndarray:
+def _given(name: str, values: Any, rows: np.ndarray) -> list[Any]:
+    """Return the values of some rows, as given."""
     array = as_names(name, values)
-    if array.shape != labels.shape:
-        raise ValueError(f"{name} must have the shape of labels, {labels.shape}, got {array.shape}")
-    if array.dtype.kind in "mM" and np.datetime_data(array.dtype)[0] == "ns":
+    if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] == "ns":
         import pandas as pd
 
         # numpy's `tolist` would turn nanoseconds into whole numbers.
         array = pd.Series(array).astype(object).to_numpy()
-    for row, one in enumerate(array.tolist()):
-        if is_missing(one):
-            raise ValueError(f"{name} must name {what} in each row, got {one!r} in row {row}")
-    return array
+    return array[rows].tolist()
 
 
 def _rows(name: str, values: Any, rows: int | None = None) -> np.ndarray:

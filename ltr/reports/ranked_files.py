@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ltr.arrays import pc
+from ltr.arrays import name_texts, pc
 from ltr.metrics.base import measure_lists
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
@@ -228,8 +228,12 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
                 table = file.read(columns=list(types))
             columns = {}
             for name, dtype in types.items():
+                column = table.column(name)
+                if name in text:
+                    columns[name] = name_texts(column, f"column {name!r}")
+                    continue
                 with _naming_numbers(name, types):
-                    columns[name] = table.column(name).cast(dtype)
+                    columns[name] = column.cast(dtype)
             table = pa.table(columns)
         else:
             table = _read_csv(path, types)
