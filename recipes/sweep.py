@@ -124,7 +124,8 @@ class Sweep:
             "Other options are those of `ltr fit`, for every run that does not set them."
         )
         parser.add_argument("-c", "--config", action="append", default=[], help="of `ltr fit`")
-        parser.add_output("--output", type=Path, help="folder of the results")
+        about = "folder of the results"
+        parser.writes(parser.add_argument("--output", type=Path, help=about))
         parser.add_argument(
             "--only", action="append", help="run this variant or run; repeatable, in this order"
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ltr.cli.errors import CommandError
+from ltr.files import check_path
 
 _ROLES = {
     "qid": (None, "column of the queries; not for LETOR text"),
@@ -25,29 +26,105 @@ _ROLES = {
 _MODEL = "the folder of a model or of a run, or an ONNX file"
 
 
+Expand = Callable[[Any], Iterable[Path]]
+"""A function that returns the files and folders for which the value of an argument stands."""
+
+
+def itself(value: str | Path) -> list[Path]:
+    """Return the path of an argument that names one file."""
+    return [check_path("path", value)]
+
+
 class LineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, raised as a `CommandError`."""
 
     def __init__(self, prog: str, **given: Any) -> None:
         given.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(prog, allow_abbrev=False, **given)
-        self._outputs: list[str] = []
+        self._inputs: dict[str, Expand] = {}
+        self._outputs: dict[str, tuple[str, Expand]] = {}
 
-    def add_output(self, option: str, **given: Any) -> None:
-        """Add an option, or an argument, for a file or a folder that the command writes."""
-        self._outputs.append(option)
-        self.add_argument(option, **given)
+    def reads(self, argument: argparse.Action, expand: Expand = itself) -> None:
+        """Declare that the command reads the files and folders that an argument stands for.
+
+        Args:
+            argument: the result of `add_argument`.
+            expand: returns the files and folders that a value stands for. Default: one file.
+        """
+        self._inputs[argument.dest] = expand
+
+    def writes(self, argument: argparse.Action, expand: Expand = itself) -> None:
+        """Declare that the command writes the files that an argument stands for; see `reads`."""
+        name = argument.option_strings[0] if argument.option_strings else str(argument.metavar)
+        self._outputs[argument.dest] = name, expand
 
     def parse_known_args(self, args: Any, *given: Any, **named: Any) -> tuple[Any, list[str]]:
-        """Parse the arguments; the error for `--out`, the option of ltr 0.2, names `--output`."""
-        if "--output" in self._outputs and any(x.partition("=")[0] == "--out" for x in args):
+        """Parse the arguments.
+
+        Raises:
+            CommandError: an argument is wrong; an output would replace an input or another output;
+                or the option is `--out`, as in ltr 0.2.
+        """
+        if "output" in self._outputs and any(word.partition("=")[0] == "--out" for word in args):
             self.error("--out is now --output")
-        return super().parse_known_args(args, *given, **named)
+        values, others = super().parse_known_args(args, *given, **named)
+        self._check_outputs(values)
+        return values, others
+
+    def _check_outputs(self, values: Namespace) -> None:
+        names: dict[str, str] = {}
+        for dest, (name, expand) in self._outputs.items():
+            for path in map(os.path.realpath, _expanded(getattr(values, dest), expand)):
+                if names.setdefault(path, name) != name:
+                    raise CommandError(f"{name} must not be the file of {names[path]}, got {path}")
+        replaced = {path: name for path, name in names.items() if os.path.exists(path)}
+        for dest, expand in self._inputs.items() if replaced else ():
+            for path in _expanded(getattr(values, dest), expand):
+                for output, name in replaced.items():
+                    if path.exists() and os.path.samefile(path, output):
+                        kind = "folder" if path.is_dir() else "file"
+                        raise CommandError(
+                            f"{name} must not be the {kind} that is read, got {path}"
+                        )
 
     def error(self, message: str) -> NoReturn:
         """Raise a `CommandError` with the message."""
         message = re.sub(r"^argument (\S+): must ", r"\1 must ", message)
         raise CommandError(f"{message} (see `{self.prog} --help`)")
+
+
+def _expanded(value: Any, expand: Expand) -> list[Path]:
+    """Return the paths that the value, or the list of values, of an argument stands for."""
+    several = value if isinstance(value, list) else [value]
+    return [path for one in several if one is not None for path in expand(one)]
+
+
+def table_files(source: str) -> list[Path]:
+    """Return the files of a table, or of lists on disk, and their folder if `source` is one."""
+    from ltr.datasets.list_files import is_list_folder
+    from ltr.datasets.table_files import find_files
+
+    path = check_path("source", source)
+    return [path, *(path.iterdir() if is_list_folder(path) else find_files(path))]
+
+
+def model_files(value: str) -> list[Path]:
+    """Return the files from which a model is loaded, and their folder; or the ONNX file."""
+    from ltr.cli.models import find_model
+    from ltr.config.folder import CONFIG, read_folder
+
+    path = find_model(value)
+    if path.is_file():
+        return [path]
+    return [path, path / CONFIG, *(path / name for name in read_folder(path)[1])]
+
+
+def saved_files(value: str) -> list[Path]:
+    """Return the folder, and the files in it, that `NeuralRanker.save` or `Blend.save` writes."""
+    from ltr.config.folder import CONFIG, WEIGHTS
+
+    folder = check_path("folder", value)
+    return [folder, folder / CONFIG, folder / WEIGHTS, *folder.glob("ranker-*")]
 
 
 def at_least_one(text: str) -> int:
@@ -79,7 +156,7 @@ def new_file(*endings: str) -> Callable[[str], Path]:
     """Return a function that checks the path of a file to write, including its ending."""
 
     def check(text: str) -> Path:
-        path = Path(text).expanduser()
+        path = check_path("path", text)
         if path.exists() and not path.is_file():
             kind = "folder" if path.is_dir() else "device"
             raise ArgumentTypeError(f"must be a file, got the {kind} {text}")
@@ -88,13 +165,6 @@ def new_file(*endings: str) -> Callable[[str], Path]:
         return path
 
     return check
-
-
-def refuse_to_replace(option: str, output: Path, inputs: Iterable[str]) -> None:
-    """Raise a `CommandError` if the file to write is one of the files to read."""
-    for path in inputs:
-        if output.exists() and Path(path).exists() and output.samefile(path):
-            raise CommandError(f"{option} must not be the file that is read, got {output}")
 
 
 def import_from_here() -> None:
@@ -118,6 +188,6 @@ def roles_of(given: Namespace) -> dict[str, Any]:
 def add_model(parser: LineParser, about: str = _MODEL) -> None:
     """Add the arguments for the model and for the packages of its classes."""
     add = parser.add_argument
-    add("model", metavar="MODEL", help=about)
+    parser.reads(add("model", metavar="MODEL", help=about), model_files)
     trusted = "a package whose classes the model may name; repeat it for several"
     add("--trust", action="append", default=[], metavar="PACKAGE", help=trusted)

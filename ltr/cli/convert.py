@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from ltr.cli.arguments import LineParser, add_roles, roles_of
+from ltr.cli.arguments import LineParser, add_roles, roles_of, table_files
 
 
 def convert(parser: LineParser, args: list[str]) -> None:
@@ -19,8 +19,9 @@ def convert(parser: LineParser, args: list[str]) -> None:
       ltr train train.lists --output model
     """
     add = parser.add_argument
-    add("input", metavar="INPUT", help="a file, a folder of files or a pattern")
-    parser.add_output("--output", required=True, metavar="FOLDER", help="a new or empty folder")
+    about = "a file, a folder of files or a pattern"
+    parser.reads(add("input", metavar="INPUT", help=about), table_files)
+    parser.writes(add("--output", required=True, metavar="FOLDER", help="a new or empty folder"))
     add_roles(parser)
     levels = "most levels of a category with a code; default: 256"
     add("--max-levels", type=int, default=256, help=levels)

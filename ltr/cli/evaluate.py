@@ -36,7 +36,7 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
       ltr evaluate bm25.run mine.run --qrels qrels.txt --html report.html
     """
     add, table = parser.add_argument, "TREC runs, or tables .csv, .csv.gz, .parquet"
-    add("files", nargs="+", type=existing_file, metavar="FILE", help=table)
+    parser.reads(add("files", nargs="+", type=existing_file, metavar="FILE", help=table))
     add("--qid", default="qid", metavar="COLUMN", help="column of the query ids; default: qid")
     add("--label", default="label", metavar="COLUMN", help="column of the labels; default: label")
     add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
@@ -50,7 +50,7 @@ def add_options(parser: LineParser) -> None:
     """Add the options that `ltr evaluate` shares with `ltr test`."""
     add = parser.add_argument
     needed = "judgements, instead of labels; required for a TREC run"
-    add("--qrels", type=existing_file, metavar="FILE", help=needed)
+    parser.reads(add("--qrels", type=existing_file, metavar="FILE", help=needed))
     add("--metrics", nargs="+", metavar="NAME", help=f"default: {' '.join(_DEFAULT)}")
     add("--at", nargs="+", type=at_least_one, metavar="K", help="cutoffs of metrics without @K")
     add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
@@ -63,11 +63,11 @@ def add_options(parser: LineParser) -> None:
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="seed of the resampling; default: 0")
     drawn = "draw the means or differences with intervals"
-    parser.add_output("--plot", type=new_file(".png", ".svg", ".pdf"), metavar="FILE", help=drawn)
+    parser.writes(add("--plot", type=new_file(".png", ".svg", ".pdf"), metavar="FILE", help=drawn))
     page = "write a report: one page, for any browser"
-    parser.add_output("--html", type=new_file(".html", ".htm"), metavar="FILE", help=page)
+    parser.writes(add("--html", type=new_file(".html", ".htm"), metavar="FILE", help=page))
     values = "write the numbers, and every list's values"
-    parser.add_output("--output", type=new_file(), metavar="FILE.json", help=values)
+    parser.writes(add("--output", type=new_file(), metavar="FILE.json", help=values))
 
 
 def report(given: Namespace, shown: Sequence[str]) -> None:

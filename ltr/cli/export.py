@@ -1,8 +1,19 @@
 """`ltr export`: write a model for other programs."""
 
-from ltr.cli.arguments import LineParser, add_model
+from pathlib import Path
+
+from ltr.cli.arguments import LineParser, add_model, saved_files, table_files
 from ltr.cli.errors import CommandError
 from ltr.cli.models import OnnxModel, load_model
+from ltr.files import check_path
+
+
+def exported_files(value: str) -> list[Path]:
+    """Return the files that an export to a path writes, and the folder if it is one."""
+    path = check_path("path", value)
+    if path.suffix in (".onnx", ".pt2"):
+        return [path, path.with_suffix(".md")]
+    return saved_files(value)
 
 
 def export(parser: LineParser, args: list[str]) -> None:
@@ -13,13 +24,14 @@ def export(parser: LineParser, args: list[str]) -> None:
     """
     add_model(parser, "the folder of a model or of a run")
     add = parser.add_argument
-    written = "a file (.onnx, .pt2), or a folder for all"
-    parser.add_output("output", metavar="OUTPUT", help=written)
+    about = "a file (.onnx, .pt2), or a folder for all"
+    parser.writes(add("output", metavar="OUTPUT", help=about), exported_files)
     add("--to", choices=("onnx", "torch"), help="default: by OUTPUT, or onnx")
     add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
     add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
     add("--float32", action="store_true", help="features of a blend are float32, not float64")
-    add("--test", help="a table with labels, for the metrics of the model card")
+    about = "a table with labels, for the metrics of the model card"
+    parser.reads(add("--test", help=about), table_files)
     given = parser.parse_args(args)
 
     from ltr.datasets.prepare import read_table

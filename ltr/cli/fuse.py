@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file, refuse_to_replace
+from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file
 
 _METHODS = ["rrf", "combsum", "combmnz", "borda", "condorcet"]
 _NORMALIZATIONS = ["min_max", "z", "rank", "none"]
@@ -20,9 +20,9 @@ def fuse(parser: LineParser, args: list[str]) -> None:
       ltr fuse bm25.run neural.run --method combsum --qrels train.txt --output both.run
     """
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", type=existing_file, help="TREC runs")
+    parser.reads(add("runs", nargs="+", metavar="RUN", type=existing_file, help="TREC runs"))
     about = "gzipped if it is .gz"
-    parser.add_output("--output", required=True, type=new_file(), metavar="FILE.run", help=about)
+    parser.writes(add("--output", required=True, type=new_file(), metavar="FILE.run", help=about))
     add("--method", choices=_METHODS, default="rrf", help="default: rrf")
     about = "of scores, for combsum and combmnz; default: min_max"
     add("--normalize", choices=_NORMALIZATIONS, default="min_max", help=about)
@@ -30,13 +30,12 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     weight = "one for each run; default: 1"
     either.add_argument("--weights", nargs="+", type=float, metavar="W", help=weight)
     chosen = "choose the weights by these judgements"
-    either.add_argument("--qrels", type=existing_file, metavar="FILE", help=chosen)
+    parser.reads(either.add_argument("--qrels", type=existing_file, metavar="FILE", help=chosen))
     add("--metric", default="ndcg@10", help="for --qrels; default: ndcg@10")
     add("--k", type=at_least_one, default=60, help="the constant of rrf; default: 60")
     add("--top-k", type=at_least_one, metavar="K", help="most documents of a query to write")
     add("--tag", default="ltr", help="the name of the run, one word; default: ltr")
     given = parser.parse_args(args)
-    refuse_to_replace("--output", given.output, given.runs)
 
     # These modules import torch, which takes a while, so wrong arguments are reported first.
     from ltr import rerank

@@ -10,7 +10,7 @@ from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar, Timer
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_info
 
@@ -52,6 +52,18 @@ class RankingParser(LightningArgumentParser):
         raise _ParseError(message) from ex
 
 
+class SaveConfig(SaveConfigCallback):
+    """Saves the configuration beside the logs of the run, but never over one that was read."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Save the configuration, unless a file of `--config` is in its place."""
+        saved = Path(trainer.log_dir or trainer.default_root_dir, self.config_filename)
+        for path in self.config.config or ():
+            if saved.exists() and saved.samefile(path.absolute):
+                raise CommandError(f"trainer.logger must not log beside {path}: it is replaced")
+        super().setup(trainer, pl_module, stage)
+
+
 class RankingCLI(LightningCLI):
     """Lightning's command line: parses options and makes objects; `execute` runs the command.
 
@@ -89,6 +101,7 @@ class RankingCLI(LightningCLI):
         super().__init__(
             LightningModule,
             LightningDataModule,
+            save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
             trainer_defaults={
                 "default_root_dir": f"runs/{name}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model, new_file, refuse_to_replace
+from ltr.cli.arguments import LineParser, add_model, new_file, table_files
 from ltr.cli.errors import CommandError
 from ltr.cli.models import load_model
 from ltr.cli.on_ray import add_workers, connect, enter
@@ -32,10 +32,10 @@ def predict(parser: LineParser, args: list[str]) -> None:
     _add_table(parser)
     endings = (".csv", ".parquet", ".run", ".trec", ".txt")
     about = f"a file: {', '.join(endings)}"
-    parser.add_output("--output", required=True, type=new_file(*endings), help=about)
+    add = parser.add_argument
+    parser.writes(add("--output", required=True, type=new_file(*endings), help=about))
     add_workers(parser)
     given = parser.parse_args(args)
-    refuse_to_replace("--output", given.output, [given.table])
     rows = write_scores(given, given.output, given.workers)
     print(f"wrote {given.output}: {rows} rows")
 
@@ -60,7 +60,7 @@ def _add_table(parser: LineParser) -> None:
     add_model(parser)
     add = parser.add_argument
     about = "CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk"
-    add("table", metavar="TABLE", help=about)
+    parser.reads(add("table", metavar="TABLE", help=about), table_files)
     add("--qid", metavar="COLUMN", help="of the queries; default: as in training")
     add("--label", metavar="COLUMN", help="of the relevance; default: as in training")
     add("--doc-id", metavar="COLUMN", help="of the documents' names; default: as in training")

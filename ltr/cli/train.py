@@ -6,7 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ltr.cli.arguments import LineParser, add_roles, at_least_one, roles_of, up_to
+from ltr.cli.arguments import (
+    LineParser,
+    add_roles,
+    at_least_one,
+    roles_of,
+    saved_files,
+    table_files,
+    up_to,
+)
 from ltr.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -25,11 +33,13 @@ def train(parser: LineParser, args: list[str]) -> None:
       ltr train Fold1/train.txt --val Fold1/vali.txt --output model
     """
     add = parser.add_argument
-    add("table", metavar="TABLE", help="CSV, Parquet or LETOR text, or lists of `ltr convert`")
-    written = "of the model; an older model is replaced"
-    parser.add_output("--output", required=True, metavar="FOLDER", help=written)
+    tables = "CSV, Parquet or LETOR text, or lists of `ltr convert`"
+    parser.reads(add("table", metavar="TABLE", help=tables), table_files)
+    about = "of the model; an older model is replaced"
+    parser.writes(add("--output", required=True, metavar="FOLDER", help=about), saved_files)
     add_roles(parser)
-    add("--val", metavar="TABLE", help="to stop early on; default: a fifth of the queries")
+    about = "to stop early on; default: a fifth of the queries"
+    parser.reads(add("--val", metavar="TABLE", help=about), table_files)
     efforts = ["fast", "default", "best"]
     add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
