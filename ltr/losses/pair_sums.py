@@ -38,8 +38,8 @@ def pair_sums(
     if torch.compiler.is_compiling():
         weights = None if weights is None else weights.detach()
         return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
-    slopes = scores.requires_grad and torch.is_grad_enabled()
-    rule = _PairSums(cost, pair_weights, slopes)
+    # `scores.requires_grad` is False inside `vmap`, even if a gradient is needed outside.
+    rule = _PairSums(cost, pair_weights, slopes=torch.is_grad_enabled())
     total, weight, _ = differentiable(rule, scores, labels, mask, weights)
     return total, weight
 
