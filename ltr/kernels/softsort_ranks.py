@@ -80,8 +80,19 @@ class _Ranks(Rule):
         assert h is not None
         if torch.is_grad_enabled() or not fused(h):
             return _gradient(scores, mask, order, h, self.temperature), None, None
-        slopes = torch.ops.ltr.softsort_slopes(scores, mask, order, sums, h, self.temperature)
-        return slopes, None, None
+        return *differentiable(_Slopes(self.temperature), scores, mask, order, sums, h), None, None
+
+
+@dataclass(frozen=True, eq=False)
+class _Slopes(Rule):
+    # The compiled backward pass. It runs only without grad mode, so it needs no gradients, but it
+    # must support `vmap`.
+    temperature: float
+
+    def values(
+        self, scores: Tensor, mask: Maybe, order: Tensor, sums: Tensor, h: Tensor
+    ) -> tuple[Tensor, ...]:
+        return (torch.ops.ltr.softsort_slopes(scores, mask, order, sums, h, self.temperature),)
 
 
 def _parts(

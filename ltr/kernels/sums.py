@@ -106,14 +106,13 @@ def inner_sums(
 ) -> tuple[Tensor, ...]:
     """Return the sums of `kernel_sums` without its checks, for use inside a `Rule`.
 
-    The sums have derivatives only if grad mode is enabled, and never under `torch.compile`, which
-    supports no second derivatives.
+    Under `torch.compile`, which supports no second derivatives, the sums have no derivatives.
     """
     rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return differentiable(rule, *tensors)
-    return rule.values(*tensors)
+    if torch.compiler.is_compiling():
+        return rule.values(*tensors)
+    return differentiable(rule, *tensors)  # `vmap` may act on a backward pass without grad mode
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,12 +123,20 @@ class _Potentials(Rule):
         )
         if torch.is_grad_enabled():  # second derivatives need the graph of `us` and `vs`
             us, vs = potentials(matrix, self.iterations)
-        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
-        call = adjoint if plain else torch.ops.ltr.sinkhorn_adjoint
-        left, right = call(matrix, us, vs, of_us, of_vs)
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            left, right = adjoint(matrix, us, vs, of_us, of_vs)
+        else:
+            left, right = differentiable(_Adjoint(), matrix, us, vs, of_us, of_vs)
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return (torch.matmul(rows.mT, columns),)
+
+
+class _Adjoint(Rule):
+    """The `Rule` of `adjoint`, so that it supports `vmap`; it is not differentiated again."""
+
+    def values(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return torch.ops.ltr.sinkhorn_adjoint(*tensors)
 
 
 torch.library.define(
