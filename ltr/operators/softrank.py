@@ -20,6 +20,7 @@ from ltr.operators.tiles import MOST, Tiles, over_tiles
 from ltr.shapes import (
     check_lists,
     check_top_k,
+    full_precision,
     masked_fill,
     positions,
     real_scores,
@@ -169,7 +170,8 @@ def _means(
         mask = masks[0] if masks else None
         position, own = tiled
         found = _by_item(law, scores, mask, position, own, temperature, distribution)
-        return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
+        with full_precision(found):
+            return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
     task = Tiles(part, len(given), 0, 1, n * length * copies)
