@@ -42,7 +42,14 @@ class PairCost(nn.Module):
         By default, autograd computes the derivative. A subclass overrides this if a formula is
         cheaper.
         """
-        return torch.func.grad(lambda t: self(t, gap).sum())(t)
+        if torch.is_grad_enabled():
+            return torch.func.grad(lambda t: self(t, gap).sum())(t)
+        # Without grad mode no graph is needed, and a checkpoint, in which `torch.func.grad` fails,
+        # may surround the loss.
+        with torch.enable_grad():
+            fixed = t.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self(fixed, gap).sum(), fixed)
+        return slope
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
         """Return the cost, and the gradient if `gradients` is True, else None.
