@@ -65,6 +65,26 @@ def content() -> dict:
     return json.loads(Path("o.json").read_text())
 
 
+def test_files_of_other_tools_are_worth_the_same(ltr, files):
+    run, qrels = read_run("a.run"), read_qrels("qrels.txt")
+    Path("ranx.json").write_text(json.dumps(run))
+    Path("ranx-qrels.json").write_text(json.dumps(qrels))
+    ranked = {q: sorted(x, key=lambda d, x=x: (x[d], d), reverse=True) for q, x in run.items()}
+    lines = [f"{q}\t{d}\t{i}\n" for q, names in ranked.items() for i, d in enumerate(names, 1)]
+    Path("marco.tsv").write_text("".join(lines))
+    lines = [f"{q}\t{d}\t{float(r)}\n" for q, x in qrels.items() for d, r in x.items()]
+    Path("beir.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    results = []
+    for given in (
+        ("a.run", "qrels.txt"),
+        ("ranx.json", "ranx-qrels.json"),
+        ("marco.tsv", "beir.tsv"),
+    ):
+        assert ltr("evaluate", given[0], "--qrels", given[1], *FAST, "--output", "o.json").code == 0
+        results.append([*content()["values"].values()])
+    assert results[0] == results[1] == results[2]
+
+
 def test_a_run_is_worth_what_trec_eval_says(ltr, files):
     args = ["--metrics", "ndcg@5", "map", "mrr", "--output", "sub/o.json"]
     answer = ltr("evaluate", "a.run", "--qrels", "qrels.txt", *args)

@@ -1,6 +1,7 @@
 """TREC files: read, written, and worth what trec_eval says."""
 
 import gzip
+import json
 import random
 
 import pytest
@@ -101,6 +102,92 @@ def test_errors_name_file_and_line(tmp_path, read, text, message):
     (tmp_path / "f").write_bytes(gzip.compress(text.encode()))
     with pytest.raises(ValueError, match=message):
         read(tmp_path / "f")
+
+
+def as_three(text: str, score: int) -> str:
+    """Return lines with only the query, the document and the field `score`."""
+    rows = [line.split() for line in text.splitlines()]
+    return "".join(f"{row[0]}\t{row[2]}\t{row[score]}\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "query-id\tcorpus-id\tscore\n", "qid docid rel\n", "\ufeffquery_id\tdoc_id\trelevance\n"],
+)
+@pytest.mark.parametrize("name", ["f.tsv", "f.gz"])
+def test_lines_of_three_fields(tmp_path, header, name):
+    for read, text, value in ((read_run, RUN, 4), (read_qrels, QRELS, 3)):
+        raw = (header + as_three(text, value)).encode()
+        (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+        assert read(tmp_path / name) == (AS_RUN if read is read_run else AS_QRELS)
+
+
+def test_ms_marco_has_ranks(tmp_path):
+    (tmp_path / "f").write_text("7\tb\t1\n8\tx\t1\n7\ta\t2\n7\tc\t3\n")
+    assert read_run(tmp_path / "f") == {"7": {"b": -1, "a": -2, "c": -3}, "8": {"x": -1}}
+    for text, scores in (
+        ("7 a 3\n7 b 2\n7 c 1\n", {"a": 3, "b": 2, "c": 1}),  # the best first, as runs are
+        ("7 a 1\n7 b 2\n7 c 9\n", {"a": 1, "b": 2, "c": 9}),
+        ("7 a 1.0\n7 b 2.0\n", {"a": 1, "b": 2}),
+        ("7 a 1\n", {"a": 1}),
+    ):
+        (tmp_path / "f").write_text(text)
+        assert read_run(tmp_path / "f") == {"7": scores}
+    (tmp_path / "f").write_text("7 a 2\n7 b 3\n7 c 1\n8 a 1\n")
+    with pytest.raises(ValueError, match=r"f: the third field may be a rank or a score: .* Write"):
+        read_run(tmp_path / "f")
+
+
+@pytest.mark.parametrize("text", ["2.0", "+2.", "2.000", "02"])
+def test_judgements_may_be_written_as_floats(tmp_path, text):
+    (tmp_path / "f").write_text(f"1 0 a {text}\n")
+    assert read_qrels(tmp_path / "f") == {"1": {"a": 2}}
+    for wrong in ("2.5", ".0", "2.0e0", "2.0.0", "2,0"):
+        (tmp_path / "f").write_text(f"1 0 a {wrong}\n")
+        with pytest.raises(ValueError, match="f, line 1: the judgement must be a whole number"):
+            read_qrels(tmp_path / "f")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_as_ranx_writes_it(tmp_path, pack, indent):
+    for read, content in ((read_run, AS_RUN), (read_qrels, AS_QRELS)):
+        (tmp_path / "f.json").write_bytes(pack(json.dumps(content, indent=indent).encode()))
+        assert read(tmp_path / "f.json") == content
+    (tmp_path / "f.json").write_bytes(pack(b'\xef\xbb\xbf\n{"1": {"a": 2.0}}'))
+    assert read_qrels(tmp_path / "f.json") == {"1": {"a": 2}}
+    assert type(read_qrels(tmp_path / "f.json")["1"]["a"]) is int
+    assert type(read_run(tmp_path / "f.json")["1"]["a"]) is float
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_run, '{"1": {"a": NaN}}', "query '1', document 'a': a score must be a finite number"),
+        (read_run, '{"1": {"a": "2"}}', "query '1', document 'a': .* got '2'"),
+        (read_run, '{"1": {"a": true}}', "query '1', document 'a': .* got True"),
+        (read_run, '{"1": {"a": 1' + "0" * 400 + "}}", "document 'a': a score must be a finite"),
+        (read_run, '{"1": ["a"]}', "query '1': a query must have a mapping .*, got .'a'."),
+        (read_run, '{"1": {"a": 1}, "1": {}}', "not JSON with one value for each name: '1' occurs"),
+        (read_run, '{"1": {"a": 1, "a": 2}}', "not JSON with one value for each name: 'a' occurs"),
+        (read_run, '{"1": {"a": 1}', "not JSON"),
+        (read_run, "{}", "at least one query, got none"),
+        (read_qrels, '{"1": {"a": 1.5}}', "document 'a': the judgement must be a whole number"),
+        (read_qrels, "qid docid rel\n", "f: the file must have at least one line, got none"),
+        (read_qrels, "1 a 1\n1 0 b 1\n", r"f, line 2: a line must have 3 fields .qid docno rel., "),
+        (read_qrels, "1 a one\n", "f, line 1: the judgement must be .*, got 'one'"),
+        (
+            read_run,
+            "1 2\n",
+            r"line 1: a line must have 6 fields .*got '1 2' \(or 3 fields, qid doc",
+        ),
+    ],
+)
+def test_errors_in_other_forms(tmp_path, read, text, message):
+    (tmp_path / "f").write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        read(tmp_path / "f")
+    assert str(tmp_path / "f") in str(caught.value)
 
 
 @pytest.mark.parametrize(
