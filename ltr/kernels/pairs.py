@@ -73,7 +73,7 @@ def graded_pair_sums(
     if not is_compiled(scores):
         return None
     from ltr.kernels.cpu.jit import run_parallel
-    from ltr.kernels.cpu.pairs import Found, Lists, PairRule, graded_pairs
+    from ltr.kernels.cpu.pairs import Found, Lists, graded_pairs
 
     kind = pair_weights or GradedWeights()
     n, batch = scores.shape[-1], scores.shape[:-1]
@@ -89,7 +89,63 @@ def graded_pair_sums(
         _rows(weights, n, scores),
         _rows(kind.gains, n, scores),
     )
-    rule = PairRule(
+    rule = _rule(kind, n, temperature, scores)
+    found = Found(total, weight, slopes, flags)
+    if n and size:
+        run_parallel(lambda a, b: graded_pairs(lists, rule, found, a, b), size, 20 * size * n)
+    if flags.any():
+        return None
+    sums, of = (torch.from_numpy(y.reshape(batch)) for y in (total, weight))
+    return sums, of, torch.from_numpy(slopes.reshape(scores.shape))
+
+
+def graded_item_costs(
+    scores: Tensor, grades: Tensor, mask: Tensor | None = None, temperature: float = 1.0
+) -> tuple[Tensor, Tensor] | None:
+    """Return the cost of each item with all items of lower grades, and its ideal rank.
+
+    The cost of item i is the sum of log(1 + exp((s_j - s_i) / tau)) over the items j of lower
+    grades. So the total of `graded_pair_sums` is the sum of the costs times the item weights. The
+    ideal rank is the rank by descending grade, with equal grades by descending score.
+
+    Args:
+        scores: (..., n), the s, float32 or float64.
+        grades: (..., n), in the scores' dtype.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        temperature: tau > 0, in units of the scores.
+
+    Returns:
+        Costs and ideal ranks, (..., n) each, without gradients. A masked item has cost 0 and, in a
+        list of m items, rank m + 1. None where `graded_pair_sums` returns None. Time O(n log n + n
+        grades), memory O(n).
+
+    >>> graded_item_costs(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0]))
+    (tensor([1.3133, 0.0000, 2.0064]), tensor([2., 3., 1.]))
+    """
+    if not is_compiled(scores):
+        return None
+    from ltr.kernels.cpu.jit import run_parallel
+    from ltr.kernels.cpu.pairs import ItemSums, Lists, lower_costs
+
+    n, size = scores.shape[-1], scores.shape[:-1].numel()
+    x, order = _rows(scores, n), _rows(descending_order(scores, mask), n)
+    real = np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n)
+    none = _rows(None, n, scores)
+    lists = Lists(x, order, _rows(grades, n, scores), real, none, none)
+    rule = _rule(GradedWeights(), n, temperature, scores)
+    found = ItemSums(np.zeros_like(x), np.zeros_like(x), np.zeros(size, np.int8))
+    if n and size:
+        run_parallel(lambda a, b: lower_costs(lists, rule, found, a, b), size, 20 * size * n)
+    if found.flags.any():
+        return None
+    costs, ideal = (torch.from_numpy(y.reshape(scores.shape)) for y in found[:2])
+    return costs, ideal
+
+
+def _rule(kind: GradedWeights, n: int, temperature: float, scores: Tensor) -> Any:
+    from ltr.kernels.cpu.pairs import PairRule
+
+    return PairRule(
         np.asarray([] if kind.discounts is None else kind.discounts, np.float64),
         np.asarray([] if kind.ideal is None else kind.ideal, np.float64),
         n if kind.upper is None else kind.upper,
@@ -98,13 +154,6 @@ def graded_pair_sums(
         _fit(level_of(scores.dtype)),
         MOST,
     )
-    found = Found(total, weight, slopes, flags)
-    if n and size:
-        run_parallel(lambda a, b: graded_pairs(lists, rule, found, a, b), size, 20 * size * n)
-    if flags.any():
-        return None
-    sums, of = (torch.from_numpy(y.reshape(batch)) for y in (total, weight))
-    return sums, of, torch.from_numpy(slopes.reshape(scores.shape))
 
 
 def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:

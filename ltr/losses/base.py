@@ -39,9 +39,10 @@ class RankingLoss(nn.Module):
       gradient. A NaN score makes only the loss of its own list NaN.
     - An irrelevant item may have a score of -inf, as a filter of candidates gives, in the pairwise
       losses (except `PairwiseMSE`), `SoftmaxLoss`, `PolyOneSoftmax`, `CalibratedSoftmax`,
-      `UniqueSoftmax`, `SoftmaxLossAtK`, `PointwiseSigmoid` and `PointwiseOrdinal`. The loss and its
-      gradients are then finite. In other losses, an infinite score may make the loss of its list
-      NaN or inf, since a rank is undefined or the loss grows without bound: mask the item instead.
+      `UniqueSoftmax`, `SoftmaxLossAtK`, `SoftNDCG(mean="tight")`, `PointwiseSigmoid` and
+      `PointwiseOrdinal`. The loss and its gradients are then finite. In other losses, an infinite
+      score may make the loss of its list NaN or inf, since a rank is undefined or the loss grows
+      without bound: mask the item instead.
     - With half-precision scores, the loss is computed in float32. `torch.autocast` has no effect
       inside a loss.
     - Under DDP each process computes the loss of its own lists only; no values are gathered.

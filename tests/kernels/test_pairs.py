@@ -8,7 +8,7 @@ from pairwise import named, split, together
 
 from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
-from ltr.kernels.pairs import MOST, GradedWeights, graded_pair_sums
+from ltr.kernels.pairs import MOST, GradedWeights, graded_item_costs, graded_pair_sums
 from ltr.kernels.reference import REFERENCE
 
 both = pytest.mark.parametrize("implementation", [REFERENCE, CPU], ids=["torch", "numba"])
@@ -25,7 +25,7 @@ def draw(*shape, seed=0, decimals=1):
     return scores, labels, mask, weights
 
 
-def costs(scores, temperature):
+def costs_of(scores, temperature):
     x = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).double() / temperature  # [i, j]: s_j - s_i
     return torch.logaddexp(torch.zeros_like(x), x)
 
@@ -51,7 +51,7 @@ def dense_pairs(scores, labels, mask, weights, kind, temperature):
     )
     w = w * (upper < (n if kind.upper is None else kind.upper))
     w = w * (lower < (n if kind.last is None else kind.last))
-    return (w * costs(scores, temperature)).sum((-1, -2)), w.sum((-1, -2))
+    return (w * costs_of(scores, temperature)).sum((-1, -2)), w.sum((-1, -2))
 
 
 def test_a_tied_pair_has_half_the_slope():
@@ -95,6 +95,33 @@ def test_pairs_against_all_pairs(n, kind, weighted):
     torch.testing.assert_close(found[2], slopes, rtol=1e-10, atol=1e-10)
 
 
+@together("n, grades, temperature", *split(named(1, 2, 9, 70), named(1, 4, 32), named(0.7, 5.0)))
+def test_item_costs_against_all_pairs(n, grades, temperature):
+    scores, _, mask, _ = draw(40, n)
+    labels = torch.randint(0, grades, (40, n), generator=torch.Generator().manual_seed(3)) / 7.0
+    labels = labels.double()
+    mask[0] = False
+    hidden = (torch.where(mask, x, torch.nan) for x in (scores, labels))
+    costs, ideal = graded_item_costs(*hidden, mask, temperature)
+    lower = (labels.unsqueeze(-1) > labels.unsqueeze(-2)) & mask.unsqueeze(-2) & mask.unsqueeze(-1)
+    expected = (lower * costs_of(scores, temperature)).sum(-1)
+    torch.testing.assert_close(costs, expected, rtol=1e-11, atol=1e-11)
+    for s, y, real, ranks in zip(scores, labels, mask, ideal, strict=True):
+        items = sorted(real.nonzero().ravel().tolist(), key=lambda i: (-y[i].item(), -s[i].item()))
+        expected = torch.full((n,), len(items) + 1.0, dtype=torch.float64)
+        expected[items] = torch.arange(1.0, len(items) + 1, dtype=torch.float64)
+        assert torch.equal(ranks, expected)
+
+
+@pytest.mark.parametrize("gap", [25.0, 60.0, 120.0, 1e4])
+def test_item_costs_of_pairs_far_apart(gap):
+    scores = torch.tensor([0.0, gap, -gap])
+    costs, _ = graded_item_costs(scores, torch.tensor([1.0, 0.0, 0.0]))
+    torch.testing.assert_close(costs, torch.tensor([gap, 0.0, 0.0]))
+    right, _ = graded_item_costs(-scores, torch.tensor([1.0, 0.0, 2.0]))
+    torch.testing.assert_close(right, torch.zeros(3))
+
+
 def test_the_accuracy_of_float32_scores():
     scores, labels, mask, weights = (x.expand(3, -1) for x in draw(500, decimals=12))
     single = scores.float()
@@ -128,10 +155,13 @@ def test_inputs_that_use_all_pairs():
     grades = (torch.arange(150) % (MOST + 1)).double().view(3, 50)
     assert graded_pair_sums(scores, grades.clamp(max=MOST - 1)) is not None
     assert graded_pair_sums(scores, grades) is None
+    assert graded_item_costs(scores, grades) is None
+    assert graded_item_costs(scores.to("meta"), labels.to("meta")) is None
     for x in (torch.nan, torch.inf, -torch.inf):
         spoiled = scores.clone()
         spoiled[1, 3] = x
         assert graded_pair_sums(spoiled, labels) is None
+        assert graded_item_costs(spoiled, labels) is None
         spoiled = labels.clone()
         spoiled[1, 3] = x
         assert graded_pair_sums(scores, spoiled) is None
@@ -148,6 +178,10 @@ def test_layouts_threads_and_no_items():
         torch.set_num_threads(3)
         for a, b in zip(graded_pair_sums(scores, labels, mask, weights), whole, strict=True):
             assert torch.equal(a, b)
+        several = graded_item_costs(scores, labels, mask)
+        torch.set_num_threads(1)
+        for a, b in zip(several, graded_item_costs(*turned[:3]), strict=True):
+            assert torch.equal(a, b)
     finally:
         torch.set_num_threads(threads)
     for shape in [(0,), (2, 0), (0, 5)]:
@@ -155,3 +189,5 @@ def test_layouts_threads_and_no_items():
         assert total.shape == weight.shape == shape[:-1]
         assert slopes.shape == shape
         assert (total == 0).all()
+        costs, ideal = graded_item_costs(torch.zeros(shape), torch.zeros(shape))
+        assert costs.shape == ideal.shape == shape

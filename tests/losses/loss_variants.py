@@ -39,7 +39,7 @@ from ltr.losses import (
     TopKLoss,
     UniqueSoftmax,
 )
-from ltr.operators import SigmoidRank, SoftSort, Standardized
+from ltr.operators import SigmoidRank, SoftplusRank, SoftSort, Standardized
 
 # other arguments than the defaults, where they choose other code
 VARIANTS = {
@@ -53,6 +53,10 @@ VARIANTS = {
         SigmoidRank(0.5), mean="arithmetic", **options
     ),
     "SoftNDCG-regret": lambda **options: SoftNDCG(mean="regret", **options),
+    "SoftNDCG-tight": lambda **options: SoftNDCG(mean="tight", **options),
+    "SoftNDCG-tight@2": lambda **options: SoftNDCG(
+        SoftplusRank(0.5), 2, "linear", mean="tight", **options
+    ),
     "SoftNDCG-Standardized": lambda **options: SoftNDCG(Standardized(), **options),
     "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
     "SoftNDCG-softmax": lambda **options: SoftNDCG(SigmoidRank(0.5), softmax=1.0, **options),

@@ -1,6 +1,7 @@
 """SoftNDCG compared with its formula, its hard limit and scikit-learn."""
 
 import itertools
+from contextlib import contextmanager
 from math import exp, log, log2
 
 import pytest
@@ -10,7 +11,10 @@ from sklearn.metrics import ndcg_score
 
 from ltr.gains import log2_discount
 from ltr.kernels import use
+from ltr.kernels.choice import computed_by
+from ltr.kernels.reference import REFERENCE
 from ltr.losses import PointwiseMSE, SoftmaxLoss, SoftNDCG
+from ltr.losses.ndcg import first_gains
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
     HardRank,
@@ -331,6 +335,167 @@ def test_derivatives_of_the_regret():
         with use(form):
             assert torch.autograd.gradcheck(lambda x: loss(x, labels, mask), x)
             assert torch.autograd.gradgradcheck(lambda x: loss(x, labels, mask), x)
+
+
+def tight_by_loops(scores, gains, temperature, cost):
+    """Return the tight regret of one list from its definition."""
+    items, total = range(len(scores)), sum(gains)
+    best = sorted(items, key=lambda i: (-gains[i], -scores[i]))
+    found = 0.0
+    for position, i in enumerate(best, 1):
+        lower = [j for j in items if gains[j] < gains[i]]
+        bound = position + sum(
+            log(1 + exp((scores[j] - scores[i]) / temperature)) / log(2) for j in lower
+        )
+        found += gains[i] * (cost(bound) - cost(position))
+    return found / total if total else 0.0
+
+
+BOTH_FORMS = pytest.mark.parametrize("form", ["dense", "sums", "tiles"])
+
+
+@contextmanager
+def computed(form):
+    """Compute with matrices, in sort time, or in tiles, as on a GPU or with many grades."""
+    with use("dense" if form == "dense" else "sums"):
+        if form == "tiles":
+            with computed_by(REFERENCE):
+                yield
+        else:
+            yield
+
+
+@BOTH_FORMS
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+@pytest.mark.parametrize(("discount", "top_k"), [("log2", None), ("letor4", None), ("log2", 3)])
+def test_the_tight_regret_by_the_formula(form, gain, discount, top_k):
+    scores, labels = draw(6, 9)
+    labels[0], scores[1] = 0, scores[1].round()  # ties
+    mask = torch.rand(6, 9, generator=torch.Generator().manual_seed(2)) < 0.8
+    draws = torch.rand(6, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    operator = SoftplusRank(0.7)
+    loss = SoftNDCG(operator, top_k, gain, discount, mean="tight", reduction="none")
+
+    def cost(rank):
+        return log2(1 + rank) if discount == "log2" else log2(max(rank, 2))
+
+    for weights in (None, draws):
+        with computed(form):
+            found = loss(scores, labels, mask, weights)
+            each = weights if weights is None else weights[mask]
+            ragged = loss(scores[mask], labels[mask], None, each, lengths=mask.sum(-1))
+            each = (x for x in (scores, labels, mask, weights) if x is not None)
+            torch.testing.assert_close(torch.func.vmap(loss)(*each), found)
+        torch.testing.assert_close(ragged, found)
+        for row in range(6):
+            real = mask[row]
+            y = labels[row][real]
+            gains = 2**y - 1 if gain == "exp2" else y
+            gains = gains if weights is None else gains * weights[row][real]
+            gains = gains if top_k is None else first_gains(gains, top_k)
+            expected = tight_by_loops(scores[row][real].tolist(), gains.tolist(), 0.7, cost)
+            assert found[row].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_tight_regret_ends_at_0_where_the_regret_grows():
+    scores, labels = torch.tensor([40.0, 30.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    assert SoftNDCG(mean="tight")(scores, labels) == 0
+    assert SoftNDCG()(scores, labels).item() == pytest.approx(1.2265, abs=1e-4)
+    # The least regret with such labels: both relevant items are tied, far above the others.
+    tied = torch.tensor([40.0, 40.0, 0.0, 0.0])
+    least = log2(3) - (1 + log2(3)) / 2
+    assert SoftNDCG()(tied, labels).item() == pytest.approx(least, abs=1e-4)
+    assert least == pytest.approx(0.2925, abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 100.0])
+def test_the_tight_regret_bounds_that_of_the_hard_order(temperature, scale):
+    scores, labels = draw(200, 8)
+    scores, labels[:, 0] = scale * scores, 1
+    weights = torch.rand(200, 8, generator=torch.Generator().manual_seed(5)).double()
+    for more in ({}, {"weights": weights}):
+        tight = SoftNDCG(SoftplusRank(temperature), mean="tight", reduction="none")
+        hard = SoftNDCG(HardRank(), mean="regret", reduction="none")
+        assert (tight(scores, labels, **more) >= hard(scores, labels, **more) - 1e-12).all()
+
+
+@BOTH_FORMS
+def test_the_tight_regret_of_an_ideal_order_falls_to_0_as_it_gets_surer(form):
+    _, labels = draw(50, 12, seed=4)
+    labels[:, 0] = 1
+    noise = torch.rand(50, 12, generator=torch.Generator().manual_seed(1)).double()
+    ideal = 2 * labels + noise  # in the order of the labels
+    loss = SoftNDCG(mean="tight", reduction="none")
+    with computed(form):
+        values = torch.stack([loss(scale * ideal, labels) for scale in (0, 0.1, 1, 3, 10, 100)])
+    assert (values.diff(dim=0) <= 1e-12).all()
+    assert (values[-1] < 1e-12).all()
+    assert (values[0] > 0.01)[(labels == 0).any(-1)].all()
+
+
+@BOTH_FORMS
+def test_a_larger_gap_between_right_pairs_never_costs_more(form):
+    scores, labels = draw(300, 9, seed=6)
+    labels[:, 0] = 2
+    loss = SoftNDCG(mean="tight", reduction="none")
+    with computed(form):
+        before = loss(scores, labels)
+        best = labels == labels.amax(-1, keepdim=True)  # a rise of these makes right pairs surer
+        for raised in (best, best & (torch.arange(9) % 2 == 0), labels > 0):
+            assert (loss(scores + 0.7 * raised, labels) <= before + 1e-12).all()
+        lowest = labels == labels.amin(-1, keepdim=True)
+        assert (loss(scores - 3.0 * lowest, labels) <= before + 1e-12).all()
+        one = lowest & (lowest.cumsum(-1) == 1)
+        assert (loss(scores - 0.3 * one, labels) <= before + 1e-12).all()
+
+
+@BOTH_FORMS
+def test_derivatives_of_the_tight_regret(form):
+    scores, labels = draw(3, 7)
+    labels[0] = 0
+    mask = torch.arange(7) < torch.tensor([[7], [7], [4]])
+    weights = torch.rand(3, 7, generator=torch.Generator().manual_seed(3)).double()
+    loss, x = SoftNDCG(mean="tight", reduction="none"), scores.clone().requires_grad_()
+    with computed(form):
+        for given in (mask, None), (mask, weights):
+            assert torch.autograd.gradcheck(lambda x, given=given: loss(x, labels, *given), x)
+            assert torch.autograd.gradgradcheck(lambda x, given=given: loss(x, labels, *given), x)
+        whole = torch.autograd.grad(loss(x, labels).sum(), x)[0]
+        each = torch.func.vmap(torch.func.grad(SoftNDCG(mean="tight")))(scores, labels)
+        torch.testing.assert_close(each, whole)
+        outer = torch.func.vmap(loss)(x, labels).sum()
+        torch.testing.assert_close(torch.autograd.grad(outer, x)[0], whole)
+
+
+def test_the_tight_regret_of_many_grades_and_of_long_lists():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 700, generator=generator).double()
+    mask = torch.arange(700) < torch.tensor([[700], [650]])
+    loss = SoftNDCG(gain="linear", mean="tight", reduction="none")
+    for labels in (
+        torch.randint(0, 5, (2, 700), generator=generator).double(),
+        torch.rand(2, 700, generator=generator).double(),  # 700 grades
+    ):
+        found = []
+        for form in ("dense", "sums", "tiles"):
+            x = scores.clone().requires_grad_()
+            with computed(form):
+                value = loss(x, labels, mask)
+            found.append((value, torch.autograd.grad(value.sum(), x)[0]))
+        for other in found[1:]:
+            torch.testing.assert_close(other, found[0], rtol=1e-10, atol=1e-13)
+        x = scores.float().requires_grad_()
+        value = loss(x, labels.float(), mask)
+        torch.testing.assert_close(value.double(), found[0][0], rtol=1e-5, atol=0)
+        slopes = torch.autograd.grad(value.sum(), x)[0].double()
+        assert (slopes - found[0][1]).abs().max() < 1e-5 * found[0][1].abs().max()
+
+
+@pytest.mark.parametrize("operator", [HardRank(), SigmoidRank(0.5), SoftSort()], ids=repr)
+def test_the_tight_regret_needs_softplus_ranks(operator):
+    with pytest.raises(ValueError, match=r"operator.*SoftplusRank.*tight"):
+        SoftNDCG(operator, mean="tight")
 
 
 @pytest.mark.parametrize("mean", ["geometric", None, 1])

@@ -53,6 +53,7 @@ OVER_LAPSUM = {
 # irrelevant items too makes the others NaN or infinite
 WITH_REMOVED = [
     *("CalibratedSoftmax", "PolyOneSoftmax", "SoftmaxLoss", "SoftmaxLoss-raw", "SoftmaxLossAtK"),
+    *("SoftNDCG-tight", "SoftNDCG-tight@2"),
     *("UniqueSoftmax", "UniqueSoftmax-raw", "PointwiseSigmoid", "PointwiseOrdinal"),
     *("PairwiseLoss", "PairwiseHinge", "PairwiseDCGHinge", "PairwiseExponential"),
     *("PairwiseSoftZeroOne", "RankNet", "RankNet-sum"),
@@ -238,7 +239,7 @@ def test_vmap(make):
 # one of each way to compute; under autocast those that have a product or switch it off
 COMPILED = ["SoftNDCG@2", "NeuralNDCG-scaled", "KNNLoss-log", "LambdaRank@3"]
 COMPILED_WITHOUT = ["QuantileLoss-0.3", "Penalized", "Unbiased", "SpearmanLoss", "ListMLE"]
-COMPILED_WITHOUT += ["SoftmaxLoss", "RankNet", "PairwiseMSE", "LambdaLoss"]
+COMPILED_WITHOUT += ["SoftmaxLoss", "RankNet", "PairwiseMSE", "LambdaLoss", "SoftNDCG-tight"]
 # a product, sums over pairs, sums over items: the other losses share their code for ids and checks
 COMPILED_FULLY = {"SoftNDCG@2", "RankNet"}
 

@@ -51,8 +51,16 @@ class PairRule(NamedTuple):
     """The most grades of a list."""
 
 
+class ItemSums(NamedTuple):
+    """The arrays (B, n) and (B,) that `lower_costs` fills with its results."""
+
+    costs: Any
+    ideal: Any
+    flags: Any
+
+
 class Found(NamedTuple):
-    """The arrays to fill with the results."""
+    """The arrays that `graded_pairs` fills with its results."""
 
     total: Any
     weight: Any
@@ -86,11 +94,7 @@ def graded_pairs(lists, rule, found, begin, stop):
     share, came = np.empty(most * columns), np.empty(columns)
     work = state, came, passed, linear, share, np.empty(2 * ROW)
     for row in range(begin, stop):
-        m = n
-        if len(mask):
-            m = 0
-            for p in range(n):
-                m += mask[row, p]
+        m = _length(mask, row, n)
         grades = _grades(labels, order, row, m, most, values)
         if grades < 0:
             flags[begin] = 1
@@ -106,12 +110,9 @@ def graded_pairs(lists, rule, found, begin, stop):
             worth[grade[p]] = gains[row, item] if len(gains) else 1.0
             if by_item:
                 each[p] = items[row, item]
-            if p:
-                gap[p] = (np.float64(x[row, order[row, p - 1]]) - x[row, item]) * scale
-                decay[p] = math.exp(-gap[p])
-            if not (math.isfinite(x[row, item]) and math.isfinite(gap[p])):
-                flags[begin] = 1
-                return
+        if not _gaps(x, order, row, m, scale, gap, decay):
+            flags[begin] = 1
+            return
         if grades < 2:
             continue
         over = _ideal(worth, count, grades, ideal) if len(ideal) else 1.0
@@ -133,6 +134,105 @@ def graded_pairs(lists, rule, found, begin, stop):
                 total[row], weight[row] = sums
         for p in range(m):
             slopes[row, order[row, p]] = slope[p] * scale
+
+
+@entry
+@jit
+def lower_costs(lists, rule, found, begin, stop):
+    """Fill `costs` and `ideal` (ranks) for the lists `begin` to `stop` - 1.
+
+    The cost of an item is the sum of log(1 + exp(x)) over the items of lower grades, where x is
+    their score minus the item's score, times `rule.scale`. Its ideal rank is 1 + the number of
+    items of higher grades, and of its own grade before it in the order. `flags` is as in
+    `graded_pairs`.
+    """
+    x, order, labels, mask = lists[:4]
+    scale, fit, most = rule.scale, rule.fit, rule.most
+    costs, ideal, flags = found
+    n = x.shape[1]
+    gap, decay, cost = np.zeros(n + 1), np.zeros(n + 1), np.empty(n)
+    grade = np.empty(n, np.int64)
+    values, following = np.empty(most + 1), np.empty(most + 1)
+    state, scratch = np.empty(most * ROW), np.empty(2 * ROW)
+    passed, linear, share = np.empty(most), np.empty(most), np.empty(most)
+    work = state, np.empty(1), passed, linear, share, scratch
+    for row in range(begin, stop):
+        m = _length(mask, row, n)
+        grades = _grades(labels, order, row, m, most, values)
+        if grades < 0 or not _gaps(x, order, row, m, scale, gap, decay):
+            flags[begin] = 1
+            return
+        costs[row, :] = 0.0
+        ideal[row, :] = m + 1
+        following[:] = 0.0
+        for p in range(m):
+            grade[p] = _position(values, grades, labels[row, order[row, p]])
+            for g in range(grade[p]):
+                following[g] += 1
+        for p in range(m):
+            following[grade[p]] += 1
+            ideal[row, order[row, p]] = following[grade[p]]
+        if grades < 2:
+            continue
+        cost[:m] = 0.0
+        for side in range(2):
+            _lower_sweep(side, m, grades, gap, decay, grade, fit, work, cost)
+        for p in range(m):
+            costs[row, order[row, p]] = cost[p]
+
+
+@jit
+def _length(mask, row, n):
+    # Return the number of real items of a list.
+    if not len(mask):
+        return n
+    m = 0
+    for p in range(n):
+        m += mask[row, p]
+    return m
+
+
+@jit
+def _gaps(x, order, row, m, scale, gap, decay):
+    # Fill `gap` with the scaled differences of neighboring scores, and `decay` with exp(-gap).
+    # Return whether all scores and differences are finite.
+    for p in range(m):
+        score = x[row, order[row, p]]
+        if p:
+            gap[p] = (np.float64(x[row, order[row, p - 1]]) - score) * scale
+            decay[p] = math.exp(-gap[p])
+        if not (math.isfinite(score) and math.isfinite(gap[p])):
+            return False
+    return True
+
+
+@jit
+def _lower_sweep(side, m, grades, gap, decay, grade, fit, work, cost):
+    # Side 0 goes from the top down, side 1 from the bottom up. Add to cost[p] the costs of the item
+    # at p with the items of lower grades that were passed.
+    state, came, passed, linear, share, scratch = work
+    state[: grades * ROW] = 0.0
+    passed[:grades] = 0.0
+    linear[:grades] = 0.0
+    came[0] = 0.0
+    at = 0
+    for k in range(m):
+        p = k if side == 0 else m - 1 - k
+        far = e = 0.0
+        if k:
+            between = p if side == 0 else p + 1
+            far, e = gap[between], decay[between]
+        line = 0.0
+        for h in range(grades):
+            share[h] = 1.0 if h < grade[p] else 0.0
+            linear[h] += passed[h] * far
+            line += share[h] * linear[h]
+        _advance(state, came, share[:grades], e, at, scratch, fit.shape[1])
+        smooth, _ = _products(fit, scratch[ROW:])
+        cost[p] += smooth + line if side == 0 else smooth
+        at = grade[p]
+        came[0] = 1.0
+        passed[at] += 1.0
 
 
 @jit
