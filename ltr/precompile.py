@@ -71,6 +71,7 @@ def _values(scores: Tensor, labels: Tensor, mask: Tensor) -> Iterator[Tensor]:
 def _losses() -> list[RankingLoss]:
     return [
         *(SoftNDCG(operator) for operator in _operators()),
+        SoftNDCG(mean="tight"),
         NeuralNDCG(),
         RankNet(),
         LambdaRank(),

@@ -275,7 +275,8 @@ for dtype in (torch.float32, torch.float64):
         labels = torch.randint(0, 3, shape).to(dtype)
         operators = GaussianRank(), LapSum(), NeuralSort(), SoftRank(), SoftSort()
         losses = [SoftNDCG(x, top_k=5, mean="arithmetic") for x in operators]
-        for loss in [*losses, NeuralNDCG(), RankNet(), LambdaRank()]:
+        losses += [SoftNDCG(mean="tight"), NeuralNDCG(), RankNet(), LambdaRank()]
+        for loss in losses:
             loss(scores, labels).backward()
 print(json.dumps([str(e.data["dispatcher"]) for _, e in recorder.buffer]))
 """
