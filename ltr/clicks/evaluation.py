@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ltr.arrays import as_numbers, as_scores, list_numbers
+from ltr.arrays import as_names, as_numbers, as_scores, list_numbers
 from ltr.gains import log2_discount
 from ltr.losses import PositionBias, inverse_propensity_weights
 from ltr.metrics.compare import Interval, text_table
@@ -142,12 +142,13 @@ def evaluate_log(
             the order of the rows.
         clicks: (rows,), 1 for a click, 0 for none. Any other value >= 0 counts as that many clicks.
         position: (rows,), the position at which each document was shown, a whole number >= 1.
-        session: (rows,), the name of each row's session, in any order. For training on clicks, this
-            is the `qid`.
+        session: (rows,), the name of each row's session, in any order. A session has at most one
+            document at each position. For training on clicks, this is the `qid`.
         bias: the `PositionBias`, or the propensities of positions 1, 2, and so on, each in (0, 1].
             Later positions have the last propensity.
         baseline: (rows,), the scores of a ranker to compare with. Default: the order of the log.
-        qid: (rows,), the query of each row, the unit of the intervals. Default: the session.
+        qid: (rows,), the query of each row, the unit of the intervals; the same in all rows of a
+            session. Default: the session.
         top_k: the cutoff. Later positions count as 0, as if the lists ended at position `top_k`.
             Default: all positions count.
         clip: the largest inverse propensity; larger ones are reduced to it. Default: no limit.
@@ -158,9 +159,10 @@ def evaluate_log(
 
     Raises:
         ValueError: a score is NaN, a click is negative or not finite, a position is below 1 or not
-            whole, a propensity is outside (0, 1], shapes differ, there is no click at all, there
-            are fewer than two units, or fewer than two or half of the resamples of `bias` determine
-            all propensities. For a wrong value, the message names the row.
+            whole, a session has two documents at one position or two queries, a propensity is
+            outside (0, 1], shapes differ, there is no click at all, there are fewer than two
+            units, or fewer than two or half of the resamples of `bias` determine all propensities.
+            For a wrong value, the message names the row.
 
     Cost: two sorts of the rows; one second for 200,000 sessions of ten documents.
 
@@ -199,6 +201,7 @@ def evaluate_log(
         units_are = "sessions" if qid is None else "queries"
         raise ValueError(f"at least two {units_are} are needed for intervals, got one")
     by_position = np.lexsort((shown_at, lists))
+    _check_sessions(session, lists, shown_at, by_position, None if qid is None else units)
 
     def ranked(name: str, values: Any) -> np.ndarray:
         """Return the position at which a ranker would show each row, (rows,)."""
@@ -272,6 +275,46 @@ def evaluate_log(
         effective=float(weight.sum() ** 2 / (weight @ weight)),
         confidence=confidence,
     )
+
+
+def _check_sessions(
+    session: Any,
+    lists: np.ndarray,
+    position: np.ndarray,
+    order: np.ndarray,
+    query: np.ndarray | None,
+) -> None:
+    """Raise an error if a session has two documents at one position, or two queries.
+
+    Args:
+        session: (rows,), the names of the sessions, for errors.
+        lists: (rows,), the index of each row's session.
+        position: (rows,), where each document was shown.
+        order: (rows,), the rows by session, then by position.
+        query: (rows,), the index of each row's query, or None.
+    """
+
+    def first(differs: np.ndarray) -> tuple[Any, Any, Any] | None:
+        """Return two rows of one session and its name: the first for which `differs` is True."""
+        same = lists[order[1:]] == lists[order[:-1]]
+        pairs = np.flatnonzero(same & differs)
+        if not pairs.size:
+            return None
+        before, after = order[pairs[0]], order[pairs[0] + 1]
+        return before, after, as_names("session", session)[before]
+
+    if found := first(position[order[1:]] == position[order[:-1]]):
+        before, after, name = found
+        raise ValueError(
+            f"position must differ within a session, got {position[before]:g} in rows {before} and "
+            f"{after} of session {name}: session must name one showing of one list, not the query"
+        )
+    if query is not None and (found := first(query[order[1:]] != query[order[:-1]])):
+        before, after, name = found
+        raise ValueError(
+            f"qid must be the same within a session, got two queries in rows {before} and {after} "
+            f"of session {name}"
+        )
 
 
 def _covariance(bias: PositionBias) -> np.ndarray:

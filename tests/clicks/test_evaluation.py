@@ -268,11 +268,14 @@ row = st.tuples(
 )
 
 
-@given(rows=st.lists(row, min_size=2, max_size=20), cutoff=st.sampled_from([None, 1, 3]))
+rows_of_sessions = st.lists(row, min_size=2, max_size=20, unique_by=lambda row: row[2:])
+
+
+@given(rows=rows_of_sessions, cutoff=st.sampled_from([None, 1, 3]))
 @settings(max_examples=60, deadline=None)
 def test_any_log_has_finite_intervals_around_its_estimates(rows, cutoff):
     scores, clicks, position, session = (list(column) for column in zip(*rows, strict=True))
-    clicks[0], session[0], session[1] = 1, 0, 1
+    clicks[0], session[0], session[1] = 1, 4, 5
     found = evaluate_log(scores, clicks, position, session, PositionBias(), top_k=cutoff)
     for estimate in (found.clicks, found.looks, found.dcg, found.ndcg):
         for mean, low, high in estimate:
@@ -363,6 +366,32 @@ GOOD = {
 def test_what_is_wrong_with_a_log(change, message):
     with pytest.raises(ValueError, match=message):
         evaluate_log(**GOOD | change)
+
+
+def test_the_query_by_mistake_for_the_session_is_an_error():
+    labels, qid = np.tile([1, 0, 1, 0], 50), np.repeat([f"q{i}" for i in range(50)], 4)
+    user = PositionBased([0.1, 0.8])
+    log = simulate_clicks(user, labels, np.tile([4.0, 3, 2, 1], 50), qid, sessions=500)
+    columns = log["row"], log["click"], log["position"]
+    assert evaluate_log(*columns, log["session"], PositionBias()).clicks.new.mean < 4
+    message = r"position must differ within a session, got 1 in rows \d+ and \d+ of session q\d+: s"
+    with pytest.raises(ValueError, match=message):
+        evaluate_log(*columns, log["qid"], PositionBias())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position": [1, 2, 3, 3]}, "got 3 in rows 2 and 3 of session b"),
+        ({"position": [2, 2, 2, 1]}, "got 2 in rows 0 and 1 of session a"),
+        ({"qid": [1, 1, 1, 2]}, "qid must be the same .* in rows 2 and 3 of session b"),
+        ({"qid": [7, 8, 7, 8]}, "qid must be the same .* in rows 0 and 1 of session a"),
+    ],
+)
+def test_a_session_is_one_showing_of_one_list(change, message):
+    good = GOOD | {"session": np.array(["a", "a", "b", "b"])}
+    with pytest.raises(ValueError, match=message):
+        evaluate_log(**good | change)
 
 
 def test_the_printed_table():
