@@ -83,12 +83,14 @@ class PositionBias(nn.Module):
         If a document is clicked more often at position 1 than at position 5, the ratio of the two
         click rates tells how much more often users look at position 1, since the document is
         equally relevant at both positions.
+        A later position counts as the largest only if it exceeds position 1 by more than chance
+        explains; otherwise its value is at most 1, the value of position 1.
         The result `bias` goes into a loss as `Unbiased(loss, bias)`. `bias.interval` holds a 95 %
         interval for each position, from a bootstrap over queries. In each resample, the propensity
         of position 1 is held at its value in `bias.examination`. An interval is wide if some
         resamples do not determine the propensity of its position. With only one query,
-        `bias.interval` is None. In 60 simulated logs of 200 queries, 92 % of the intervals by
-        harvesting contained the true value, 93 % of those by em and 96 % of those by swaps.
+        `bias.interval` is None. In 40 simulated logs of 200 queries with 5 to 40 documents, 94 % of
+        the intervals by harvesting and em contained the true value, and 95 % of those by swaps.
 
         | method | needs | assumes |
         | --- | --- | --- |

@@ -50,12 +50,13 @@ def estimate(log, method, **given):
 def test_expected_clicks_tell_the_propensities_exactly(looks, seed, method):
     draw = np.random.default_rng(seed)
     log, theta = random_log(draw), np.array(looks)
+    log["impressions"] = log["impressions"] * 10**10  # chance explains no difference
     relevant = draw.random((6, 3))[log["qid"], log["doc_id"]]
     if method == "swaps":  # each pair (1, k) is an experiment of its own, with its own relevance
         k = np.repeat([2, 3, 4], 2)
         log = {"qid": np.zeros(6, int), "position": np.stack([k**0, k], 1)[:, 0]}
         log |= {"position": np.where(np.arange(6) % 2, k, 1), "doc_id": k}
-        log |= {"impressions": draw.integers(20, 200, 6)}
+        log |= {"impressions": draw.integers(20, 200, 6) * 10**10}
         relevant = np.repeat(draw.random(3), 2)
     log["clicks"] = log["impressions"] * theta[log["position"] - 1] * relevant
     found = np.array(estimate(log, method).examination)
@@ -385,3 +386,64 @@ def test_intervals_contain_the_truth_as_often_as_they_say(method):
         inside.append((low <= truth) & (truth <= high))
     # 4 x 40 with 95 % each; the positions of a log are not independent
     assert np.mean(inside) > 0.88
+
+
+def long_lists(seed, power, queries=200, sessions=4000, swaps=False):
+    """Return a log of lists of 5 to 40 documents by three rankers, or by one with swaps."""
+    draw = np.random.default_rng(1000 + seed)
+    qid = np.repeat(np.arange(queries), draw.integers(5, 41, queries))
+    labels = draw.integers(0, 5, len(qid))
+    scores = labels + 2 * draw.normal(size=len(qid)) + draw.normal(size=(3, len(qid)))
+    user = PositionBased([0.05, 0.2, 0.4, 0.7, 1.0], PositionBias(power))
+    scores = scores[0] if swaps else scores
+    return simulate_clicks(user, labels, scores, qid, sessions=sessions, seed=seed, swaps=swaps)
+
+
+def test_a_position_with_few_clicks_does_not_set_the_unit():
+    # In this log the estimate for position 40, from a few lists, is twice that for position 1.
+    bias, truth = of_log(long_lists(9, power=0.3, sessions=3000)), np.arange(1, 41) ** -0.3
+    assert np.nanmax(bias.draws[:, -1]) > 2
+    assert bias.examination[0] == max(bias.examination) == 1.0
+    np.testing.assert_allclose(bias.examination[:10], truth[:10], rtol=0.15)
+    low, high = np.array(bias.interval).T
+    assert ((low <= truth) & (truth <= high)).mean() > 0.9
+
+
+@pytest.mark.slow  # forty logs, each with its resamples
+@pytest.mark.parametrize(
+    ("method", "top_k", "size"),
+    [
+        ("harvesting", None, {}),
+        ("harvesting", 10, {"queries": 30, "sessions": 600}),
+        ("em", 20, {}),
+        ("swaps", 10, {}),
+    ],
+)
+def test_intervals_contain_the_truth_where_lists_have_many_lengths(method, top_k, size):
+    inside = []
+    for seed in range(40):
+        swaps = method == "swaps"
+        log = long_lists(seed, power=0.3, swaps=swaps, **size)
+        given = {"method": method, "top_k": top_k} | ({"swap": log["swap"]} if swaps else {})
+        try:
+            bias = of_log(log, **given)
+        except ValueError:  # a position near 40, which few lists have, has no clicks
+            continue
+        low, high = np.array(bias.interval)[1:].T
+        truth = np.arange(2, len(low) + 2) ** -0.3
+        inside.append(((low <= truth) & (truth <= high)).mean())
+    # By harvesting it was 85 % where the largest of the forty estimates set the unit.
+    assert len(inside) > 20
+    assert np.mean(inside) > 0.92
+
+
+def test_a_later_position_that_users_prefer_sets_the_unit():
+    draw = np.random.default_rng(0)
+    labels, qid = draw.integers(0, 3, 400), np.arange(400) // 4
+    scores = labels + 2 * draw.normal(size=(3, 400))
+    truth = [0.5, 1.0, 0.8, 0.3]  # as in a grid, whose center is seen first
+    user = PositionBased([0.1, 0.4, 0.8], PositionBias(examination=truth))
+    log = simulate_clicks(user, labels, scores, qid, sessions=20_000)
+    bias = of_log(log, resamples=100)
+    np.testing.assert_allclose(bias.examination, truth, atol=0.05)
+    assert bias.examination[1] == 1.0
