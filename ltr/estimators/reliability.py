@@ -61,7 +61,7 @@ def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliabi
     Args:
         probabilities: (rows,), in [0, 1]. The last bin contains 1.
         relevant: (rows,), True or 1 for a relevant row, False or 0 for any other row.
-        bins: the number of bins.
+        bins: the number of bins. A probability at an edge belongs to the bin above the edge.
 
     Raises:
         ValueError: an argument has a wrong shape or an invalid value, or there are no rows.
@@ -77,7 +77,9 @@ def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliabi
     """
     check_whole("bins", bins)
     given = {"probabilities": probabilities, "relevant": relevant}
-    p, y = (as_numbers(name, x).astype(np.float64) for name, x in given.items())
+    p, y = (as_numbers(name, x) for name, x in given.items())
+    kind = p.dtype if p.dtype.kind == "f" else np.float64
+    p, y = p.astype(np.float64), y.astype(np.float64)
     if p.ndim != 1 or not len(p):
         raise ValueError(f"probabilities must be (rows,) in [0, 1], got shape {p.shape}")
     for row in np.flatnonzero(~((p >= 0) & (p <= 1)))[:1]:
@@ -86,7 +88,9 @@ def reliability(probabilities: Any, relevant: Any, *, bins: int = 10) -> Reliabi
         raise ValueError(f"relevant must be 0 or 1 for each of {len(p)} rows, got shape {y.shape}")
     for row in np.flatnonzero(~np.isin(y, (0, 1)))[:1]:
         raise ValueError(f"relevant must be 0 or 1, got {y[row]} in row {row}")
-    which = np.minimum((p * bins).astype(np.int64), bins - 1)
+    # Multiplied by `bins`, 0.29 would fall below 29. An edge is rounded as the probabilities are.
+    edges = (np.arange(1, bins) / bins).astype(kind)
+    which = np.searchsorted(edges, p, side="right")
     counts = np.bincount(which, minlength=bins)
     with np.errstate(invalid="ignore"):
         predicted, observed = (np.bincount(which, x, bins) / counts for x in (p, y))

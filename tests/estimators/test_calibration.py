@@ -213,6 +213,16 @@ def test_reliability_as_scikit_learn(bins):
     assert found.counts.sum() == 302
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("bins", [10, 49, 100, 1000])
+def test_a_probability_at_an_edge_is_in_the_bin_above_it(bins, kind):
+    edges = (np.arange(bins) / bins).astype(kind)
+    assert reliability(edges, np.zeros(bins), bins=bins).counts.tolist() == [1] * bins
+    found = reliability([0.29, 0.57, 0.58], [0, 0, 1], bins=100).counts
+    assert np.flatnonzero(found).tolist() == [29, 57, 58]
+    assert reliability([0, 1, True], [0, 0, 1], bins=bins).counts[[0, -1]].tolist() == [1, 2]
+
+
 def test_reliability_of_an_isotonic_fit_on_its_own_rows_is_perfect():
     X, y = drawn()
     p = Calibrated(Given()).fit(X, y).probability(X)
