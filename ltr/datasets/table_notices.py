@@ -67,10 +67,9 @@ def notice(
             "the text)"
         )
     for name, count in found.left.items():
-        name_it = "name it in categories, or " if names_uses else ""
         told.append(
             f"{name} is left out, with {count} different texts in {found.rows} rows: a name, not a "
-            f"category ({name_it}make it categorical, to use it)"
+            "category (to use its words, add columns of TF-IDF or embeddings)"
         )
     for name, (before, after) in found.coarse.items():
         if before > FEW:

@@ -123,8 +123,8 @@ def test_columns_that_look_like_a_mistake_are_told_before_training(tmp_path: Pat
         assert said == (
             "columns of the table: dates, by their text: day, at, zone (name them in categories, "
             "or make them categorical, to keep the text); title is left out, with 60 different "
-            "texts in 60 rows: a name, not a category (name it in categories, or make it "
-            "categorical, to use it); "
+            "texts in 60 rows: a name, not a category (to use its words, add columns of TF-IDF "
+            "or embeddings); "
             "many has 40 levels: the 30 most frequent ones have a code, the others count as "
             "missing (max_levels); again equals the qid (name the others in features or "
             "categories)"

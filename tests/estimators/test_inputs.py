@@ -210,7 +210,7 @@ def test_advice_names_nothing_that_a_ranker_does_not_have():
     assert str(caught[0].message) == (
         "columns of the table: dates, by their text: day (make them categorical, to keep the "
         "text); name is left out, with 60 different texts in 60 rows: a name, not a category "
-        "(make it categorical, to use it); "
+        "(to use its words, add columns of TF-IDF or embeddings); "
         "again equals the qid (drop it from X)"
     )
 
