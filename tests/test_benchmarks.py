@@ -54,6 +54,12 @@ def committed(name):
 
 
 @slow
+def test_evaluate_by_the_number_of_lists(tmp_path):
+    result = run("evaluate.py", tmp_path / "result.json", "--lists", "20", "--rounds", "1")
+    assert shape(result) == shape(committed("evaluate.json"))
+
+
+@slow
 def test_two_checkouts_in_turns(tmp_path):
     result = run("before_after.py", tmp_path / "result.json", str(ROOT), "--turns", "1")
     assert shape(result) == shape(committed("before_after.json"))

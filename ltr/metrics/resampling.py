@@ -1,11 +1,19 @@
 """Resampling of per-list values: bootstrap means, BCa intervals, the sign-flip test."""
 
+from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Real
 from statistics import NormalDist
 
 import numpy as np
 
 _CHUNK = 1 << 20  # about this many random numbers are drawn at a time, to limit the memory
+_MOST_LISTS = 1 << 11
+"""Up to this many lists are drawn one by one; more lists are drawn by `_Blocks`."""
+
+_BLOCKS = 256
+"""The number of blocks of lists that `_Blocks` makes. A block has lists of similar values."""
+
 _SLACK = 1e-12  # ties have this relative tolerance, as a sum's rounding depends on its order
 
 
@@ -18,14 +26,21 @@ def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator
         rng: the random number generator for the draws.
 
     Returns:
-        (resamples, columns). Cost: O(resamples * lists * columns) time; memory for the result and
-        for one chunk of draws.
+        (resamples, columns). Cost: O(resamples * lists * columns) time for at most 2,048 lists,
+        otherwise O((resamples * 256 + lists * log(lists)) * columns); memory for the result and for
+        one chunk of draws. More than 2,048 lists are drawn by the counts of blocks of similar
+        values, for each column by itself.
 
     >>> bootstrap_means(np.array([[1.0], [1.0]]), 3, np.random.default_rng(0)).ravel().tolist()
     [1.0, 1.0, 1.0]
     """
     lists = len(values)
     means = np.empty((resamples, values.shape[1]))
+    if lists > _MOST_LISTS:
+        for number, column in enumerate(values.T):
+            # The result of a column must not depend on the other columns.
+            means[:, number] = _Blocks.of(column).drawn_means(resamples, deepcopy(rng))
+        return means
     columns = np.ascontiguousarray(values.T)
     rows = max(1, _CHUNK // lists)
     for start in range(0, resamples, rows):
@@ -34,6 +49,63 @@ def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator
         for number, column in enumerate(columns):
             means[start:stop, number] = column[drawn].mean(-1)
     return means
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Lists in blocks of similar values, for sums over many drawn lists.
+
+    How many lists of each block are drawn is random, with exactly the law of drawing lists one by
+    one. Given these counts, the sum of the deviations from the blocks' means is drawn from a normal
+    distribution with the correct variance. This variance is tiny, since the values of a block are
+    similar: it is 0 if there are at most `_BLOCKS` distinct values.
+
+    Attributes:
+        counts: (blocks,), the number of lists of each block.
+        means: (blocks,), the mean value of each block.
+        variances: (blocks,), the variance of the values within each block.
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "_Blocks":
+        edges = np.unique(values)
+        if len(edges) > _BLOCKS:
+            # Half of the blocks have equal numbers of lists, and half have equal widths, which are
+            # for the tails. Equal values are in the same block.
+            half = np.linspace(0, 1, _BLOCKS // 2)
+            widths = edges[0] + half * (edges[-1] - edges[0])
+            edges = np.unique([*np.quantile(values, half, method="lower"), *widths])
+        blocks = np.searchsorted(edges, values, side="right") - 1
+        counts = np.bincount(blocks, minlength=len(edges))
+        some = np.maximum(counts, 1)
+        means = np.bincount(blocks, values, len(edges)) / some
+        squares = np.bincount(blocks, (values - means[blocks]) ** 2, len(edges))
+        used = counts > 0
+        return cls(counts[used], means[used], (squares / some)[used])
+
+    def drawn_means(self, resamples: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the means over as many lists as there are, drawn with replacement."""
+        lists = self.counts.sum()
+        found = np.empty(resamples)
+        rows = max(1, _CHUNK // len(self.counts))
+        for start in range(0, resamples, rows):
+            stop = min(start + rows, resamples)
+            drawn = rng.multinomial(lists, self.counts / lists, stop - start).astype(np.float64)
+            noise = np.sqrt(drawn @ self.variances) * rng.standard_normal(stop - start)
+            found[start:stop] = (drawn @ self.means + noise) / lists
+        return found
+
+    def flipped_sums(self, resamples: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the sums over all lists, of values with random signs."""
+        found = np.sqrt(self.counts @ self.variances) * rng.standard_normal(resamples)
+        # With one count at a time, numpy prepares the binomial law only once for all draws.
+        for count, mean in zip(self.counts.tolist(), self.means.tolist(), strict=True):
+            found += mean * (count - 2.0 * rng.binomial(count, 0.5, resamples))
+        return found
 
 
 def bca_interval(
@@ -90,7 +162,9 @@ def sign_flip_p(
         The two-sided p-value, and whether it is exact. If flips are drawn, the p-value is
         (extreme + 1) / (resamples + 1), which is never 0. Here `extreme` is the number of drawn
         flips that give a mean at least as far from 0 as the observed mean.
-        Cost: O(resamples * lists) time, and memory for one chunk of flips.
+        Cost: O(resamples * lists) time for at most 2,048 differences that are not 0, otherwise
+        O(resamples * 256 + lists * log(lists)), by the counts of blocks of similar differences;
+        memory for one chunk of flips.
 
     Reference: Fisher, "The design of experiments", 1935; Phipson and Smyth, "Permutation p-values
     should never be zero", 2010.
@@ -103,6 +177,9 @@ def sign_flip_p(
     least = abs(total) - _SLACK * np.abs(signed).sum()
     exact = lists < 63 and 2**lists <= resamples
     tries = 2**lists if exact else resamples
+    if lists > _MOST_LISTS:
+        sums = _Blocks.of(np.abs(signed)).flipped_sums(resamples, rng)
+        return (int((np.abs(sums) >= least).sum()) + 1) / (resamples + 1), False
     extreme = 0
     rows = max(1, _CHUNK // max(lists, 1))
     for start in range(0, tries, rows):

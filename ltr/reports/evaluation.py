@@ -215,8 +215,9 @@ class Evaluation:
         """Return the indices of this evaluation's lists in another evaluation."""
         own, others = self.table.qids, other.table.qids
         position = {qid: i for i, qid in enumerate(others)}
+        known = {*own}
         alone = [qid for qid in own if qid not in position]
-        alone += [qid for qid in others if qid not in {*own}]
+        alone += [qid for qid in others if qid not in known]
         if alone:
             raise ValueError(
                 f"other must have the same lists: {len(alone):,} qids are in only one of "

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from dataclasses import replace
 from io import StringIO
 from itertools import combinations, product
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from scipy.stats import bootstrap, permutation_test
+from scipy.stats import binom, bootstrap, ks_2samp, permutation_test
 
 from ltr.metrics import resampling
 from ltr.metrics.compare import compare, holm, mean_interval
@@ -59,6 +60,68 @@ def test_the_bootstrap_has_the_mean_and_spread_that_it_must_have():
     error = values.std() / 400**0.5
     assert means.mean() == pytest.approx(values.mean(), abs=4 * error / 4000**0.5)
     assert means.std() == pytest.approx(error, rel=4 / (2 * 4000) ** 0.5)
+
+
+MANY = 5000
+LAWS = {
+    "exponential": rng(11).exponential(size=MANY),
+    "beta": rng(12).beta(0.2, 0.3, MANY),
+    "mostly 0": np.where(rng(13).random(MANY) < 0.98, 0.0, rng(14).random(MANY)),
+    "far tail": np.exp(1.5 * rng(15).normal(size=MANY)),
+    "few values": rng(16).integers(0, 4, MANY) / 3,
+    "large": 1e9 + rng(17).normal(size=MANY),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_means_of_many_lists_have_the_law_of_lists_drawn_one_by_one(law, monkeypatch):
+    values, resamples = LAWS[law], 20_000
+    blocks = bootstrap_means(values[:, None], resamples, rng(18))[:, 0]
+    monkeypatch.setattr(resampling, "_MOST_LISTS", MANY)
+    one_by_one = bootstrap_means(values[:, None], 4000, rng(19))[:, 0]
+    centered = values - values.mean()
+    error = values.std() / MANY**0.5
+    # These are the mean, the spread and the skewness of a mean of values drawn with replacement.
+    skewness = (centered**3).mean() / values.std() ** 3 / MANY**0.5
+    z = (blocks - values.mean()) / error
+    assert z.mean() == pytest.approx(0, abs=4 / resamples**0.5)
+    assert z.std() == pytest.approx(1, rel=5 / (2 * resamples) ** 0.5)
+    assert (z**3).mean() == pytest.approx(skewness, abs=4 * (15 / resamples) ** 0.5)
+    assert ks_2samp(blocks, one_by_one).pvalue > 1e-3
+
+
+def test_values_of_a_few_lists_among_many_are_drawn_by_their_counts():
+    values = np.zeros(MANY)
+    values[:2] = 1.0
+    sums = bootstrap_means(values[:, None], 20_000, rng(20))[:, 0] * MANY
+    np.testing.assert_allclose(sums, sums.round(), rtol=0, atol=1e-9)
+    for k in range(4):
+        share = binom.pmf(k, MANY, 2 / MANY)
+        assert (sums.round() == k).mean() == pytest.approx(share, abs=4 * (share / 20_000) ** 0.5)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.02, 0.04])
+def test_p_of_many_differences_is_near_that_of_flips_drawn_one_by_one(shift, monkeypatch):
+    d = rng(21).normal(shift, 1, MANY) * rng(22).exponential(size=MANY)
+    blocks, _ = sign_flip_p(d, 20_000, rng(23))
+    monkeypatch.setattr(resampling, "_MOST_LISTS", MANY)
+    one_by_one, _ = sign_flip_p(d, 4000, rng(24))
+    error = (one_by_one * (1 - one_by_one) * (1 / 4000 + 1 / 20_000)) ** 0.5
+    assert blocks == pytest.approx(one_by_one, abs=4 * error + 2 / 4000)
+
+
+def test_ties_of_many_flips_count():
+    # The sum of 2,049 signs is at least 1 in absolute value, so each flip is extreme.
+    signs = np.where(np.arange(2049) % 2, -1.0, 1.0)
+    assert sign_flip_p(0.1 * signs, 999, rng()) == (1.0, False)
+
+
+def test_a_model_with_many_lists_does_not_depend_on_the_others():
+    models = {name: LAWS[name] for name in ("exponential", "beta", "few values")}
+    both = compare({name: models[name] for name in ("exponential", "few values")}, **FAST)
+    three = compare(models, **FAST)
+    assert three.models[2] == replace(both.models[1], p_holm=three.models[2].p_holm)
+    assert three.models[1].mean == mean_interval(models["beta"], **FAST)
 
 
 def test_all_columns_are_drawn_together():
