@@ -7,25 +7,34 @@ from torch import Tensor
 
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.shapes import below_largest, check_top_k, masked_fill, positions
+from ltr.shapes import check_top_k, masked_fill, positions
 
 Ties = Literal["mean", "random", "first"]
 
 
-def log_sums_from(x: Tensor) -> Tensor:
-    """Return log(sum of exp(x_k) over k >= i) for each i: (..., n).
+def log_sums_from(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log(sum of exp(x_k) over k >= i) for each i, as a sum of two terms: (..., n) each.
+
+    The first term is the largest x_k over k >= i, without a gradient (0 if it is not finite), and
+    the second term is the rest, between 0 and log(n). In float32 one number would not hold both:
+    numbers near 1e6 are 1/16 apart. The largest value is that of the summed items, since relative
+    to a much larger value these items would all be equal.
 
     Each step doubles the number of terms in every sum, with `logaddexp`. Cost: O(n log n).
     `logcumsumexp` is not used: it has no second derivative if a gradient is 0.
 
-    >>> log_sums_from(torch.tensor([0.0, 0.0]))
-    tensor([0.6931, 0.0000])
+    >>> log_sums_from(torch.tensor([1e9, 0.0, 0.0]))
+    (tensor([1.0000e+09, 0.0000e+00, 0.0000e+00]), tensor([0.0000, 0.6931, 0.0000]))
     """
-    shift = 1
+    top = x.detach().flip(-1).cummax(-1).values.flip(-1)
+    top = torch.where(top.isfinite(), top, 0.0)
+    # The sum of two terms that are both 0 would have a NaN gradient.
+    rest, shift = (x - top).clamp(min=torch.finfo(x.dtype).min), 1
     while shift < x.shape[-1]:
-        x = torch.cat([torch.logaddexp(x[..., :-shift], x[..., shift:]), x[..., -shift:]], -1)
+        later = rest[..., shift:] + (top[..., shift:] - top[..., :-shift])
+        rest = torch.cat([torch.logaddexp(rest[..., :-shift], later), rest[..., -shift:]], -1)
         shift *= 2
-    return x
+    return top, rest
 
 
 def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +126,7 @@ class ListMLE(RankingLoss):
         # padding.
         drawn = self.ties == "random" and self.training
         y, order = _sort(masked_fill(labels, mask, torch.inf), drawn)
-        s = below_largest(scores, mask).gather(-1, order)
+        s = masked_fill(scores, mask).gather(-1, order)
         padded = scores.new_zeros(s.shape)
         if mask is not None:
             padded = (~mask).sum(-1, keepdim=True).to(s.dtype).expand_as(s)
@@ -126,9 +135,9 @@ class ListMLE(RankingLoss):
         weight = real * self.position_weights(position.clamp(min=1), n - padded[..., :1])
         u = None if weights is None else masked_fill(weights, mask).gather(-1, order)
 
-        from_here = log_sums_from(s)
+        top, from_here = log_sums_from(s)
         if drawn or self.ties == "first":
-            each = from_here - s
+            each = (top - s) + from_here
             return _total(weight if u is None else weight * u, each, real, defined)
         first, last = tie_groups(y)
         size = (last - first + 1).to(s.dtype)
@@ -137,10 +146,13 @@ class ListMLE(RankingLoss):
         # `rest` is the logarithm of the inner sum. In this sum, the tied items have the factor
         # 1 - gone / size, and all items below them the factor 1. Let R be the sum of exp(s) from
         # the first tied item on, and L the sum over the items below the tied items. Then the inner
-        # sum is (1 - gone / size) R + (gone / size) L.
+        # sum is (1 - gone / size) R + (gone / size) L. All logarithms are relative to the largest
+        # score from the first tied item on, which the tied items share.
+        highest = top.gather(-1, first)
         rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
         both = (gone > 0) & (last < n - 1)
-        low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
+        low = from_here.gather(-1, below) + (top.gather(-1, below) - highest)
+        low = low + torch.log(gone.clamp(min=1) / size)
         rest = torch.where(both, torch.logaddexp(rest, torch.where(both, low, rest)), rest)
         mean_weight = _group_mean(weight, first, last, size)
         entropy = torch.log(size)
@@ -151,7 +163,8 @@ class ListMLE(RankingLoss):
         term = rest
         if self.ties == "mean":
             term = rest - torch.log1p(-gone / size) - entropy
-        return _total(weight, term, real, defined) - _total(mean_weight, s, real, defined)
+        missed = highest - s
+        return _total(weight, term, real, defined) + _total(mean_weight, missed, real, defined)
 
     def extra_repr(self) -> str:
         """Return the arguments that are not the default."""

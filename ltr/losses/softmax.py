@@ -312,12 +312,13 @@ class UniqueSoftmax(RankingLoss):
             gains = item_gains(labels, mask, weights, gain_function(self.gain))
         mask = without_removed(scores, gains, mask)
         y, order = masked_fill(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
-        s = below_largest(scores, mask).gather(-1, order)
+        s = masked_fill(scores, mask).gather(-1, order)
         g = gains.gather(-1, order)
         last = tie_groups(y)[1]
-        low = log_sums_from(s).gather(-1, (last + 1).clamp(max=n - 1))
-        rivals = last < n - 1
-        each = torch.logaddexp(s, torch.where(rivals, low, s)) - s
+        below, rivals = (last + 1).clamp(max=n - 1), last < n - 1
+        top, rest = (x.gather(-1, below) for x in log_sums_from(s))
+        behind = torch.where(rivals, (top - s) + rest, 0 * s)
+        each = torch.logaddexp(torch.zeros_like(s), behind)
         each = torch.where(rivals & (g > 0), each, 0 * s)
         return weighted_mean(each, g) if self.normalize else (g * each).sum(-1)
 

@@ -7,6 +7,8 @@ from math import exp, log, log2
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
 from ltr.losses import (
@@ -428,11 +430,102 @@ def test_softmax_at_k_of_short_lists_is_the_cross_entropy():
 
 
 def test_softmax_at_k_names_what_is_wrong():
-    for options, given in [
+    for options, named in [
         ({"top_k": 0}, "top_k.* 0"),
         ({"temperature": 0.0}, "temperature.* 0"),
         ({"weight_temperature": -1.0}, "weight_temperature.* -1"),
         ({"gain": "cubic"}, "gain.* 'cubic'"),
     ]:
-        with pytest.raises(ValueError, match=given):
+        with pytest.raises(ValueError, match=named):
             SoftmaxLossAtK(**options)
+
+
+def log_sum(x):
+    """Return `logsumexp`, whose own gradient is wrong where its result is large."""
+    top = x.detach().max()
+    return (x - top).logsumexp(0) + top
+
+
+def unique_softmax_by_differences(s, y, gain):
+    """The definition in float64, in which only differences of scores occur."""
+    terms, gains = [], []
+    for i in range(len(y)):
+        lower = [j for j in range(len(y)) if y[j] < y[i]]
+        if lower and gain(y[i]) > 0:
+            highest = s[lower].detach().max()
+            terms.append(torch.logaddexp(0 * s[i], (highest - s[i]) + log_sum(s[lower] - highest)))
+        else:
+            terms.append(0 * s[i])
+        gains.append(gain(y[i]))
+    return sum(g * t for g, t in zip(gains, terms, strict=True)) / max(sum(gains), 1e-300)
+
+
+def list_mle_by_differences(s, y, weight):
+    """Efron's formula in float64, in which only differences of scores occur."""
+    total, position = 0 * s.sum(), 0
+    for label in sorted(set(y), reverse=True):
+        tied = [i for i in range(len(y)) if y[i] == label]
+        below = [i for i in range(len(y)) if y[i] < label]
+        d, mean = len(tied), sum(weight(position + a) for a in range(len(tied))) / len(tied)
+        highest = s[tied + below].detach().max()
+        for a, i in enumerate(tied):
+            logs = torch.tensor([log(1 - a / d)] * d + [0.0] * len(below)).double()
+            inner = log_sum(s[tied + below] - highest + logs) - log(d - a)
+            total = total + weight(position + a) * inner + mean * (highest - s[i])
+        position += d
+    return total if len(set(y)) > 1 else 0 * s.sum()
+
+
+def paper_weight(n):
+    """The weight of position k, from 0, of p-ListMLE."""
+    return lambda k: (2 ** (n - 1 - k) - 1) / (2 ** (n - 1) - 1) if n > 1 else 1.0
+
+
+BY_DIFFERENCES = {
+    "unique": (
+        UniqueSoftmax(),
+        lambda s, y: unique_softmax_by_differences(s, y, lambda v: 2**v - 1),
+    ),
+    "unique-linear": (
+        UniqueSoftmax("linear"),
+        lambda s, y: unique_softmax_by_differences(s, y, lambda v: v),
+    ),
+    "mle": (ListMLE(), lambda s, y: list_mle_by_differences(s, y, lambda k: 1.0)),
+    "mle-2": (ListMLE(2), lambda s, y: list_mle_by_differences(s, y, lambda k: float(k < 2))),
+    "p-mle": (PListMLE(), lambda s, y: list_mle_by_differences(s, y, paper_weight(len(y)))),
+}
+wild = st.builds(
+    lambda digits, power: float(np.float32(digits * 10.0**power)),
+    st.floats(-9.9, 9.9),
+    st.sampled_from([-3, 0, 0, 0, 1, 3, 6, 9, 12, 30]),
+)
+wild_lists = st.lists(st.tuples(wild, st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=7)
+
+
+@pytest.mark.parametrize("name", BY_DIFFERENCES)
+@given(items=wild_lists, offset=st.sampled_from([0.0, 0.0, 2.0**20, -1e9]))
+@example(items=[(0.0, 0, 0), (-5.0, 1, 0), (1e9, 1, 0)], offset=0.0)
+@example(items=[(0.0, 0, 0), (-5.0, 1, 0), (1e9, 2, 0)], offset=0.0)
+@example(items=[(3.0, 0, 0), (2.0, 2, 0), (-1e9, 1, 0), (1e30, 3, 0)], offset=0.0)
+@example(items=[(1.5, 0, 0), (0.5, 1, 0), (0.25, 1, 0), (-2.0, 2, 0)], offset=2.0**20)
+@settings(max_examples=100, deadline=None)
+def test_items_far_below_the_largest_score_count_in_float32(name, items, offset):
+    loss, definition = BY_DIFFERENCES[name]
+    s = torch.tensor([x[0] + (offset if x[2] else 0.0) for x in items]).requires_grad_()
+    y = [float(x[1]) for x in items]
+    found = loss(s, torch.tensor(y))
+    (slope,) = torch.autograd.grad(found, s)
+    exact = s.detach().double().requires_grad_()
+    expected = definition(exact, y)
+    (wanted,) = torch.autograd.grad(expected, exact)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(slope.double(), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ties", ["first", "mean"])
+def test_the_largest_scores_of_float32_have_finite_gradients(ties):
+    for loss in (UniqueSoftmax(), ListMLE(ties=ties)):
+        s = torch.tensor([-3e38, -3e38, 3e38, -3e38]).requires_grad_()
+        found = loss(s, torch.tensor([1.0, 1.0, 1.0, 0.0]))
+        (slope,) = torch.autograd.grad(found, s)
+        assert slope.isfinite().all() or not found.isfinite()
