@@ -141,10 +141,17 @@ def finite_log(log_p: Tensor) -> Tensor:
 
 
 def log_sum(log_p: Tensor, dim: int) -> Tensor:
-    """Return `logsumexp`, or `LEAST_LOG` without a gradient if all values are -inf.
+    """Return `logsumexp`, or `LEAST_LOG` without a gradient if there is no value above -inf.
 
     >>> log_sum(torch.tensor([[-900.0, -torch.inf], [-torch.inf, -torch.inf]]), -1)
     tensor([-900.0000,  -87.4982])
     """
+    if not log_p.shape[dim]:
+        return log_p.sum(dim) + LEAST_LOG
     none = (log_p == -torch.inf).all(dim, keepdim=True)
-    return torch.where(none, LEAST_LOG, log_p).logsumexp(dim).where(~none.squeeze(dim), LEAST_LOG)
+    log_p = torch.where(none, LEAST_LOG, log_p)
+    # The gradient of `logsumexp` is computed from its rounded result. Relative to the largest
+    # value, the result is at most the logarithm of the number of values.
+    top = log_p.detach().amax(dim, keepdim=True)
+    found = (log_p - top).logsumexp(dim) + top.squeeze(dim)
+    return found.where(~none.squeeze(dim), LEAST_LOG)

@@ -75,6 +75,16 @@ def test_a_class_far_away_has_a_gradient_in_the_log_form(gap):
     assert scores.grad[1] < -1
 
 
+@pytest.mark.parametrize("gap", [2.0**20, 2.0**24, 1e9])
+def test_equal_candidates_far_away_share_one_gradient_in_float32(gap):
+    # Two neighbors at 0, two candidates of the class at -gap: p has four equal terms.
+    scores = torch.tensor([0.0, 0.0, -gap, -gap]).requires_grad_()
+    loss = KNNLoss(SoftSort(0.5), top_k=2, form="log")(scores, torch.tensor([0.0, 0.0, 1.0, 1.0]))
+    (slope,) = torch.autograd.grad(loss, scores)
+    expected = torch.tensor([1.0, 1.0, -1.0, -1.0])  # 1 / temperature, halved
+    torch.testing.assert_close(slope, expected, rtol=1e-5, atol=0)
+
+
 def test_samples_are_averaged():
     scores, labels, weights = draw(3, 5)
     generator = torch.Generator().manual_seed(0)
