@@ -118,8 +118,9 @@ def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
 def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
     # The matrix of a soft swap, [[1 - weight, weight], [weight, 1 - weight]], is its own transpose.
     a, b = _split(x, layer)
-    move = weight * (b - a)
-    a, b = a + move, b - move
+    # A swap of weight 1 gives exactly b and a. With `a + weight * (b - a)`, the smaller of the two
+    # values would be rounded to the spacing of the larger one.
+    a, b = torch.lerp(a, b, weight), torch.lerp(b, a, weight)
     y = torch.cat([a, b.flip(-1) if layer.mirrored else b], -1).flatten(-2)
     return y[..., layer.front : layer.front + x.shape[-1]]
 

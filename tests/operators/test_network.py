@@ -192,6 +192,21 @@ def test_long_bitonic_lists_sort():
     torch.testing.assert_close(ranks, hard_ranks(scores), rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "scores", [[-1e9, 5.08, 1.04, -1e6, -0.39], [0.5, 1e12, 0.25, -3e7, 2.0], [1e30, 0.0, 1.0]]
+)
+def test_scores_far_below_the_largest_keep_their_digits_in_float32(network, scores):
+    x = torch.tensor(scores, requires_grad=True)
+    operator, exact = SortingNetwork(0.7, network), x.detach().double().requires_grad_()
+    ranks, expected = operator(x), operator(exact)
+    torch.testing.assert_close(ranks.double(), expected, rtol=1e-5, atol=0)
+    factors = torch.arange(1, len(scores) + 1).double()
+    (slope,) = torch.autograd.grad((ranks * factors).sum(), x)
+    (wanted,) = torch.autograd.grad((expected * factors).sum(), exact)
+    torch.testing.assert_close(slope.double(), wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_bad_names():
     with pytest.raises(ValueError, match=r"network.*'merge'"):
         SortingNetwork(network="merge")
