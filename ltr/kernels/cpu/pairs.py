@@ -176,7 +176,7 @@ def lower_costs(lists, rule, found, begin, stop):
             continue
         cost[:m] = 0.0
         for side in range(2):
-            _lower_sweep(side, m, grades, gap, decay, grade, fit, work, cost)
+            _lower_sweep(side, m, grades, (gap, decay, grade), fit, work, cost)
         for p in range(m):
             costs[row, order[row, p]] = cost[p]
 
@@ -207,9 +207,10 @@ def _gaps(x, order, row, m, scale, gap, decay):
 
 
 @jit
-def _lower_sweep(side, m, grades, gap, decay, grade, fit, work, cost):
+def _lower_sweep(side, m, grades, positions, fit, work, cost):
     # Side 0 goes from the top down, side 1 from the bottom up. Add to cost[p] the costs of the item
     # at p with the items of lower grades that were passed.
+    gap, decay, grade = positions
     state, came, passed, linear, share, scratch = work
     state[: grades * ROW] = 0.0
     passed[:grades] = 0.0
