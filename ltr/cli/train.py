@@ -65,7 +65,6 @@ def train(parser: LineParser, args: list[str]) -> None:
     import torch
 
     from ltr.datasets.prepare import prepare, read_table
-    from ltr.datasets.table_notices import warn_caller
     from ltr.estimators import Blend, NeuralRanker
     from ltr.estimators.parameters import max_levels
 
@@ -82,13 +81,13 @@ def train(parser: LineParser, args: list[str]) -> None:
     )
     share = 0 if given.val else ranker.validation
     most = partial(max_levels, ranker)
-    data = prepare(given.table, roles_of(given), validation=share, few="none", max_levels=most)
+    options = {"validation": share, "few": "none", "max_levels": most, "exact": bool(given.trees)}
+    data = prepare(given.table, roles_of(given), **options)
     if given.val:
         plain = replace(data.schema, weight=None, position=None, protected=None)
         data = replace(data, val=read_table(given.val, plain))
     if given.trees:
         ranker = Blend(ranker, n_jobs=given.threads, verbose=verbose)
-        warn_caller(data.notice)  # a NeuralRanker gives this warning itself
     ranker.fit(data)
     ranker.save(out)
     held = "none" if data.val is None else len(data.val)

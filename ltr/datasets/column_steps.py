@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,11 +38,17 @@ class Number(serving.Number):
     text_type: ClassVar[pa.DataType] = pa.float64()
     """The type with which the column is read from a text file."""
 
-    def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column's values, float32 (rows, width): NaN if missing, inf if too large."""
+    def read(self, name: str, column: pa.ChunkedArray, dtype: Any = np.float32) -> np.ndarray:
+        """Return a column's values (rows, width): NaN if missing, inf if too large for the dtype.
+
+        Args:
+            name: the name of the column, for errors.
+            column: the column.
+            dtype: float32, the type of features, or float64, which rounds no number of a table.
+        """
         if kind_of(column.type) == "missing":
-            return np.full((len(column), self.width), np.nan, dtype=np.float32)
-        return _numbers(column)
+            return np.full((len(column), self.width), np.nan, dtype=dtype)
+        return _numbers(column, dtype)
 
     def check(self, name: str, dtype: pa.DataType) -> None:
         """Raise a `ValueError` if the type of a column does not match the training data.
@@ -96,9 +102,9 @@ class Date(serving.Date):
     text_type: ClassVar[pa.DataType] = pa.large_string()
     """The type with which the column is read from a text file; see `table_files.typed`."""
 
-    def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column's values, float32 (rows, width); see `read_dates`."""
-        return read_dates(column, name, self.zone)[:, : self.width]
+    def read(self, name: str, column: pa.ChunkedArray, dtype: Any = np.float32) -> np.ndarray:
+        """Return a column's values, rounded to float32, (rows, width); see `read_dates`."""
+        return read_dates(column, name, self.zone)[:, : self.width].astype(dtype, copy=False)
 
     def check(self, name: str, dtype: pa.DataType) -> None:
         """Raise a `ValueError` if the type of a column does not match the training data."""
@@ -251,27 +257,27 @@ def or_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(len(column))])
 
 
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers, booleans or vectors as float32 (rows, width), NaN if missing."""
+def _numbers(column: pa.ChunkedArray, dtype: Any) -> np.ndarray:
+    """Return a column of numbers, booleans or vectors as floats (rows, width), NaN if missing."""
     if not pa.types.is_fixed_size_list(column.type):
-        return _plain_numbers(column).reshape(-1, 1)
+        return _plain_numbers(column, dtype).reshape(-1, 1)
     width = width_of(column.type)
     if not column.null_count:
-        return _plain_numbers(pc.list_flatten(column)).reshape(-1, width)
-    found = np.full((len(column), width), np.nan, dtype=np.float32)
+        return _plain_numbers(pc.list_flatten(column), dtype).reshape(-1, width)
+    found = np.full((len(column), width), np.nan, dtype=dtype)
     there = column.is_valid().to_numpy()
-    found[there] = _plain_numbers(pc.list_flatten(column.drop_null())).reshape(-1, width)
+    found[there] = _plain_numbers(pc.list_flatten(column.drop_null()), dtype).reshape(-1, width)
     return found
 
 
-def _plain_numbers(column: pa.ChunkedArray) -> np.ndarray:
+def _plain_numbers(column: pa.ChunkedArray, dtype: Any) -> np.ndarray:
     column = without_codes(column)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
     with np.errstate(over="ignore"):  # overflow gives infinity, which the caller refuses
-        return column.to_numpy().astype(np.float32, copy=False)
+        return column.to_numpy().astype(dtype, copy=False)
 
 
 class RowError(ValueError):

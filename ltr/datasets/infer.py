@@ -353,14 +353,6 @@ class WholeNumbers(Finder):
         )
 
 
-def refuse_lost_numbers(table: Rows) -> None:
-    """Raise a `ValueError` if a column of whole numbers is lost in float32; see `WholeNumbers`."""
-    numbers = [WholeNumbers(field.name) for field in table.schema if _is_wide(field.type)]
-    scan(table, numbers)
-    for one in numbers:
-        one.check()
-
-
 class Levels(Finder):
     """Counts the values of a category.
 

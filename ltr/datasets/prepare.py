@@ -10,7 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns, name_texts, pc
-from ltr.datasets.column_steps import Number, RowError, kind_of, or_nulls, shown, without_codes
+from ltr.datasets.column_steps import (
+    Category,
+    Number,
+    RowError,
+    kind_of,
+    or_nulls,
+    shown,
+    without_codes,
+)
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
@@ -173,7 +181,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         missing: see `read_table`.
     """
     rows = order.rows
-    features = _features(frame, schema, rows, missing)
+    features = features_of(frame, schema, rows, missing)
     codes = None
     if categories := schema.categories:
         codes = np.empty((len(rows), len(categories)), np.int64)
@@ -206,14 +214,33 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
     )
 
 
-def _features(frame: Frame, schema: Schema, rows: np.ndarray, missing: str) -> np.ndarray:
-    """Return the features, float32 (rows, d), with the rows of the table in the given order."""
+def features_of(
+    frame: Frame,
+    schema: Schema,
+    rows: np.ndarray,
+    missing: str = "keep",
+    dtype: Any = np.float32,
+) -> np.ndarray:
+    """Return the features of a table, (rows, d), with its rows in the given order.
+
+    Args:
+        frame: the table, with the columns of the schema.
+        schema: how the columns are used.
+        rows: int64 (rows,), a permutation of the table's rows.
+        missing: see `read_table`.
+        dtype: float32, or float64 for rankers that compare numbers without rounding, such as trees.
+
+    Raises:
+        ValueError: a value is infinite in `dtype`, or missing although `missing` is "error".
+    """
     in_order = (rows[1:] > rows[:-1]).all()
-    found = np.empty((frame.num_rows, schema.num_features), dtype=np.float32)
+    found = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
     block: list[np.ndarray] = []
     start = end = 0
     for name, width in schema.features.items():
-        values = schema.steps[name].read(name, or_nulls(frame.column(name)))
+        step = schema.steps[name]
+        assert not isinstance(step, Category)  # `features` has no categories
+        values = step.read(name, or_nulls(frame.column(name)), dtype)
         _check_values(frame, name, values, missing)
         block.append(values if in_order else values.take(rows, axis=0))
         end += width
@@ -319,12 +346,20 @@ class Prepared:
         train: the training lists.
         val: the validation lists, or None if none are held out.
         notice: a message about the table's columns, to be shown before training, or "".
+        exact: float64 (documents, d), the features of `train` as they were read, not rounded to
+            float32; None if `prepare` was not asked for them.
+        exact_val: the same for `val`.
+        list_weights: whether the weights are those of lists: equal within each list, so that they
+            are factors of the lists' losses.
     """
 
     schema: Schema
     train: ListDataset
     val: ListDataset | None
     notice: str = ""
+    exact: np.ndarray | None = None
+    exact_val: np.ndarray | None = None
+    list_weights: bool = False
 
 
 def prepare(
@@ -339,6 +374,7 @@ def prepare(
     schema: Schema | None = None,
     names_uses: bool = True,
     sort_by_qid: bool = False,
+    exact: bool = False,
     tell: Callable[[str], Any] | None = None,
 ) -> Prepared:
     """Return the schema of a table, its training lists and its validation lists.
@@ -369,6 +405,8 @@ def prepare(
             advises the user to name them.
         sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
             need not be together.
+        exact: whether the result has the features in float64 too, for boosted trees; not for
+            lists, which have been rounded already.
         tell: see `with_schema`.
 
     Raises:
@@ -395,7 +433,11 @@ def prepare(
         if held is None:
             return found
         train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))
-        return replace(found, train=train, val=val)
+        found = replace(found, train=train, val=val)
+        if found.exact is not None:
+            inside = np.repeat(held, lists.lengths)
+            found = replace(found, exact=found.exact[~inside], exact_val=found.exact[inside])
+        return found
     if schema is None:
         for key in ("qid", "label"):
             if roles.get(key) is None:
@@ -427,10 +469,14 @@ def prepare(
             schema, told = _describe(frame, roles, most, trained, names_uses)
         check_types(frame, schema)
         data = to_lists(frame, schema, order, missing)
+        numbers = features_of(frame, schema, order.rows, missing, np.float64) if exact else None
     if held is None:
-        return Prepared(schema, data, None, told)
+        return Prepared(schema, data, None, told, numbers)
     train, val = data.between(0, order.train), data.between(order.train, len(data))
-    return Prepared(schema, train, val, told)
+    if numbers is None:
+        return Prepared(schema, train, val, told)
+    numbers, others = np.split(numbers, order.offsets[[order.train]])
+    return Prepared(schema, train, val, told, numbers, others)
 
 
 def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:

@@ -4,27 +4,38 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import torch
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import Saved, write_folder
 from ltr.datasets import ListDataset, Schema
-from ltr.datasets.prepare import RowOrder
-from ltr.datasets.splits import hold_out, labels_vary
+from ltr.datasets.list_tables import of_columns
+from ltr.datasets.prepare import Prepared, RowOrder
+from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
-from ltr.estimators.categories import columns_of, form_of, from_codes, in_form
-from ltr.estimators.list_input import is_lists, read_lists
+from ltr.estimators.blend_rows import BlendModel, Rows, in_row_order
+from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_columns
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.scoring import BlendModel, RankingEstimator, scores_of, values_of_lists
+from ltr.estimators.parameters import device, max_levels
+from ltr.estimators.scoring import RankingEstimator, scores_of
+from ltr.estimators.trees import (
+    Form,
+    booster_names,
+    is_booster,
+    is_trees,
+    library_of,
+    set_names,
+    tree_categories,
+    tree_positions,
+    tree_table,
+)
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
 from ltr.shapes import check_at_least, check_number
@@ -61,23 +72,29 @@ class Blend(RankingEstimator):
     `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`,
     `catboost.CatBoostRanker` and scikit-learn's regressors work. Rankers of LightGBM, XGBoost and
     CatBoost without a metric or cutoff of their own evaluate NDCG@10 on the validation lists. So
-    their early stopping uses the metric of the blend.
+    their early stopping uses the metric of the blend. A `Booster` of LightGBM or XGBoost, the
+    result of their `train`, is not trained again: it is scaled and weighed only. So train it on
+    other lists than the validation lists.
 
-    Each ranker gets columns of text and pandas' categories in the form that it accepts: LightGBM,
-    XGBoost and `HistGradientBoostingRegressor` get categories. CatBoost gets text and the names of
-    these columns. scikit-learn's other regressors get a column of 0 and 1 for each level. Text or
-    a category that does not occur in the training lists counts as missing. Dates become numbers:
-    the days since 1970-01-01, and the hour of the day in a column `NAME (hour)`; see
-    `Schema.infer`. Other rankers, such as pipelines, get X unchanged. Each ranker must handle
-    missing values in numeric columns itself.
+    All rankers share one schema, that of `NeuralRanker`: it says which columns are numbers,
+    categories or dates, and which are left out; see `Schema.infer`. Networks get lists. Trees (of
+    LightGBM, XGBoost and CatBoost, and `HistGradientBoostingRegressor`) get the numbers in float64
+    as they were read, dates as the days since 1970-01-01 and the hour of the day, booleans as 0 and
+    1, and categories as the indices of their levels (CatBoost from 1, with 0 for a missing value).
+    A category with more levels than `HistGradientBoostingRegressor` allows is a number there. The
+    columns are in the order of X, and are called x0, x1 and so on, because the libraries refuse
+    some names. `monotone_constraints` and the like may use the names of X. Any other ranker, such
+    as a linear model or a pipeline, gets the rows of X as they are. It must handle text and missing
+    values itself; it takes no lists, and a blend with it cannot be saved.
 
     Args:
-        rankers: the estimators, one or more. They are cloned, so that they do not change. Default:
-            `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs `ltr-torch[baselines]`. Its
-            trees have at most 15 or at most 31 leaves, whichever gives the better NDCG@10 on the
-            validation lists. Its early stopping uses this metric too. Without validation lists,
-            `LGBMRanker` has its own defaults. If `rankers` is a `NeuralRanker`, not a list, it
-            replaces the default one, and its `monotone` applies to the trees too.
+        rankers: the estimators or `Booster`s, one or more. They are cloned, so that they do not
+            change. Default: `NeuralRanker()` and LightGBM's `LGBMRanker`, which needs
+            `ltr-torch[baselines]`. Its trees have at most 15 or at most 31 leaves, whichever gives
+            the better NDCG@10 on the validation lists. Its early stopping uses this metric too.
+            Without validation lists, `LGBMRanker` has its own defaults. If `rankers` is a
+            `NeuralRanker`, not a list, it replaces the default one, and its `monotone` applies to
+            the trees too.
         validation: the fraction of the queries that is held out to choose the weights if `fit` gets
             no `eval_set`, in [0, 1). A hash of the qid decides which queries are held out. With 0,
             or with too few queries, none are held out and the weights stay equal.
@@ -88,10 +105,8 @@ class Blend(RankingEstimator):
 
     Attributes:
         rankers_: the fitted rankers.
-        levels_: for each column of text or categories, its levels in the training lists.
-        schema_: the schema of the columns, for `ltr predict` and exports. None if X was an array,
-            or had a column whose name is not text or whose levels are not all text, all numbers or
-            all booleans.
+        schema_: the schema of the columns, with the levels of the categories in the training lists.
+            Columns of an array are called x0, x1 and so on.
         scales_: (rankers,), the constants that the scores of the rankers are multiplied by.
         weights_: (rankers,), the weights of the rankers, >= 0, which add up to 1.
         validation_score_: NDCG@10 of the blend on the validation lists; None if there are none.
@@ -117,8 +132,8 @@ class Blend(RankingEstimator):
     """
 
     rankers_: list[Any]
-    levels_: dict[Any, pd.Index]
-    schema_: Schema | None
+    columns_: list[str]
+    schema_: Schema
     scales_: np.ndarray
     weights_: np.ndarray
 
@@ -152,7 +167,7 @@ class Blend(RankingEstimator):
         """Fit each ranker, the scales and the weights; see `NeuralRanker.fit` for the arguments.
 
         If `fit` fails, the blend stays as it was. If X is lists, they are read into memory, and
-        turned back into the table that they were made from.
+        trees get their float32 numbers.
 
         If `sample_weight` has one weight per list, a ranker whose `fit` takes `qid` gets one weight
         per list. Any other ranker gets one weight per row. Only rankers whose `fit` takes
@@ -166,23 +181,11 @@ class Blend(RankingEstimator):
                 together, `rankers` is None and LightGBM is not installed, or a ranker raises this
                 error.
         """
-        evaluation, schema = None, None
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected, "eval_set": eval_set}
         given |= {"eval_qid": eval_qid, "eval_group": eval_group}
-        if is_lists(X):
-            data = read_lists(X, given, None, None, 0)
-            schema = data.schema
-            X, given = _of_lists(data.train, schema)
-            if data.val is not None:
-                own, labeled = _of_lists(data.val, schema)
-                evaluation = own, labeled["y"], labeled["qid"], None
-        else:
-            evaluation = tables.one_evaluation(given)
         with self._fitting() as fitted:
-            fitted._fit(X, given, evaluation)
-            if schema is not None:
-                fitted.schema_ = schema
+            fitted._fit(X, given)
         return self
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
@@ -191,17 +194,33 @@ class Blend(RankingEstimator):
         Args:
             X: the columns of the training data. If they have names, their order does not matter,
                 and X may have further columns, which the rankers do not get.
-            qid: (rows,), see `fit`; passed to the rankers whose `predict` takes `qid`. It may be
-                left out if none of these rankers needs it.
+            qid: (rows,), see `fit`. It is needed only if a ranker looks at the whole list.
             group: the sizes of the lists, instead of `qid`; see `fit`.
+
+        Raises:
+            ValueError: a column is missing or has another type than in training, or `qid` and
+                `group` are missing but needed.
         """
         check_is_fitted(self)
-        X = self._columns(X)
-        if group is not None:
-            qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
-        if not tables.row_count(X):
+        X = tables.by_name(self, tables.with_rows(X))
+        frame = tables.as_table(self, X)
+        order = None
+        if qid is not None or group is not None:
+            names = tables.query_names(frame.num_rows, qid, group)
+            order = RowOrder.of(*tables.list_groups(names))
+        elif self.model_.looks_at_list:
+            raise ValueError(
+                "qid or group must be given to predict: a ranker of this Blend looks at the whole "
+                "list"
+            )
+        rows = Rows.of_frame(self.schema_, frame, order, X)
+        return in_row_order(self.score_rows(rows), rows)
+
+    def score_rows(self, rows: Rows) -> np.ndarray:
+        """Return the score of each row, float64 (rows,), in the order of `rows`."""
+        if not len(rows.features):
             return np.zeros(0)  # the libraries of trees refuse a table without rows
-        return self.weights_ @ self._scaled(X, qid)
+        return self.weights_ @ self._scaled(rows)
 
     @property
     def model_(self) -> BlendModel:
@@ -212,19 +231,17 @@ class Blend(RankingEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
 
-        `config.json` holds the scales, the weights and the columns. `model.safetensors` holds the
+        `config.json` holds the scales, the weights and the schema. `model.safetensors` holds the
         weights of each `NeuralRanker`. Each other ranker has its own file: LightGBM's text,
-        XGBoost's UBJ, CatBoost's cbm, and skops' zip for those of scikit-learn's estimators that
-        skops trusts, such as linear models, but not trees. As with `NeuralRanker.save`, a reader
-        finds the previous model or this one, and other files stay.
+        XGBoost's UBJ or CatBoost's cbm. As with `NeuralRanker.save`, a reader finds the previous
+        model or this one, and other files stay.
 
         Args:
             path: the folder, made if it is missing.
 
         Raises:
             ValueError: the blend is not fitted; a ranker has no safe format (the message names the
-                ranker); levels are not text, numbers or booleans; or a weight is not finite.
-                Nothing is written.
+                ranker); or a weight is not finite. Nothing is written.
             OSError: a file cannot be written. The folder is then unchanged.
         """
         saved = self.saved()
@@ -317,6 +334,10 @@ class Blend(RankingEstimator):
         """Return `rankers` if it is a list, otherwise (); `fit` checks its type."""
         return self.rankers if isinstance(self.rankers, list | tuple) else ()
 
+    def _members(self) -> Sequence[Any]:
+        """Return the rankers that get X; the default trees take what the networks take."""
+        return self._rankers() or ([self.rankers] if self.rankers is not None else [])
+
     def _names_of_fitted(self) -> list[str]:
         """Return names for `rankers_`, from the classes in `rankers` if that is a list.
 
@@ -330,74 +351,96 @@ class Blend(RankingEstimator):
             raise ValueError(f"rankers must be a list of estimators or None, got {given!r}")
         for one in self._rankers():
             methods = "fit", "predict", "get_params"
-            if isinstance(one, type) or not all(hasattr(one, name) for name in methods):
+            made = not isinstance(one, type) and all(hasattr(one, name) for name in methods)
+            if not made and not is_booster(one):
                 raise ValueError(
-                    f"rankers must have `fit`, `predict` and `get_params`, got {one!r}"
+                    f"rankers must have `fit`, `predict` and `get_params`, or be a Booster, got "
+                    f"{one!r}"
                 )
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
         if self.n_jobs is not None:
             check_at_least("n_jobs", self.n_jobs, 1)
 
-    def _fit(
-        self,
-        X: Any,
-        given: Mapping[str, Any],
-        evaluation: tuple[Any, Any, Any, Any] | None,
-    ) -> None:
+    def _fit(self, X: Any, given: Mapping[str, Any]) -> None:
         self._check()
-        X = tables.with_rows(X)
-        validate_data(self, X, given["y"], skip_check_array=True)
-        tables.check_whole_numbers(X)
-        rows = tables.row_count(X)
-        if not rows:
-            raise ValueError("X must have at least one row, got none")
-        labels = tables.as_labels(given["y"], rows)
-        groups, queries = tables.list_groups(tables.query_names(rows, given["qid"], given["group"]))
-        if labels.min() == labels.max():
+        data, X, X_val, held = self._read(X, given)
+        warn_caller(data.notice)
+        self.schema_ = data.schema
+        train = Rows.of(data.schema, data.train, data.exact, X)
+        val, note = None, "equal weights, no query held out"
+        if data.val is not None:
+            val, note = Rows.of(data.schema, data.val, data.exact_val, X_val), ""
+            if held:
+                queries = len(train.lists) + len(val.lists)
+                note = (
+                    f"{len(val.lists)} of {queries} queries held out for it, by a hash of the qid"
+                )
+        if train.labels.min() == train.labels.max():
             raise ValueError(
-                f"y must not be the same everywhere, got {labels[0]:g} in all rows "
-                f"(n_samples={rows}): there is nothing to learn"
+                f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
+                f"(n_samples={len(train.labels)}): there is nothing to learn"
             )
-        weights = None
-        if given["sample_weight"] is not None:
-            weights = tables.row_weights(given["sample_weight"], groups, queries)
-        side = tables.row_numbers({name: given[name] for name in ("position", "protected")}, rows)
-        held, val, note = None, None, "equal weights, no query held out"
-        if evaluation is not None:
-            val, note = _Lists.read(self._columns(evaluation[0]), *evaluation[1:]), ""
-        elif self.validation:
-            held = hold_out(queries, self.validation, varied=labels_vary(groups, labels))
-        order = RowOrder.of(groups, queries, held)
-        train = _Lists.of(X, labels, order, 0, order.train)
-        if held is not None:
-            val = _Lists.of(X, labels, order, order.train, len(queries))
-            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.levels_, self.schema_ = columns_of(train.X, {"qid": given["qid"], "label": given["y"]})
         candidates = [[one] for one in self._rankers()]
         if not candidates:
             network = self.rankers or NeuralRanker(verbose=self.verbose)
-            candidates = [[network], self._default_trees(val is not None, train.X)]
-        self.rankers_ = [self._best(some, train, val, weights, side) for some in candidates]
+            candidates = [[network], self._default_trees(val is not None)]
+        for one in (one for some in candidates for one in some):
+            _check_takes(one, train)
+        self.rankers_ = [self._best(some, train, val, data.list_weights) for some in candidates]
         self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.validation_score_ = None
         self.validation_queries_ = 0
         if val is not None:
-            scores = self._scaled(val.X, val.codes)
+            scores = self._scaled(val)
             self.weights_ = best_weights(len(scores), lambda x: val.ndcg(x @ scores))
             self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
-            self.validation_queries_ = len(val.sizes)
+            self.validation_queries_ = len(val.lists)
         if self.verbose:
             self._tell(note)
 
-    def _default_trees(self, validated: bool, X: Any) -> list[Any]:
+    def _read(self, X: Any, given: Mapping[str, Any]) -> tuple[Prepared, Any, Any, bool]:
+        """Return the lists, the tables that they and the validation lists were made from, or None.
+
+        The last result is whether some of the lists were held out for validation.
+        """
+        if is_lists(X):
+            data = read_lists(X, given, None, None, self.validation)
+            set_columns(self, data.schema)
+            held = given["eval_set"] is None and getattr(X, "val", None) is None
+            train, val = _in_memory(data.train), None if data.val is None else _in_memory(data.val)
+            if train.weight is not None:  # a table's weights are divided by their mean too
+                own = [train.weight, val.weight if held and val is not None else None]
+                mean = np.concatenate([weights for weights in own if weights is not None]).mean()
+                train = train.with_arrays(weight=train.weight / mean)
+            return replace(data, train=train, val=val), None, None, held
+        X = tables.with_rows(X)
+        if not (rows := tables.row_count(X)):
+            raise ValueError("X must have at least one row, got none")
+        side = {name: given[name] for name in ("position", "protected")}
+        # The members share the levels of the one that asks for the most.
+        networks = [one for one in self._members() if isinstance(one, NeuralRanker)]
+        networks = networks or [NeuralRanker()]
+        data = read_rows(
+            self,
+            X,
+            given,
+            tables.row_numbers(side, rows),
+            validation=self.validation,
+            max_levels=lambda documents: max(max_levels(one, documents) for one in networks),
+            exact=True,
+        )
+        if (pair := tables.one_evaluation(given)) is None:
+            return data, X, X, True
+        return data, X, tables.by_name(self, tables.with_rows(pair[0])), False
+
+    def _default_trees(self, validated: bool) -> list[Any]:
         """Return the unfitted candidates for the trees of `Blend()`.
 
         Args:
             validated: whether there are validation lists, for early stopping and to choose the
                 number of leaves.
-            X: the columns, for the directions of `monotone`.
 
         Raises:
             ValueError: LightGBM is not installed.
@@ -407,104 +450,118 @@ class Blend(RankingEstimator):
         except ImportError:
             raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
         given: dict[str, Any] = {"n_jobs": self.n_jobs or 0, "verbose": -1}  # 0: as OpenMP says
-        if directions := self._directions(X):
-            given["monotone_constraints"] = directions
+        if directions := getattr(self.rankers, "monotone", None):
+            known = [*self.schema_.feature_names, *self.schema_.categories]
+            own = [directions.get(known[at], 0) for at in self.tree_positions]
+            given["monotone_constraints"] = own
         if not validated:
             return [trees(**given)]
         given |= {"n_estimators": 1000, "learning_rate": 0.05, "early_stopping_round": 50}
         given |= {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
         return [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
 
-    def _directions(self, X: Any) -> list[int]:
-        """Return the direction of each column that the trees get; [] without `monotone`."""
-        given = getattr(self.rankers, "monotone", None)
-        if not given:
-            return []
-        if not tables.is_frame(X):
-            return [given.get(f"x{i}", 0) for i in range(X.shape[1])]
-        return [given.get(x, 0) for x in in_form(X, self.levels_, "categories", self.schema_)]
+    @property
+    def tree_positions(self) -> list[int]:
+        """The order in which trees get features and categories; see `trees.tree_positions`."""
+        return tree_positions(self.schema_, self.columns_)
 
-    def _columns(self, X: Any) -> Any:
-        """Check X and return it; if its columns have names, only the training columns, in order."""
-        X = tables.by_name(self, tables.with_rows(X))
-        validate_data(self, X, reset=False, skip_check_array=True)
-        return X
+    @property
+    def positions(self) -> list[list[int]]:
+        """For each ranker, the positions of the columns that it has as trees.
+
+        A `Booster` that the user trained finds its columns by name.
+        """
+        known = [*self.schema_.feature_names, *self.schema_.categories]
+        found = []
+        for given in self._rankers() or self.rankers_:
+            own = booster_names(given) if is_booster(given) else []
+            by_name = own and {*own} <= {*known}
+            found.append([known.index(x) for x in own] if by_name else self.tree_positions)
+        return found
 
     def _best(
-        self,
-        candidates: Sequence[Any],
-        train: "_Lists",
-        val: "_Lists | None",
-        weights: tuple[np.ndarray, bool] | None,
-        side: dict[str, np.ndarray],
+        self, candidates: Sequence[Any], train: Rows, val: Rows | None, list_weights: bool
     ) -> Any:
         """Fit the candidates, and return the one with the best NDCG@10 on the validation lists.
 
         Among equally good candidates, and without validation lists, the first one is returned.
         """
-        fitted = [self._fitted(clone(one), train, val, weights, side) for one in candidates]
+        fitted = [self._fitted(one, train, val, list_weights) for one in candidates]
         if val is None or len(fitted) == 1:
             return fitted[0]
-        return max(fitted, key=lambda one: val.ndcg(self._scores_of(one, val.X, val.codes)).mean())
+        return max(fitted, key=lambda one: val.ndcg(self._scores_of(one, val, False)).mean())
 
-    def _fitted(
-        self,
-        ranker: Any,
-        train: "_Lists",
-        val: "_Lists | None",
-        weights: tuple[np.ndarray, bool] | None,
-        side: dict[str, np.ndarray],
-    ) -> Any:
-        """Fit a ranker with the arguments that its `fit` takes, and return the ranker."""
-        takes, form = inspect.signature(ranker.fit).parameters, form_of(ranker)
-        given: dict[str, Any] = {}
-        if "qid" in takes:
-            given["qid"] = train.codes
-        elif "group" in takes:
-            given["group"] = train.sizes
-        elif "group_id" in takes:  # CatBoost calls it `group_id`
-            given["group_id"] = train.codes
-        if form == "text":
-            given["cat_features"] = [*self.levels_]
-        elif form == "categories" and self.levels_ and hasattr(ranker, "enable_categorical"):
-            ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
-        if weights is not None:
-            if "sample_weight" not in takes:
-                raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
-            of_rows, of_lists = weights
-            first = np.cumsum(train.sizes) - train.sizes
-            by_list = of_lists and "qid" in takes
-            # CatBoost's losses on lists refuse weights of rows.
-            name = "group_weight" if of_lists and "group_weight" in takes else "sample_weight"
-            given[name] = of_rows[train.rows[first] if by_list else train.rows]
-        given |= {name: values[train.rows] for name, values in side.items() if name in takes}
+    def _fitted(self, given: Any, train: Rows, val: Rows | None, list_weights: bool) -> Any:
+        """Return a fitted copy of a ranker; a trained `Booster` is returned as it is."""
+        if is_booster(given):
+            return given
+        ranker: Any = clone(given)
+        if isinstance(ranker, NeuralRanker):
+            own = None if val is None else val.lists
+            return ranker.fit(Prepared(train.schema, train.lists, own, list_weights=list_weights))
+        takes = inspect.signature(ranker.fit).parameters
+        arguments = _of_lists(takes, train, list_weights)
+        if is_trees(ranker):
+            set_names(ranker, train.schema, self.tree_positions)
+            categories = tree_categories(train.schema, self.tree_positions)
+            if library_of(ranker) == "catboost":
+                arguments["cat_features"] = categories
+            elif categories and hasattr(ranker, "enable_categorical"):
+                ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
         if val is not None:
-            own = in_form(val.X, self.levels_, form, self.schema_)
-            given |= _evaluation(takes, own, val, given) | _stopping(ranker, takes)
-        ranker.fit(in_form(train.X, self.levels_, form, self.schema_), train.labels, **given)
+            X = self._columns_for(ranker, val)
+            arguments |= _evaluation(takes, X, val, arguments) | _stopping(ranker, takes)
+        ranker.fit(self._columns_for(ranker, train), train.labels, **arguments)
         return ranker
 
-    def _scores_of(self, ranker: Any, X: Any, qid: Any) -> np.ndarray:
-        """Return the scores (rows,) of a fitted ranker, not scaled."""
-        own = in_form(X, self.levels_, form_of(ranker), self.schema_)
-        return scores_of(ranker, own, qid)
+    def _columns_for(self, ranker: Any, rows: Rows, named: bool = False) -> Any:
+        """Return the columns in the form that a ranker takes that is not a network.
 
-    def _scores(self, X: Any, qid: Any) -> np.ndarray:
+        Args:
+            ranker: the ranker.
+            rows: the rows.
+            named: whether the ranker is a `Booster` that the user trained; see `tree_table`.
+
+        Raises:
+            ValueError: the ranker takes tables alone, and the rows are those of lists.
+        """
+        if is_trees(ranker):
+            library, most = library_of(ranker), None
+            if library == "sklearn":
+                most = ranker.max_bins
+            given = rows.features, rows.lists.categories, self.tree_positions
+            form: Form = "codes" if library == "catboost" else "categories"
+            return tree_table(rows.schema, *given, form=form, most=most, named=named)
+        if rows.X is None:
+            raise ValueError(
+                "rankers must be NeuralRankers or trees of LightGBM, XGBoost or CatBoost for lists "
+                f"and files, got {ranker!r}"
+            )
+        return rows.X
+
+    def _scores_of(self, ranker: Any, rows: Rows, named: bool) -> np.ndarray:
+        """Return the scores (rows,) of a fitted ranker, not scaled; see `_columns_for`."""
+        if isinstance(ranker, NeuralRanker):
+            lists = of_columns(rows.lists, rows.schema, ranker.schema_)
+            return ranker.model_.score(lists, device=device(ranker)).astype(np.float64)
+        return scores_of(ranker, self._columns_for(ranker, rows, named), rows.groups)
+
+    def _scores(self, rows: Rows) -> np.ndarray:
         """Return the scores (rankers, rows), not scaled."""
-        return np.stack([self._scores_of(one, X, qid) for one in self.rankers_])
+        given = self._rankers() or self.rankers_
+        each = zip(self.rankers_, map(is_booster, given), strict=True)
+        return np.stack([self._scores_of(one, rows, named) for one, named in each])
 
-    def _fit_scales(self, train: "_Lists") -> np.ndarray:
+    def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""
-        sizes = train.sizes[:_SCALE_LISTS]
-        some = np.arange(sizes.sum())
-        scores = torch.from_numpy(self._scores(_take(train.X, some), train.codes[some]))
+        some = train.first(_SCALE_LISTS)
         ensemble = Ensemble(members=len(self.rankers_))
-        ensemble.fit_scales(scores, torch.from_numpy(sizes))
+        ensemble.fit_scales(torch.from_numpy(self._scores(some)), torch.from_numpy(some.sizes))
         return ensemble.scales.double().numpy()
 
-    def _scaled(self, X: Any, qid: Any) -> np.ndarray:
+    def _scaled(self, rows: Rows) -> np.ndarray:
         """Return the scores (rankers, rows) times the scales."""
-        return self._scores(X, qid) * self.scales_[:, None]
+        return self._scores(rows) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
         shares = zip(self.weights_, self._names_of_fitted(), strict=True)
@@ -524,72 +581,52 @@ def _names(rankers: Sequence[Any]) -> list[str]:
     return found
 
 
-def _of_lists(lists: ListDataset, schema: Schema) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the table that lists were made from, and the other arguments of `fit`."""
-    for name, width in schema.features.items():
-        if width > 1 and name not in schema.dates:
-            raise ValueError(f"column {name!r}: the rankers of a blend take no lists of numbers")
-    levels = {
-        name: pd.Index(one.levels if one.kind == "string" else pd.to_numeric([*one.levels]))
-        for name, one in schema.categories.items()
-        if one.kind != "boolean"
-    }
-    codes = np.zeros((len(lists.features), 0), np.int64)
-    codes = codes if lists.categories is None else lists.categories
-    table = from_codes(schema, levels, lists.features, codes)
-    given = {"y": lists.labels, "qid": np.repeat(np.arange(len(lists)), lists.lengths)}
-    given |= {"group": None, "sample_weight": lists.weight}
-    return table, given | {"position": lists.position, "protected": lists.protected}
+def _in_memory(lists: ListDataset) -> ListDataset:
+    return lists if lists.source is None else lists.read(np.arange(len(lists)))
 
 
-@dataclass
-class _Lists:
-    """Rows that are sorted by query.
+def _check_takes(ranker: Any, train: Rows) -> None:
+    """Raise a `ValueError` if a ranker cannot be fitted on these rows, before another is fitted."""
+    if isinstance(ranker, NeuralRanker) or is_booster(ranker):
+        return
+    if train.lists.weight is not None and not {"sample_weight", "group_weight"} & {
+        *inspect.signature(ranker.fit).parameters
+    }:
+        raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
+    if not is_trees(ranker) and train.X is None:
+        raise ValueError(
+            "rankers must be NeuralRankers or trees of LightGBM, XGBoost or CatBoost if X is "
+            f"lists, got {ranker!r}"
+        )
 
-    Attributes:
-        X: (rows, columns), a table or an array.
-        labels: (rows,).
-        rows: (rows,), the index of each row in the original X.
-        sizes: (lists,), the number of rows of each list.
-    """
 
-    X: Any
-    labels: np.ndarray
-    rows: np.ndarray
-    sizes: np.ndarray
-
-    @classmethod
-    def of(cls, X: Any, labels: np.ndarray, order: RowOrder, start: int, stop: int) -> "_Lists":
-        """Return the lists with an index from `start` to `stop` - 1 in the given order."""
-        offsets = order.offsets[start : stop + 1]
-        rows = order.rows[offsets[0] : offsets[-1]]
-        return cls(_take(X, rows), labels[rows], rows, np.diff(offsets))
-
-    @classmethod
-    def read(cls, X: Any, y: Any, qid: Any, group: Any) -> "_Lists":
-        """Return the lists of the validation arguments of `fit`, checked and sorted by query."""
-        rows = tables.row_count(X)
-        labels = tables.as_labels(y, rows)
-        order = RowOrder.of(*tables.list_groups(tables.query_names(rows, qid, group, "eval_")))
-        return cls.of(X, labels, order, 0, order.train)
-
-    @property
-    def codes(self) -> np.ndarray:
-        """The index of each row's query, from 0 without gaps."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
-
-    def ndcg(self, scores: np.ndarray) -> np.ndarray:
-        """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
-        return values_of_lists(scores, self.labels, self.codes)
+def _of_lists(takes: Mapping[str, Any], train: Rows, list_weights: bool) -> dict[str, Any]:
+    """Return the lists, weights and side inputs that a `fit` takes."""
+    given: dict[str, Any] = {}
+    if "qid" in takes:
+        given["qid"] = train.groups
+    elif "group" in takes:
+        given["group"] = train.sizes
+    elif "group_id" in takes:  # CatBoost calls it `group_id`
+        given["group_id"] = train.groups
+    lists = train.lists
+    if lists.weight is not None:
+        first = lists.offsets[:-1]
+        weights = lists.weight.astype(np.float64)
+        # CatBoost's losses on lists refuse weights of rows.
+        name = "group_weight" if list_weights and "group_weight" in takes else "sample_weight"
+        given[name] = weights[first] if list_weights and "qid" in takes else weights
+    side = {"position": lists.position, "protected": lists.protected}
+    return given | {name: x for name, x in side.items() if x is not None and name in takes}
 
 
 def _evaluation(
-    takes: Mapping[str, Any], X: Any, val: _Lists, given: Mapping[str, Any]
+    takes: Mapping[str, Any], X: Any, val: Rows, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the validation arguments that a `fit` takes."""
     if "group_id" in takes:  # CatBoost has no argument for validation qids
         pool = import_module("catboost").Pool
-        more = {"group_id": val.codes, "cat_features": given.get("cat_features")}
+        more = {"group_id": val.groups, "cat_features": given.get("cat_features")}
         return {"eval_set": pool(X, val.labels, **more)}
     if "eval_X" in takes:  # LightGBM warns if `eval_set` is used
         found: dict[str, Any] = {"eval_X": (X,), "eval_y": (val.labels,)}
@@ -600,7 +637,7 @@ def _evaluation(
     if "verbose" in takes:  # by default, XGBRegressor prints its metric after each round
         found["verbose"] = False
     if "eval_qid" in takes:
-        found["eval_qid"] = [val.codes]
+        found["eval_qid"] = [val.groups]
     elif "eval_group" in takes:
         found["eval_group"] = [val.sizes]
     return found
@@ -621,10 +658,3 @@ def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:
         elif "eval_metric" in own and "eval_qid" in takes:
             ranker.set_params(eval_metric="ndcg@10")
     return {}
-
-
-def _take(X: Any, rows: np.ndarray) -> Any:
-    """Return the given rows of a table or an array."""
-    if isinstance(X, pa.Table):
-        return X.take(pa.array(rows))
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from torch import nn
 
 from ltr.config import check_trust, from_config, import_path, to_config
@@ -21,11 +20,7 @@ from ltr.estimators.saving import content, make
 from ltr.names import one_line
 
 _PARAMETERS = ("validation", "n_jobs", "verbose")
-_PLAIN = ("validation_score", "validation_queries", "n_features_in")
-_DTYPES = {"str", "object", "string", "bool", "boolean", "float32", "float64"}
-_DTYPES |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_HARMLESS = ["numpy.dtype"]
-"""These types run no code, but skops loads them only if the caller trusts them."""
+_PLAIN = ("columns", "validation_score", "validation_queries")
 
 
 class _Format(NamedTuple):
@@ -54,7 +49,8 @@ def _read_lightgbm(data: bytes, ranker: Any) -> Any:
 
 
 def _write_xgboost(ranker: Any) -> bytes:
-    return bytes(ranker.get_booster().save_raw("ubj"))
+    booster = ranker.get_booster() if hasattr(ranker, "get_booster") else ranker
+    return bytes(booster.save_raw("ubj"))
 
 
 def _read_xgboost(data: bytes, ranker: Any) -> Any:
@@ -78,7 +74,9 @@ _FORMATS = {
     "lightgbm": _Format(
         "txt", ("LGBMRanker", "LGBMRegressor", "Booster"), _write_lightgbm, _read_lightgbm
     ),
-    "xgboost": _Format("ubj", ("XGBRanker", "XGBRegressor"), _write_xgboost, _read_xgboost),
+    "xgboost": _Format(
+        "ubj", ("XGBRanker", "XGBRegressor", "Booster"), _write_xgboost, _read_xgboost
+    ),
     "catboost": _Format(
         "cbm", ("CatBoostRanker", "CatBoostRegressor"), _write_catboost, _read_catboost
     ),
@@ -90,7 +88,6 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     parts: dict[str, nn.Module | None] = {}
     own: dict[str, bytes] = {}
     rankers = []
-    levels = [_levels(name, known) for name, known in blend.levels_.items()]
     given = isinstance(blend.rankers, list | tuple)  # otherwise the rankers are the default ones
     originals = blend.rankers if given else blend.rankers_
     each = zip(names, blend.rankers_, originals, strict=True)
@@ -100,11 +97,9 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
             parts |= {f"{position}.{part}": one for part, one in fitted.model_.parts.items()}
             continue
         package, entry, data = _written(name, fitted, given)
-        suffix = _FORMATS[package].suffix if package in _FORMATS else package
-        file = f"ranker-{position}.{suffix}"
+        file = f"ranker-{position}.{_FORMATS[package].suffix}"
         rankers.append({"format": package, "file": file, **entry})
         own[file] = data
-    schema = blend.schema_
     about = {
         "config": {
             "class_path": import_path(type(blend)),
@@ -112,11 +107,10 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
         },
         "files": [*own],
         "rankers": rankers,
-        "levels": levels,
         "scales": blend.scales_.tolist(),
         "weights": blend.weights_.tolist(),
-        "schema": None if schema is None else schema.to_dict(),
-        "named": hasattr(blend, "feature_names_in_") and blend.feature_names_in_.tolist(),
+        "schema": blend.schema_.to_dict(),
+        "named": hasattr(blend, "feature_names_in_"),
         **{name: to_config(getattr(blend, f"{name}_")) for name in _PLAIN},
     }
     return Saved(parts, about, own)
@@ -137,14 +131,12 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
         blend = cls(unfitted, **about["config"]["init_args"])
         blend.rankers_ = fitted
         blend.scales_, blend.weights_ = np.array(about["scales"]), np.array(about["weights"])
-        blend.levels_ = {
-            name: pd.Index(values, dtype=kind) for name, kind, values in about["levels"]
-        }
-        blend.schema_ = None if about["schema"] is None else Schema.from_dict(about["schema"])
-        if about["named"] is not False:
-            blend.feature_names_in_ = np.asarray(about["named"], dtype=object)
+        blend.schema_ = Schema.from_dict(about["schema"])
         for name in _PLAIN:
             setattr(blend, f"{name}_", from_config(about[name]))
+        blend.n_features_in_ = len(blend.columns_)
+        if about["named"]:
+            blend.feature_names_in_ = np.asarray(blend.columns_, dtype=object)
     return blend
 
 
@@ -192,22 +184,12 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
     package = cls.__module__.partition(".")[0]
     if package in _FORMATS and cls.__name__ in _FORMATS[package].classes:
         source = fitted if hasattr(fitted, "get_params") else given
-        entry = {"class": type(source).__name__, "init_args": _plain(source.get_params())}
+        params = source.get_params() if hasattr(source, "get_params") else {}  # of no `Booster`
+        entry = {"class": type(source).__name__, "init_args": _plain(params)}
         return package, entry, _FORMATS[package].write(fitted)
-    if package == "sklearn" and isinstance(fitted, BaseEstimator):
-        skops = _skops()
-        data = skops.dumps(fitted)
-        unsafe = sorted({*skops.get_untrusted_types(data=data)} - {*_HARMLESS})
-        if unsafe:
-            raise ValueError(
-                f"rankers must all have a safe format, got {name}: skops does not trust "
-                f"{', '.join(unsafe)}"
-            )
-        return "skops", {}, data
     raise ValueError(
-        f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker, "
-        "for rankers and regressors of LightGBM, XGBoost and CatBoost, and for "
-        "scikit-learn's estimators"
+        f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker and "
+        "for rankers and regressors of LightGBM, XGBoost and CatBoost"
     )
 
 
@@ -235,34 +217,12 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
     """Return the unfitted and the fitted form of a ranker, from the content of its file."""
-    if package == "skops":
-        fitted = _skops().loads(data, trusted=_HARMLESS)
-        if not isinstance(fitted, BaseEstimator) or not hasattr(fitted, "predict"):
-            raise ValueError(f"it must hold an estimator, got a {type(fitted).__name__}")
-        return clone(fitted), fitted
     name = entry["class"]
-    if name not in _FORMATS[package].classes or name == "Booster":
+    if name not in _FORMATS[package].classes:
         raise ValueError(f"class must be a ranker of {package}, got {name!r}")
     cls = getattr(import_module(package), name)
+    if name == "Booster":  # the user trained it, so it is not trained again
+        trained = _FORMATS[package].read(data, cls() if package == "xgboost" else None)
+        return trained, trained
     params = {key: from_config(value) for key, value in entry["init_args"].items()}
     return cls(**params), _FORMATS[package].read(data, cls(**params))
-
-
-def _skops() -> Any:
-    try:
-        return import_module("skops.io")
-    except ImportError as error:
-        raise ValueError(
-            "a Blend with scikit-learn's estimators needs skops: pip install 'ltr-torch[blend]'"
-        ) from error
-
-
-def _levels(name: Any, known: pd.Index) -> tuple[Any, str, list[Any]]:
-    """Return the name, the dtype and the levels of a column, as plain data."""
-    kind, values = str(known.dtype), known.tolist()
-    plain = all(type(x) in (str, bool, int, float) for x in (name, *values))
-    if kind.lower() not in _DTYPES or not plain:
-        raise ValueError(
-            f"levels must be text, numbers or booleans to be saved, got {kind} in column {name!r}"
-        )
-    return name, kind, values

@@ -135,6 +135,10 @@ class Calibrated(RankingEstimator):
             return np.minimum(found, self.probabilities_[after])
         return expit(self.slope_ * scores + self.intercept_)
 
+    def _members(self) -> Sequence[Any]:
+        """Return the ranker."""
+        return [self.ranker]
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the ranker and the calibration into a folder, which the ranker's `load` reads too.
 

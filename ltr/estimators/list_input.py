@@ -1,6 +1,6 @@
-"""Read lists to train on. Unlike a table X, lists contain the labels, qids and weights."""
+"""Read what an estimator is trained on: lists, or a table X with labels, qids and weights."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import validate_data
 
-from ltr.datasets import ListDataset, Schema
+from ltr.datasets import ListDataset, Schema, read_table
 from ltr.datasets.list_tables import holds_lists
-from ltr.datasets.prepare import Prepared, prepare
+from ltr.datasets.prepare import Prepared, features_of, prepare
 from ltr.estimators import tables as tables
 from ltr.losses import RankingLoss
 
@@ -61,6 +61,71 @@ def read_lists(
         )
     val = _prepared("eval_set", eval_set[0], found.schema).train
     return replace(found, val=val)
+
+
+def read_rows(
+    estimator: Any,
+    X: Any,
+    given: Mapping[str, Any],
+    side: Mapping[str, np.ndarray],
+    *,
+    validation: float,
+    max_levels: Callable[[int], int],
+    known: Schema | None = None,
+    exact: bool = False,
+) -> Prepared:
+    """Return the lists of a table or an array, with validation lists if there are any.
+
+    Args:
+        estimator: see `tables.as_table`. A new training run sets the attributes of its columns.
+        X: the table or array.
+        given: the other arguments of `fit`.
+        side: the side inputs of the loss, (rows,) each.
+        validation: the fraction of the queries to hold out if `eval_set` is None.
+        max_levels: see `prepare`.
+        known: the schema of the previous training run, which the columns must match; None for the
+            first run.
+        exact: see `prepare`.
+
+    Raises:
+        ValueError: the arguments do not fit together, or `prepare` raises this error.
+    """
+    evaluation = tables.one_evaluation(given)
+    frame = tables.as_table(estimator, X, given["y"], reset=known is None)
+    names = tables.query_names(frame.num_rows, given["qid"], given["group"])
+    columns = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows), **side}
+    of_lists = False
+    if given["sample_weight"] is not None:
+        lists = tables.list_groups(names)
+        columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
+    own = {"qid": given["qid"], "label": given["y"], **given}
+    named = tables.names_of_uses(frame.column_names, own)
+    if known is not None:
+        named |= {"qid": known.qid, "label": str(known.label)}
+    uses = {use: name if use in columns else None for use, name in named.items()}
+    training_only = {use: uses[use] for use in ("weight", "position", "protected")}
+    found = prepare(
+        frame.joined({named[use]: values for use, values in columns.items()}),
+        uses,
+        validation=validation if evaluation is None else 0,
+        few="none",
+        max_levels=max_levels,
+        schema=None if known is None else replace(known, **training_only),
+        names_uses=False,
+        exact=exact,
+    )
+    found = replace(found, list_weights=of_lists)
+    if evaluation is None:
+        return found
+    plain = replace(found.schema, weight=None, position=None, protected=None)
+    X, y, qid, group = evaluation
+    frame = tables.as_table(estimator, X)
+    names = tables.query_names(frame.num_rows, qid, group, "eval_")
+    columns = {plain.qid: names, str(plain.label): tables.as_labels(y, frame.num_rows)}
+    val = read_table(frame.joined(columns), plain)
+    if not exact or val.rows is None:
+        return replace(found, val=val)
+    return replace(found, val=val, exact_val=features_of(frame, plain, val.rows, dtype=np.float64))
 
 
 def set_columns(estimator: Any, schema: Schema) -> None:

@@ -7,12 +7,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import Saved, write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.datasets.list_tables import of_columns
-from ltr.datasets.prepare import Prepared, prepare
+from ltr.datasets.prepare import Prepared
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.columns import (
@@ -21,7 +22,7 @@ from ltr.estimators.columns import (
     choose_columns,
     column_names,
 )
-from ltr.estimators.list_input import is_lists, read_lists, set_columns
+from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_columns
 from ltr.estimators.parameters import (
     Columns,
     Effort,
@@ -389,6 +390,12 @@ class NeuralRanker(RankingEstimator):
 
         return load(cls, path, trust, given)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        transform = getattr(self, "transform", None)  # a subclass may not have it yet
+        tags.input_tags.allow_nan = transform is None or transform.takes_missing
+        return tags
+
     @property
     def schema_(self) -> Schema:
         """The schema of `model_`."""
@@ -415,8 +422,8 @@ class NeuralRanker(RankingEstimator):
         check_parameters(self)
         check_callbacks(callbacks)
         read = self._read_lists if is_lists(X) else self._read_rows
-        data, held, of_lists = read(X, given, again, hold_out=not one_pass)
-        schema, lists = data.schema, data.train
+        data, held = read(X, given, again, hold_out=not one_pass)
+        schema, lists, of_lists = data.schema, data.train, data.list_weights
         if self.monotone is not None:
             widths = schema.features
             check_monotone(self.monotone, [x for x in schema.feature_names if widths.get(x) == 1])
@@ -470,51 +477,34 @@ class NeuralRanker(RankingEstimator):
 
     def _read_rows(
         self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
-    ) -> tuple[Prepared, bool, bool]:
-        """Return the lists, whether some may be held out, and whether weights are per list."""
-        validation = tables.one_evaluation(given)
-        frame = tables.as_table(self, X, given["y"], reset=not again)
-        names = tables.query_names(frame.num_rows, given["qid"], given["group"])
-        columns = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows)}
-        of_lists = False
-        if given["sample_weight"] is not None:
-            lists = tables.list_groups(names)
-            columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
+    ) -> tuple[Prepared, bool]:
+        """Return the lists, and whether some may be held out."""
+        side = {}
         if self.loss is not None:  # the default loss needs no side inputs
-            side = {name: given[name] for name in ("position", "protected")}
-            columns |= tables.side_columns(self.loss, side, frame.num_rows)
-        own = {"qid": given["qid"], "label": given["y"], **given}
-        named = tables.names_of_uses(frame.column_names, own)
-        if again:
-            named |= {"qid": self.schema_.qid, "label": str(self.schema_.label)}
-        uses = {use: name if use in columns else None for use, name in named.items()}
-        training_only = {use: uses[use] for use in ("weight", "position", "protected")}
-        hold_out = hold_out and validation is None
-        data = prepare(
-            frame.joined({named[use]: values for use, values in columns.items()}),
-            uses,
+            own = {name: given[name] for name in ("position", "protected")}
+            side = tables.side_columns(self.loss, own, tables.row_count(X))
+        data = read_rows(
+            self,
+            X,
+            given,
+            side,
             validation=self.validation if hold_out else 0,
-            few="none",
             max_levels=partial(max_levels, self),
-            schema=replace(self.schema_, **training_only) if again else None,
-            names_uses=False,
+            known=self.schema_ if again else None,
         )
-        if validation is not None:
-            plain = replace(data.schema, weight=None, position=None, protected=None)
-            data = replace(data, val=tables.read_lists(self, plain, *validation, "eval_"))
-        return data, hold_out, of_lists
+        return data, hold_out and given["eval_set"] is None
 
     def _read_lists(
         self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
-    ) -> tuple[Prepared, bool, bool]:
-        """Return what `_read_rows` returns, but for lists as X; their weights are per row."""
+    ) -> tuple[Prepared, bool]:
+        """Return what `_read_rows` returns, but for lists as X."""
         known = self.schema_ if again else None
         validation = self.validation if hold_out else 0
         data = read_lists(X, given, self.loss, known, validation)
         if not again:
             set_columns(self, data.schema)
         held = given["eval_set"] is None and getattr(X, "val", None) is None
-        return data, held, False
+        return data, held
 
     def _directions(self, schema: Schema) -> tuple[int, ...]:
         """Return the direction of each feature of a schema; () if `monotone` is None."""

@@ -2,23 +2,19 @@
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.utils import InputTags, Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import rank
-from ltr.datasets import ListDataset, Schema
 from ltr.estimators import tables as tables
-from ltr.estimators.categories import from_codes
-from ltr.models.ranking_model import predict_table
+from ltr.estimators.trees import is_booster, is_trees, of_booster
 
 if TYPE_CHECKING:
     from ltr.export import Evaluation
@@ -128,68 +124,25 @@ class RankingEstimator(BaseEstimator):
         yield fitted
         self.__dict__ = vars(fitted)
 
+    def _members(self) -> Sequence[Any]:
+        """Return the rankers that get X; a subclass without such rankers takes all values."""
+        return ()
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
+        own = [_input_tags(one) for one in self._members()]
+        tags.input_tags.allow_nan = all(one.allow_nan for one in own)
+        tags.input_tags.categorical = all(one.categorical for one in own)
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags
 
 
-class BlendModel:
-    """Scores tables and lists with a fitted `Blend`, as a `RankingModel` does with its scorer.
-
-    Numeric features are rounded to float32, unlike in `Blend.predict`.
-
-    Args:
-        blend: the fitted `Blend`.
-
-    Attributes:
-        blend: the fitted `Blend`.
-        schema: how the columns of a table are used; None if the blend was trained on an array, or
-            on a table without a schema.
-        num_features: the number of features of a document.
-        looks_at_list: whether a score depends on the other documents of the list.
-    """
-
-    def __init__(self, blend: Any) -> None:
-        self.blend = blend
-        self.schema: Schema | None = blend.schema_
-        self.num_features: int | None = blend.n_features_in_
-        if self.schema is not None:
-            self.num_features = self.schema.num_features
-        networks = (one.model_ for one in blend.rankers_ if hasattr(one, "model_"))
-        self.looks_at_list = any(one.looks_at_list for one in networks)
-
-    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
-        """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`."""
-        return predict_table(self, table, qid)
-
-    def score(self, lists: ListDataset) -> np.ndarray:
-        """Return the scores of lists, float32 (documents,), in the order of the documents."""
-        found = [np.empty(0, np.float32)]
-        for block in lists.blocks():
-            ends = block.offsets[1:] if self.looks_at_list else block.offsets[-1:]
-            for start, end in pairwise([0, *ends.tolist()]):
-                codes = None if block.categories is None else block.categories[start:end]
-                found.append(self.score_codes(block.features[start:end], codes))
-        return np.concatenate(found, dtype=np.float32)
-
-    def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
-        """Return the scores (documents,) of one list, float64.
-
-        If `looks_at_list` is False, the documents may be those of several lists.
-
-        Args:
-            features: (documents, d), in the order of the schema.
-            codes: (documents, c), see `from_codes`; None if there are no categories.
-        """
-        X: Any = features
-        if self.schema is not None:
-            codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
-            X = from_codes(self.schema, self.blend.levels_, features, codes)
-        return self.blend.predict(X, group=[len(features)] if self.looks_at_list else None)
+def _input_tags(ranker: Any) -> InputTags:
+    """Return what a ranker takes; a `Blend` encodes missing values and categories for trees."""
+    if is_trees(ranker):
+        return InputTags(allow_nan=True, categorical=True)
+    return get_tags(ranker).input_tags if hasattr(ranker, "__sklearn_tags__") else InputTags()
 
 
 def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
@@ -215,32 +168,6 @@ def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
             f"{scores.shape} from {ranker!r}"
         )
     return scores
-
-
-def is_booster(ranker: Any) -> bool:
-    """Return whether a ranker is a `Booster`: the result of `lightgbm.train` or `xgboost.train`."""
-    kind = type(ranker)
-    return (kind.__module__.partition(".")[0], kind.__name__) in _BOOSTERS
-
-
-def of_booster(booster: Any, X: Any) -> Any:
-    """Return X as the `predict` of a `Booster` takes it, with the columns of its training.
-
-    Args:
-        booster: the booster.
-        X: a pandas data frame or an array.
-    """
-    of_xgboost = hasattr(booster, "feature_names")
-    names = booster.feature_names if of_xgboost else booster.feature_name()
-    if tables.is_frame(X) and names and {*names} <= {*X.columns}:
-        X = X[names]
-    if not of_xgboost:
-        return X
-    own = None if tables.is_frame(X) else names
-    return import_module("xgboost").DMatrix(X, feature_names=own, enable_categorical=True)
-
-
-_BOOSTERS = {("lightgbm", "Booster"), ("xgboost", "Booster")}
 
 
 def values_of_lists(

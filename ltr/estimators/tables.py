@@ -11,9 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from ltr.arrays import as_array, as_numbers, as_qids
-from ltr.datasets import ListDataset, Schema, read_table
 from ltr.datasets.frames import Frame
-from ltr.datasets.infer import refuse_lost_numbers
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
 
@@ -64,29 +62,6 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     if reset:
         estimator.columns_ = frame.column_names
     return frame.renamed(estimator.columns_)
-
-
-def check_whole_numbers(X: Any) -> None:
-    """Raise an error if a column of whole numbers is lost in float32; see `WholeNumbers`.
-
-    Args:
-        X: a table or an array.
-
-    Raises:
-        ValueError: a column is lost in float32; the message names the column.
-    """
-    table: Any = X
-    if isinstance(X, np.ndarray):
-        table = Frame.of_array(X if _is_narrow(X.dtype) else np.empty((0, 0)))
-    elif isinstance(X, pd.DataFrame):
-        narrow = [i for i, dtype in enumerate(X.dtypes) if _is_narrow(dtype)]
-        table = pd.DataFrame({str(X.columns[i]): X.iloc[:, i] for i in narrow})
-    refuse_lost_numbers(Frame.of(table))
-
-
-def _is_narrow(dtype: Any) -> bool:
-    """Return whether a numpy type is one of Arrow's numeric types."""
-    return dtype.kind in "iuf" and dtype.itemsize <= 8
 
 
 def is_frame(X: Any) -> bool:
@@ -330,23 +305,3 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError(f"eval_set must hold one pair (X, y), got a {type(pair).__name__}")
     return *pair, qid, group
-
-
-def read_lists(
-    estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, prefix: str = ""
-) -> ListDataset:
-    """Return the labeled lists of a table that has the columns of a fitted estimator.
-
-    Args:
-        estimator: see `as_table`.
-        schema: the schema of the training data, with a label.
-        X: the table or array.
-        y: the labels.
-        qid: see `query_names`.
-        group: see `query_names`.
-        prefix: see `query_names`.
-    """
-    frame = as_table(estimator, X)
-    names = query_names(frame.num_rows, qid, group, prefix)
-    columns = {schema.qid: names, str(schema.label): as_labels(y, frame.num_rows)}
-    return read_table(frame.joined(columns), schema)

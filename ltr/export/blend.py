@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 
 from ltr.config.folder import Saved
 from ltr.datasets import Schema
-from ltr.datasets.column_steps import Number, Step, as_dates, read_dates
-from ltr.estimators.categories import category_of, from_codes
+from ltr.datasets.column_steps import Category, Number, Step, as_dates, read_dates
 from ltr.estimators.scoring import scores_of
+from ltr.estimators.trees import category_of, is_booster, tree_positions, tree_values
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
@@ -30,10 +31,9 @@ class ExportedBlend(ExportedModule):
     Args:
         members: the rankers.
         factors: the factors of the rankers' scores in the sum.
-        schema: the columns. Trees get the value of a category, even a boolean, as the index of its
-            level, counted from 0.
-        columns: the names of all columns, in the order of the training data. A column of dates may
-            have two names; see `Schema.feature_names`.
+        schema: the columns.
+        positions: for each of the rankers that are trees, the index of each of its columns in
+            `[*schema.feature_names, *schema.categories]`.
         predict: a function that returns the scores of one list from features (documents, d) and
             codes (documents, c), both in the order of the schema. The export must give these
             scores.
@@ -53,28 +53,25 @@ class ExportedBlend(ExportedModule):
         members: Sequence[ExportedRanker | Trees],
         factors: Sequence[float],
         schema: Schema,
-        columns: Sequence[str],
+        positions: Sequence[Sequence[int]],
         predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
         per_document: bool = False,
         single: bool = False,
     ) -> None:
-        wide = [x for x, width in schema.features.items() if width > 1 and x not in schema.dates]
-        if wide:
-            raise ValueError(f"columns must be single numbers, got several in {wide[0]!r}")
         categories = [len(one.levels) for one in schema.categories.values()]
         networks = [one for one in members if isinstance(one, ExportedRanker)]
         looks_at_list = any(one.looks_at_list for one in networks)
         super().__init__(schema, schema.num_features, len(categories), looks_at_list, per_document)
-        self.members, self.columns = members, [*columns]
+        self.members, self.positions = members, positions
         self.predict, self.single = predict, single
         self.saved: Saved | None = None
         self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
-        each = zip(members, factors, strict=True)
+        each = zip(members, factors, positions, strict=True)
         self.parts = nn.ModuleList(
             _Network(one, factor, schema)
             if isinstance(one, ExportedRanker)
-            else _Forest(one, factor, schema, columns, single)
-            for one, factor in each
+            else _Forest(one, factor, schema, own, single)
+            for one, factor, own in each
             if factor
         )
         self.eval()
@@ -114,31 +111,26 @@ class ExportedBlend(ExportedModule):
         """Return the exported form of a fitted `Blend`; `names` are the names of its rankers.
 
         Raises:
-            ValueError: a ranker is neither a network nor trees, there are categories but no
-                schema, or a column holds vectors.
+            ValueError: a ranker is neither a network nor trees of LightGBM and XGBoost.
         """
         members: list[ExportedRanker | Trees] = []
-        for name, one in zip(names, blend.rankers_, strict=True):
+        positions: list[Sequence[int]] = []
+        given = blend.rankers if isinstance(blend.rankers, list | tuple) else blend.rankers_
+        each = zip(names, blend.rankers_, given, blend.positions, strict=True)
+        for name, one, before, own in each:
+            positions.append(own)
             if isinstance(model := getattr(one, "model_", None), RankingModel):
                 members.append(ExportedRanker(model, per_document))
             elif (trees := read_trees(one)) is not None:
-                members.append(trees)
+                # Only a `Booster` that the user trained has levels of its own.
+                members.append(trees if is_booster(before) else replace(trees, levels={}))
             else:
                 raise ValueError(
                     f"rankers must be NeuralRankers or trees of LightGBM and XGBoost, got {name}"
                 )
-        schema = blend.schema_
-        if schema is None and blend.levels_:
-            raise ValueError("columns must have text as names, and levels of one type")
-        if schema is None:
-            columns = [f"x{i}" for i in range(blend.n_features_in_)]
-            schema = Schema("qid", steps=dict.fromkeys(columns, Number()))
-        else:
-            own = {name: schema.steps[name].feature_names(name) for name in schema.features}
-            columns = [x for name in blend.feature_names_in_ for x in own.get(name, [name])]
         factors = (blend.weights_ * blend.scales_).tolist()
         predict = blend.model_.score_codes
-        return cls(members, factors, schema, columns, predict, per_document, single)
+        return cls(members, factors, blend.schema_, positions, predict, per_document, single)
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
@@ -167,12 +159,15 @@ class ExportedBlend(ExportedModule):
         model = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns if X is an array
 
         def predict(features: np.ndarray, codes: np.ndarray) -> np.ndarray:
-            X: Any = features
-            if levels:
-                X = from_codes(schema, levels, features, codes)[names]
-            return scores_of(model, X)
+            if not levels:
+                return scores_of(model, features)
+            columns: dict[str, Any] = dict(zip(schema.features, features.T, strict=True))
+            for (name, known), own in zip(levels.items(), codes.T, strict=True):
+                columns[name] = pd.Categorical.from_codes(own - 1, known)
+            return scores_of(model, pd.DataFrame(columns)[names])
 
-        return cls([trees], [1.0], schema, names, predict, per_document, single)
+        positions = [tree_positions(schema, names)]
+        return cls([trees], [1.0], schema, positions, predict, per_document, single)
 
     def examples(self) -> Examples:
         """Return inputs of several shapes, with the scores that the libraries compute.
@@ -182,7 +177,7 @@ class ExportedBlend(ExportedModule):
         values. Some categories are missing.
         """
         rng, found = np.random.default_rng(0), []
-        splits = [self._splits(name) for name in self.schema.feature_names]
+        splits = [self._splits(at) for at in range(self.schema.num_features)]
         for lists, length in SHAPES:
             rows = lists * length
             columns = [_draw(rng, values, rows, self._takes_missing) for values in splits]
@@ -208,18 +203,20 @@ class ExportedBlend(ExportedModule):
         networks = [one for one in self.members if isinstance(one, ExportedRanker)]
         return all(one.transform is None or one.transform.takes_missing for one in networks)
 
-    def _splits(self, name: str) -> list[float]:
-        """Return a column's splits in all trees, with the ends of its training range if known."""
-        position = self.columns.index(name)
-        trees = [one for one in self.members if isinstance(one, Trees)]
-        found = sorted({x for one in trees for x in one.splits(position)})
+    def _splits(self, at: int) -> list[float]:
+        """Return a feature's splits in all trees, with the ends of its training range if known."""
+        found: set[float] = set()
+        for one, positions in zip(self.members, self.positions, strict=True):
+            if isinstance(one, Trees) and at in positions:
+                found |= {*one.splits([*positions].index(at))}
+        name = self.schema.feature_names[at]
         for one in self.members:
-            if isinstance(one, ExportedRanker) and one.transform is not None:
-                own = one.schema.feature_names if one.schema else self.columns
+            if isinstance(one, ExportedRanker) and one.transform is not None and one.schema:
+                own = one.schema.feature_names
                 if name in own:
                     low, high = (x[own.index(name)].item() for x in one.transform.training_range())
-                    return [low, *found, high]
-        return found or [-1.0, 0.0, 1.0]
+                    return [low, *sorted(found), high]
+        return sorted(found) or [-1.0, 0.0, 1.0]
 
 
 class _Network(nn.Module):
@@ -273,32 +270,43 @@ class _Network(nn.Module):
 
 
 class _Forest(nn.Module):
-    """Trees of a blend: a node of ONNX, which gets all columns in the order of the training data.
+    """Trees of a blend: a node of ONNX, which gets the numbers that the trees compare.
 
     Args:
         trees: the trees.
         factor: the factor of the trees' scores.
         schema: the schema of the blend.
-        columns: the names of all columns, in the order of the training data.
+        positions: see `ExportedBlend`.
         single: whether features are float32.
     """
 
     order: Tensor
+    starts: Tensor
+    values: Tensor
 
     def __init__(
-        self, trees: Trees, factor: float, schema: Schema, columns: Sequence[str], single: bool
+        self, trees: Trees, factor: float, schema: Schema, positions: Sequence[int], single: bool
     ) -> None:
         super().__init__()
         self.trees, self.factor, self.single = trees, factor, single or trees.single
-        known = [*schema.feature_names, *schema.categories]
-        self.register_buffer("order", torch.tensor([known.index(name) for name in columns]))
+        self.register_buffer("order", torch.tensor(positions, dtype=torch.int64))
+        tables = []
+        for at, category in enumerate(schema.categories.values(), start=schema.num_features):
+            own = {
+                column: known for column, known in trees.levels.items() if positions[column] == at
+            }
+            tables.append([math.nan, *_tree_values(category, *own.values())])
+        starts = np.cumsum([0, *(len(one) for one in tables)])[:-1]
+        self.register_buffer("starts", torch.tensor(starts))
+        values = [value for table in tables for value in table]
+        self.register_buffer("values", torch.tensor(values, dtype=torch.float64))
 
     def forward(
         self, features: Tensor, codes: Tensor | None, mask: Tensor | None, part: int
     ) -> Tensor:
         if codes is not None:
-            positions = torch.where(codes == 0, torch.nan, (codes - 1).to(features.dtype))
-            features = torch.cat([features, positions], dim=-1)
+            values = self.values.to(features.dtype)[codes + self.starts]
+            features = torch.cat([features, values], dim=-1)
         rows = features.flatten(0, -2).index_select(1, self.order)
         rows = rows.float() if self.single else rows
         if not math.isnan(self.trees.missing):
@@ -314,6 +322,21 @@ class _Forest(nn.Module):
             operator, [rows], {"part": part}, dtype=torch.float32, **more
         )
         return scores.reshape(features.shape[:-1])
+
+
+def _tree_values(category: Category, known: Sequence[Any] | None = None) -> list[float]:
+    """Return the number that stands for each level of a category in trees; NaN if none does.
+
+    Args:
+        category: the category of the blend.
+        known: the levels of a column of pandas' categories, which the trees compare by their
+            indices. Default: the trees got the column from `tree_table`.
+    """
+    if known is None:
+        return tree_values(category)
+    found = category_of(known)
+    indices = {} if found is None else {x: float(at) for at, x in enumerate(found.levels)}
+    return [indices.get(level, math.nan) for level in category.levels]
 
 
 def _make_dates(features: np.ndarray, schema: Schema) -> None:

@@ -328,8 +328,8 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
     """
     if isinstance(table, str | PathLike):
         return np.concatenate([scores for _, scores in score_file(model, table, qid, **options)])
-    frame, schema = _read(model, table)
-    order = _order(model, frame, qid)
+    frame, schema = read_frame(model, table)
+    order = list_order(model, frame, qid)
     schema = Schema("", steps=schema.steps)  # the queries need not be a column of the table
     check_types(frame, schema, {""})
     size = rows_at_once(schema) if order is None else max(1, frame.num_rows)
@@ -345,7 +345,7 @@ def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.
     return np.concatenate(found)
 
 
-def _read(model: Predictor, table: Any) -> tuple[Frame, Schema]:
+def read_frame(model: Predictor, table: Any) -> tuple[Frame, Schema]:
     """Return a table or an array (columns x0, x1 and so on) as a `Frame`, and its schema."""
     if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
         if model.schema is None:
@@ -484,7 +484,7 @@ def _score_lists(
         yield table.select(known), model.score(block, **options)[order]
 
 
-def _order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
+def list_order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
     """Return the rows in the order of their queries; None if scores do not depend on the list."""
     if qid is None:
         if not model.looks_at_list:

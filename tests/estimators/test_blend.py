@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,13 +22,16 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils import get_tags
 
-from ltr.datasets import convert, query_folds
+from ltr.boosting import objective
+from ltr.datasets import Standardize, convert, query_folds
 from ltr.datasets.prepare import prepare
 from ltr.datasets.splits import query_shares
-from ltr.estimators import Blend, NeuralRanker
+from ltr.estimators import Blend, Calibrated, NeuralRanker, contributions, importance
+from ltr.losses import SoftmaxLoss
 from ltr.models import AttentionScorer
+from ltr.serving import OnnxRanker
 
 
 class Column(BaseEstimator):
@@ -72,10 +76,13 @@ class ByGroup(Column):
 
 
 def lists(seed: int = 0, count: int = 60, size: int = 8) -> tuple[np.ndarray, ...]:
-    """Columns: the grade, its opposite, and noise. The queries are in any order."""
+    """Columns: the grade and a half, its opposite, and noise. The queries are in any order.
+
+    A column that equals the grade would give a warning.
+    """
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, count * size)
-    X = np.stack([y + 0.0, -10.0 * y, rng.normal(size=len(y))], axis=1)
+    X = np.stack([y + 0.5, -10.0 * y, rng.normal(size=len(y))], axis=1)
     return X, y, rng.permutation(np.arange(len(y)) % count)
 
 
@@ -362,7 +369,10 @@ def test_networks_beside_boosted_trees():
     blend = Blend([small, trees], verbose=0).fit(frame, y, qid=qid)
     assert blend.rankers_[1].best_iteration_ > 0  # it got the validation lists
     assert blend.rankers_[0].validation_queries_ == blend.validation_queries_ > 0
-    parts = [one.predict(frame) for one in blend.rankers_]
+    # trees get neutral names, and the indices of levels
+    neutral = pd.DataFrame({"x0": frame["price"], "x1": frame["stock"]})
+    neutral["x2"] = pd.Categorical.from_codes(frame["shop"].cat.codes, categories=range(3))
+    parts = [blend.rankers_[0].predict(frame), blend.rankers_[1].predict(neutral)]
     factors = blend.weights_ * blend.scales_
     expected = factors[0] * parts[0].astype(np.float64) + factors[1] * parts[1]
     np.testing.assert_allclose(blend.predict(frame), expected)
@@ -492,13 +502,11 @@ def made(library: str) -> Any:
         return pytest.importorskip(library).CatBoostRanker(iterations=60, **options)
     return {
         "ltr": NeuralRanker(members=1, max_epochs=20, batch_size=8, random_state=0, verbose=0),
-        "Ridge": Ridge(),
-        "trees": DecisionTreeRegressor(max_depth=6, random_state=0),
         "histograms": HistGradientBoostingRegressor(max_iter=30, random_state=0),
     }[library]
 
 
-LIBRARIES = ["lightgbm", "xgboost", "catboost", "ltr", "Ridge", "trees", "histograms"]
+LIBRARIES = ["lightgbm", "xgboost", "catboost", "ltr", "histograms"]
 
 
 @covering("library, convert", named(*LIBRARIES), {"pandas": lambda x: x, "polars": pl.from_pandas})
@@ -536,7 +544,7 @@ def test_missing_values_may_leave_a_column_without_a_type(library: str, convert)
         assert np.array_equal(blend.predict(convert(row)), expected)
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "Ridge"])
+@pytest.mark.parametrize("library", ["lightgbm", "ltr"])
 def test_columns_of_text_may_have_numbers_as_names(library: str):
     X, y, qid = shops(80, 0)
     X = X[["price", "shop"]]
@@ -574,11 +582,11 @@ def test_the_model_of_a_blend_scores_files(ending: str, tmp_path):
 
 def test_the_model_of_a_blend_of_arrays():
     X, _, _ = lists(2)
-    blend = fitted([Ridge(), Column(2)])
+    blend = fitted([HistGradientBoostingRegressor(max_iter=3), made("ltr")])
     np.testing.assert_allclose(blend.model_.predict(X), blend.predict(X), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="table must have the model's 3 columns, got 2"):
+    with pytest.raises(ValueError, match="table must have the column 'x2', as in training"):
         blend.model_.predict(X[:, :2])
-    with pytest.raises(ValueError, match="table must be an array"):
+    with pytest.raises(ValueError, match="table must have the column 'x0', as in training"):
         blend.model_.predict(pd.DataFrame(X))
 
 
@@ -607,7 +615,7 @@ class Keeps(RegressorMixin, BaseEstimator):
         return np.zeros(len(X))
 
 
-def test_catboost_gets_text_names_and_lists(monkeypatch):
+def test_catboost_gets_codes_names_and_lists(monkeypatch):
     pool = lambda X, y, **more: {"X": X, "y": y, **more}  # noqa: E731
     monkeypatch.setitem(sys.modules, "catboost", SimpleNamespace(Pool=pool))
     kind = type("CatBoostRanker", (Keeps,), {"__module__": "catboost.core"})
@@ -616,8 +624,9 @@ def test_catboost_gets_text_names_and_lists(monkeypatch):
     blend = Blend([kind()], verbose=0).fit(X, y, qid=qid, sample_weight=weights)
     got = blend.rankers_[0].got
     plain = Blend([Keeps()], verbose=0, validation=0).fit(X, y, qid=qid).rankers_[0].got
-    assert got["cat_features"] == got["eval_set"]["cat_features"] == ["shop", "kind"]
-    assert {*got["X"]["shop"]} == {"", "a", "b", "c"}
+    assert got["cat_features"] == got["eval_set"]["cat_features"] == ["x1", "x2"]
+    assert got["X"]["x1"].dtype == np.int64
+    assert {*got["X"]["x1"]} == {0, 1, 2, 3}  # 0 is a missing value
     assert (np.diff(got["group_id"]) >= 0).all()
     assert len(got["eval_set"]["X"]) == len(got["eval_set"]["group_id"])
     assert got["sample_weight"] is None
@@ -668,5 +677,203 @@ def test_lists_give_the_blend_of_their_table():
     vectors = pa.table(vectors).set_column(
         7, "v", pa.array([[0.0, 1.0]] * rows, pa.list_(pa.float32(), 2))
     )
-    with pytest.raises(ValueError, match=r"'v'.*lists of numbers"):
-        Blend(rankers).fit(prepare(vectors, roles))
+    wide = Blend(rankers, verbose=0).fit(prepare(vectors, roles))
+    assert wide.rankers_[1].n_features_in_ == 7  # two of them for the hour and the vector
+    assert wide.predict(vectors).shape == (rows,)
+    with pytest.raises(ValueError, match=r"rankers must be .* if X is lists, got Ridge"):
+        Blend([Ridge()]).fit(prepared)
+
+
+ODD = ["price [EUR]", "size: cm", "a b", "a_b", 'ship"ped" {x}', "<new>", "été, ½", "x1", "day"]
+
+
+def odd_names(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Names, levels and types that a library of trees refuses, or takes for others."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(rows, 4)), columns=ODD[:4])
+    X[ODD[4]] = rng.choice(["[a]", '"b"', "c:d", "é"], rows)
+    X[ODD[5]] = pd.array(rng.choice([True, None], rows), dtype="boolean")
+    X[ODD[6]] = pd.array(rng.integers(0, 9, rows), dtype=pd.ArrowDtype(pa.int8()))
+    X[ODD[7]] = [Decimal(int(x)) / 4 for x in rng.integers(0, 99, rows)]
+    X[ODD[8]] = pd.Timestamp("2026-01-01 06:00") + pd.to_timedelta(rng.integers(0, 99, rows), "h")
+    good = X["a b"] - X["a_b"] + (X[ODD[4]] == "[a]") - X["price [EUR]"]
+    return X, (good > 0.5).to_numpy().astype(int), np.arange(rows) // 8
+
+
+@covering(
+    "library, convert",
+    named("lightgbm", "xgboost", "histograms", "default"),
+    {"pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas},
+)
+def test_names_and_types_that_libraries_refuse(library: str, convert, tmp_path):
+    (X, y, qid), (new, y_new, qid_new) = odd_names(400, 0), odd_names(160, 1)
+    if library == "default":
+        rankers: Any = made("ltr").set_params(monotone={"price [EUR]": -1, "a b": 1})
+    else:
+        rankers = [made("ltr"), made(library)]
+    blend = Blend(rankers, n_jobs=1, verbose=0).fit(convert(X), y, qid=qid)
+    expected = blend.predict(new)
+    assert blend.score(new, y_new, qid=qid_new) > 0.75
+    other_order = new[new.columns[::-1]].assign(other=1)
+    np.testing.assert_allclose(blend.predict(convert(other_order)), expected, rtol=1e-9)
+    assert [*blend.feature_names_in_] == ODD
+    assert {*blend.schema_.steps} == {*ODD}
+    # the names make no difference
+    plain = {name: f"c{at}" for at, name in enumerate(ODD)}
+    if library != "default":
+        again = Blend(rankers, n_jobs=1, verbose=0).fit(X.rename(columns=plain), y, qid=qid)
+        assert np.array_equal(again.predict(new.rename(columns=plain)), expected)
+    else:
+        raised = blend.predict(new.assign(**{"price [EUR]": new["price [EUR]"] + 1}))
+        assert (raised <= expected + 1e-9).all()
+    if library == "histograms":
+        return
+    blend.save(tmp_path / "model")
+    loaded = Blend.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict(convert(new)), expected)
+    assert [*loaded.feature_names_in_] == ODD
+    found = importance(loaded, new, y_new, qid_new, repeats=2, columns=["a b", "size: cm"])
+    assert [*found.table.index] == ["a b", "size: cm"]
+    assert found.table.loc["a b", "among"] > found.table.loc["size: cm", "among"]
+    if convert(X) is X:
+        pytest.importorskip("shap")
+        values = contributions(loaded, new[:3], background=new[20:22])
+        assert values.columns == ODD
+        np.testing.assert_allclose(values.base + values.values.sum(1), expected[:3], atol=1e-4)
+        pytest.importorskip("onnxruntime")
+        written = loaded.export(tmp_path / "model.onnx")
+        assert "price [EUR]" in written.card.read_text()
+        served = OnnxRanker(written.model)
+        np.testing.assert_allclose(served.score(new), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_constraints_of_a_ranker_name_the_columns_of_x():
+    xgboost = pytest.importorskip("xgboost")
+    (X, y, qid), (new, _, _) = odd_names(400, 0), odd_names(160, 1)
+    falls = xgboost.XGBRanker(n_estimators=20, monotone_constraints={"price [EUR]": 1})
+    histograms = HistGradientBoostingRegressor(max_iter=20, monotonic_cst={"a b": -1})
+    for ranker, name in ((falls, "price [EUR]"), (histograms, "a b")):
+        blend = Blend([ranker], verbose=0).fit(X, y, qid=qid)
+        before, after = blend.predict(new), blend.predict(new.assign(**{name: new[name] + 2}))
+        assert ((after - before) * (1 if ranker is falls else -1) >= 0).all()
+        assert ranker.get_params() == clone(ranker).get_params()
+    apart = xgboost.XGBRanker(n_estimators=5, interaction_constraints=[["a b", "a_b"], ["x1"]])
+    Blend([apart], verbose=0).fit(X, y, qid=qid)
+
+
+@covering("library, form", named("lightgbm", "xgboost"), named("array", "frame", "categories"))
+def test_a_trained_booster_is_blended_saved_and_exported(library: str, form: str, tmp_path):
+    """It is scaled and weighed, not trained again, and finds its columns by their names."""
+    package = pytest.importorskip(library)
+    X, y, qid = shops(800, 0)
+    X["other"] = pd.array(
+        np.where(np.arange(800) % 3 == 0, None, np.arange(800) % 2 == 0), "boolean"
+    )
+    X = X[["kind", "other", "price", "new", "shop"]]
+    columns = ["new", "price", "shop"] if form == "categories" else ["new", "price"]
+    own = X[columns].astype({"new": float})
+    own = own.astype({"shop": "category"}) if form == "categories" else own
+    if form == "array":
+        X = own = own.to_numpy()
+    order = np.argsort(qid, kind="stable")
+    first = order[qid[order] < 50]
+    rows = (lambda x: x[first]) if form == "array" else (lambda x: x.iloc[first])
+    sizes = np.bincount(qid[first])[np.unique(qid[first])]
+    if library == "lightgbm":
+        data = package.Dataset(rows(own), y[first], group=sizes, params={"verbose": -1})
+        given = {"objective": objective(SoftmaxLoss()), "num_threads": 1, "verbose": -1}
+        booster = package.train(given, data, 10)
+        scores = np.asarray(booster.predict(own))
+    else:
+        data = package.DMatrix(rows(own), y[first], group=sizes, enable_categorical=True)
+        booster = package.train({"nthread": 1}, data, 10, obj=objective(SoftmaxLoss()))
+        scores = booster.predict(package.DMatrix(own, enable_categorical=True))
+    blend = Blend([booster, made("lightgbm")], verbose=0)
+    new = qid >= 50
+    blend.fit(X[new], y[new], qid=qid[new])
+    assert blend.rankers_[0] is booster
+    blend.weights_ = np.array([1.0, 0.0])
+    np.testing.assert_allclose(blend.predict(X), scores * blend.scales_[0], rtol=1e-6, atol=1e-9)
+    blend.save(tmp_path / "model")
+    loaded = Blend.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict(X), blend.predict(X))
+    assert clone(loaded).rankers[0].num_trees if library == "lightgbm" else True
+    blend.weights_ = np.array([0.5, 0.5])
+    if form == "array":
+        found = OnnxRanker(blend.export(tmp_path / "m.onnx").model).score_arrays(X)
+    else:
+        found = OnnxRanker(blend.export(tmp_path / "m.onnx").model).score(X)
+    np.testing.assert_allclose(found, blend.predict(X), rtol=1e-4, atol=1e-5)
+
+
+def test_text_with_a_value_a_row_is_left_out_with_a_notice():
+    """One notice, and the trees get the columns that the networks get."""
+    X, y, qid = shops(160, 0)
+    X["title"] = [f"title {row}" for row in range(160)]
+    rankers = [made("ltr"), made("lightgbm")]
+    with pytest.warns(UserWarning, match="title is left out, with 160 different texts") as told:
+        blend = Blend(rankers, verbose=0).fit(X, y, qid=qid)
+    assert len(told) == 1
+    assert "title" not in blend.schema_.steps
+    assert blend.rankers_[1].n_features_in_ == 4
+    plain = Blend(rankers, verbose=0).fit(X.drop(columns="title"), y, qid=qid)
+    assert np.array_equal(plain.predict(X.drop(columns="title")), blend.predict(X))
+
+
+def test_lists_and_tables_hold_out_the_same_queries():
+    """A hash of the qid decides, not the number of the list."""
+    X, y, qid = shops(320, 0)
+    qid = np.array([f"query {one}" for one in qid])
+    table = X.assign(q=qid, y=y)
+    rankers = [made("lightgbm")]
+    of_lists = Blend(rankers, verbose=0).fit(prepare(table, {"qid": "q", "label": "y"}))
+    of_table = Blend(rankers, verbose=0).fit(X, y, qid=qid)
+    assert of_lists.validation_queries_ == of_table.validation_queries_ > 0
+    held = query_shares(list(dict.fromkeys(qid.tolist()))) < 0.2
+    assert of_lists.validation_queries_ == held.sum()
+    np.testing.assert_allclose(of_lists.predict(X), of_table.predict(X), rtol=1e-5, atol=1e-6)
+
+
+def test_trees_get_numbers_as_they_were_read(tmp_path):
+    """Whole numbers above 2^24 that float32 merges are different for trees, also in a file."""
+    rng = np.random.default_rng(0)
+    value = 2**25 + 2 * rng.permutation(2000)
+    X = pd.DataFrame({"at": value + rng.integers(0, 2, 2000), "noise": rng.normal(size=2000)})
+    y, qid = (X["at"] % 2).to_numpy(), np.arange(2000) // 10
+    X["at"] = 2**25 + (X["at"] % 2)
+    X.loc[::5, "at"] = value[::5] * 1000
+    y = np.where(np.arange(2000) % 5 == 0, 0, y)
+    lightgbm = pytest.importorskip("lightgbm")
+    trees = lightgbm.LGBMRanker(n_estimators=9, verbose=-1, n_jobs=1)
+    blend = Blend([trees], verbose=0).fit(X, y, qid=qid)
+    assert blend.score(X, y, qid=qid) > 0.99
+    blend.save(tmp_path / "model")
+    X.to_parquet(tmp_path / "new.parquet")
+    found = Blend.load(tmp_path / "model").model_.predict(tmp_path / "new.parquet")
+    np.testing.assert_allclose(found, blend.predict(X), rtol=1e-6)
+
+
+def test_a_blend_takes_missing_values_if_its_rankers_do():
+    takes = lambda ranker: get_tags(ranker).input_tags.allow_nan  # noqa: E731
+    assert takes(Blend())
+    assert takes(Blend([made("lightgbm"), made("ltr"), made("histograms")]))
+    assert not takes(Blend([made("lightgbm"), Ridge()]))
+    assert not takes(Calibrated(Blend([Ridge()])))
+    assert takes(Calibrated(made("ltr")))
+    whole = made("ltr").set_params(transform=Standardize())
+    assert takes(whole) == takes(Blend([whole])) == Standardize().takes_missing
+    assert not get_tags(Blend([Ridge()])).input_tags.categorical
+
+
+def test_what_cannot_be_fitted_is_refused_before_any_training():
+    X, y, qid = shops(80, 0)
+    calls = []
+
+    class Takes(Column):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Takes":
+            calls.append(1)
+            return self
+
+    with pytest.raises(ValueError, match=r"sample_weight must be None for Column\(\)"):
+        Blend([Takes(), Column()]).fit(X, y, qid=qid, sample_weight=np.ones(80))
+    assert not calls

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import lightgbm
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from lightgbm import LGBMRanker, LGBMRegressor
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -19,8 +22,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
+from ltr.cli import main
 from ltr.config.folder import with_digest
 from ltr.estimators import Blend, NeuralRanker
 from ltr.losses import SoftNDCG
@@ -92,14 +95,13 @@ def test_every_format(blend, tmp_path):
     assert clone(twice).fit(X, y, qid=qid).predict(new).shape == (60,)
 
 
-def test_scikit_learns_estimators_and_arrays(tmp_path):
-    linear = make_pipeline(SimpleImputer(), Ridge())
+def test_arrays(tmp_path):
     trees = LGBMRegressor(n_estimators=3, verbose=-1), xgboost.XGBRegressor(n_estimators=3)
-    blend, new = blend_of(linear, *trees, columns=["price", "stock"])
+    blend, new = blend_of(*trees, columns=["price", "stock"])
     blend.save(tmp_path)
     again = Blend.load(tmp_path)
     np.testing.assert_array_equal(again.predict(new), blend.predict(new))
-    assert again.schema_ is None
+    assert [*again.schema_.features] == ["x0", "x1"]
     assert not hasattr(again, "feature_names_in_")
     assert [type(one) for one in again.rankers] == [type(one) for one in blend.rankers]
     with pytest.raises(ValueError, match=r"X has 3 features"):
@@ -155,17 +157,13 @@ class Own(BaseEstimator):
     [
         (Own(), "rankers.* got own: it exists for"),
         (lightgbm.DaskLGBMRanker(), "rankers.* got dasklgbmranker: it exists for"),
-        (HistGradientBoostingRegressor(max_iter=2), "rankers.* got histgradient.*TreePredictor"),
-        (make_pipeline(FunctionTransformer(np.log1p), SimpleImputer(), Ridge()), None),
-        (make_pipeline(FunctionTransformer(os.fspath), Ridge()), "rankers.* got pipeline.*fspath"),
+        (HistGradientBoostingRegressor(max_iter=2), "rankers.* got histgradient.*: it exists for"),
+        (make_pipeline(SimpleImputer(), Ridge()), "rankers.* got pipeline: it exists for"),
         (network(loss=SoftNDCG(gain=lambda x: x)), "rankers.* got neuralranker: loss: .*lambda"),
     ],
     ids=lambda x: type(x).__name__,
 )
 def test_a_ranker_without_a_safe_format_is_refused(tmp_path, ranker, message):
-    if message is None:
-        blend_of(ranker, columns=["stock"])[0].save(tmp_path / "model")
-        return
     blend, _ = blend_of(LGBMRanker(n_estimators=2, verbose=-1), columns=["stock"])
     blend.rankers = [*blend.rankers, ranker]
     X, y, qid = lists()
@@ -197,24 +195,52 @@ def test_a_parameter_that_has_no_plain_form(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float32", "Int64"])
-def test_levels_of_numbers_keep_their_type(tmp_path, kind):
+def test_levels_of_numbers(tmp_path, kind):
     X, y, qid = lists(80)
     X["size"] = pd.Categorical(pd.array(X["stock"] // 2, dtype=kind))
     blend = Blend([LGBMRanker(n_estimators=3, min_child_samples=3, verbose=-1)], verbose=0)
     blend.fit(X, y, qid=qid).save(tmp_path)
     again = Blend.load(tmp_path)
-    assert again.levels_["size"].dtype == blend.levels_["size"].dtype
+    assert again.schema_.categories["size"].levels == ("0", "1", "2", "3", "4")
     assert np.array_equal(again.predict(X), blend.predict(X))
 
 
-def test_levels_that_cannot_be_saved(tmp_path):
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.array([True, None] * 200, dtype="boolean"),
+        np.array([True, None] * 200, dtype=object),
+        pd.array([False] + [None] * 399, dtype="boolean"),
+        pd.Categorical([1, None] * 200),
+        np.array([None] * 400, dtype=object),
+        [Decimal("1.5"), Decimal("2.25"), None, Decimal("-7")] * 100,
+        pd.array([1.5, None] * 200, dtype="Float64"),
+        pd.array(["a", "b"] * 200, dtype=pd.ArrowDtype(pa.string())),
+        pd.array([1, None] * 200, dtype=pd.ArrowDtype(pa.int8())),
+        pd.array([Decimal("1.5"), None] * 200, dtype=pd.ArrowDtype(pa.decimal128(9, 2))),
+    ],
+    ids=lambda x: str(getattr(x, "dtype", "decimals")),
+)
+def test_a_saved_blend_and_its_commands_score_alike(tmp_path, column):
+    """In memory, from the folder, and by the command line, also for values not seen in training."""
     X, y, qid = lists()
-    X["size"] = pd.Categorical(pd.to_datetime("2026-01-01") + pd.to_timedelta(X["stock"], "D"))
-    blend = Blend([make_pipeline(Column("stock"), Ridge())], verbose=0).fit(X, y, qid=qid)
-    assert blend.schema_ is None
-    with pytest.raises(ValueError, match=r"levels.*datetime64.*'size'"):
-        blend.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
+    X["odd"] = column
+    y = y + (X["odd"].notna().to_numpy() & (np.arange(400) % 3 == 0))
+    trees = LGBMRanker(n_estimators=9, min_child_samples=3, verbose=-1, n_jobs=1)
+    blend = Blend([network(), trees, xgboost.XGBRanker(n_estimators=9)], verbose=0)
+    blend.fit(X, pd.Series(y, name="grade"), qid=pd.Series(qid, name="query"))
+    blend.save(tmp_path / "model")
+    table = X.assign(query=qid, grade=y)
+    if pd.api.types.infer_dtype(X["odd"]) == "boolean":
+        table["odd"] = pd.array(np.arange(400) % 2 == 0, dtype="boolean")
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "new.parquet")
+    expected = blend.predict(table)
+    assert np.array_equal(Blend.load(tmp_path / "model").predict(table), expected)
+    np.testing.assert_allclose(blend.model_.predict(table), expected, rtol=1e-6, atol=1e-6)
+    out = tmp_path / "scores.parquet"
+    command = ["predict", tmp_path / "model", tmp_path / "new.parquet", "--output", out]
+    assert main([str(one) for one in command]) in (0, None)
+    np.testing.assert_allclose(pd.read_parquet(out)["score"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_damage_in_the_configuration_is_found(blend, tmp_path):
@@ -283,7 +309,6 @@ def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | Non
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("rankers.1.class", "Booster", "class must be a ranker of lightgbm, got 'Booster'"),
         ("rankers.1.class", "Dataset", "class must be a ranker of lightgbm, got 'Dataset'"),
         ("rankers.1.format", "os", "ranker-1.txt cannot be read: 'os'"),
         ("rankers.1.format", "xgboost", "class must be a ranker of xgboost, got 'LGBMRanker'"),
@@ -297,10 +322,8 @@ def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | Non
         ("files", [".."], "must name files of its folder"),
         ("files", ["ranker-7.txt"], "no digest of ranker-7.txt"),
         ("weights", [float("nan"), 0.5, 0.5], "damaged: numbers must be finite, got NaN"),
-        ("levels", [["shop", []]], "not enough values"),
-        ("levels", [["shop", [], ["a"]]], "does not describe a model"),
-        ("levels", [["shop", "int64", ["a"]]], "invalid literal"),
         ("schema", {}, "a schema must"),
+        ("rankers.0.format", "skops", "cannot be read: 'skops'|does not describe a model"),
         ("config.init_args", {"rankers": []}, "does not describe a model: TypeError: .*'rankers'"),
         ("config.class_path", "ltr.estimators.NeuralRanker", "not the configuration of a Blend"),
     ],
@@ -314,20 +337,6 @@ def test_hostile_configurations(blend, tmp_path, path, value, message):
 
 def test_hostile_files(blend, tmp_path):
     blend.save(tmp_path)
-    linear, _ = blend_of(Ridge(), columns=["stock"])
-    linear.save(tmp_path / "linear")
-    import skops.io
-
-    bad = skops.io.dumps(FunctionTransformer(os.system))
-    rewrite(tmp_path / "linear", {}, {"ranker-0.skops": bad})
-    with pytest.raises(ValueError, match=r"ranker-0\.skops cannot be read: .*posix\.system"):
-        Blend.load(tmp_path / "linear")
-    others = {b"": "zip"}
-    others |= {skops.io.dumps(one): f"an estimator, got a {type(one).__name__}" for one in ({}, [])}
-    for data, message in others.items():
-        rewrite(tmp_path / "linear", {}, {"ranker-0.skops": data})
-        with pytest.raises(ValueError, match=rf"ranker-0\.skops cannot be read: .*{message}"):
-            Blend.load(tmp_path / "linear")
     # the parsers of LightGBM and XGBoost end the process at most other damage: see docs/saving.md
     rewrite(tmp_path, {}, {"ranker-1.txt": b"\x80\x04\x95"})
     with pytest.raises(ValueError, match=r"ranker-1\.txt cannot be read"):

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from ltr.config.folder import with_digest
-from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform
+from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform, read_table
 from ltr.estimators import Blend, NeuralRanker
 from ltr.estimators.columns import choose_columns
 from ltr.estimators.parameters import LARGE, max_levels, settings
-from ltr.estimators.tables import read_lists
 from ltr.losses import SoftmaxLoss
 from ltr.models import CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 
@@ -190,7 +189,7 @@ def test_weak_columns_that_matter_together_are_kept():
     ranker = quick(columns="all", transform=TableTransform(Standardize())).fit(
         frame, y, qid=np.arange(len(x)) // 10
     )
-    data = read_lists(ranker, ranker.schema_, frame, y, np.arange(len(x)) // 10)
+    data = read_table(frame.assign(qid=np.arange(len(x)) // 10, y=y), ranker.schema_)
     x[:, weak] = 0  # what the model does not look at
     data.features[:, weak] = 0
     model = RankingModel(Sum(), ranker.transform_)
@@ -209,7 +208,7 @@ def test_few_useless_columns_stay_whatever_the_shuffle():
     qid = np.arange(8000) // DOCUMENTS
     transform = TableTransform(Standardize())
     ranker = quick(columns="all", max_epochs=1, transform=transform).fit(frame, y, qid=qid)
-    data = read_lists(ranker, ranker.schema_, frame, y, qid)
+    data = read_table(frame.assign(qid=qid, y=y), ranker.schema_)
     # a model that has overfitted: the useless columns have weights too
     scorer, weights = LinearScorer(num_features=40), np.r_[np.ones(5), 0.3 * rng.normal(size=35)]
     with torch.no_grad():

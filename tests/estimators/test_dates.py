@@ -12,11 +12,9 @@ import pytest
 import torch
 from lightgbm import LGBMRanker
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import Ridge
 
 from ltr.cli import main
 from ltr.estimators import Blend, NeuralRanker
-from ltr.estimators.categories import columns_of, from_codes, in_form
 from ltr.models import MLPScorer
 from ltr.serving import OnnxRanker
 
@@ -172,27 +170,14 @@ def test_commands_score_raw_dates(trained, exported: Path, tmp_path: Path):
         np.testing.assert_allclose(pd.read_parquet(out)["score"], trained.predict(X), atol=2e-6)
 
 
-def test_forms_have_numbers_and_back():
-    X, _, _ = frame()
-    X["price"], X["shop"] = 1.5, "a"
-    levels, schema = columns_of(X)
-    assert [*levels] == ["shop"]
-    assert schema is not None
-    assert schema.features == {"day": 1, "at": 2, "text": 2, "price": 1}
-    numbers = in_form(X, levels, "categories", schema)
-    names = ["day", "at", "at (hour)", "text", "text (hour)", "price"]
-    assert [*numbers] == [*names, "shop"]
-    assert in_form(X, levels, "as it is", schema) is X
-    again = from_codes(schema, levels, numbers[names].to_numpy(), np.ones((ROWS, 1), int))
-    assert [str(again[name].dtype) for name in ("day", "at")] == [
-        "datetime64[us]",
-        "datetime64[us, UTC]",
-    ]
-    pd.testing.assert_frame_equal(
-        in_form(again, levels, "categories", schema), numbers, check_dtype=False
-    )
-    with pytest.raises(ValueError, match=r"'at \(hour\)' must not exist.*'at'"):
-        in_form(X.assign(**{"at (hour)": 1}), levels, "categories", schema)
+def test_the_name_of_an_hour_may_be_the_name_of_a_column():
+    """Trees know columns by their place, not by their name."""
+    X, y, qid = frame()
+    X = X[["at"]].assign(**{"at (hour)": np.random.default_rng(0).normal(size=ROWS)})
+    trees = LGBMRanker(n_estimators=5, num_leaves=7, n_jobs=1, verbose=-1)
+    blend = Blend([trees], verbose=0).fit(X, y, qid=qid)
+    plain = Blend([trees], verbose=0).fit(X.rename(columns={"at (hour)": "noise"}), y, qid=qid)
+    assert np.array_equal(blend.predict(X), plain.predict(X.rename(columns={"at (hour)": "noise"})))
 
 
 def test_a_blend_gives_each_ranker_its_dates(tmp_path: Path):
@@ -236,10 +221,3 @@ def test_an_exported_blend_scores_raw_dates(networks, single, tmp_path: Path):
     served = OnnxRanker(tmp_path / "blend.onnx")
     for given in (X, *documents(X)):
         np.testing.assert_allclose(served.score(given), blend.predict(X), atol=1e-5)
-
-
-def test_linear_rankers_get_days():
-    X, y, qid = frame()
-    X = X[["day"]].dropna()
-    blend = Blend([Ridge()], verbose=0).fit(X, y[X.index], qid=qid[X.index])
-    assert np.corrcoef(blend.predict(X), y[X.index])[0, 1] > 0.3

@@ -1,0 +1,160 @@
+"""Rows that the rankers of a `Blend` are fitted on or score, and the model of a fitted `Blend`."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ltr.datasets import ListDataset, Schema
+from ltr.datasets.frames import Frame
+from ltr.datasets.prepare import RowOrder, check_types, features_of, to_lists
+from ltr.estimators.scoring import values_of_lists
+from ltr.models.ranking_model import list_order, predict_table, read_frame
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with the queries together, in each form that a ranker of a blend takes.
+
+    Attributes:
+        schema: the schema of the columns.
+        lists: the rows as lists, for networks.
+        features: (rows, d), the numbers for trees, in the order of the schema: float64 as they were
+            read, or those of `lists`.
+        X: the rows of the table or array, for rankers of other libraries; None if the rows come
+            from lists.
+    """
+
+    schema: Schema
+    lists: ListDataset
+    features: np.ndarray
+    X: Any = None
+
+    @classmethod
+    def of(
+        cls, schema: Schema, lists: ListDataset, exact: np.ndarray | None, X: Any = None
+    ) -> "Rows":
+        """Return the rows of lists.
+
+        Args:
+            schema: the schema of the lists.
+            lists: the lists.
+            exact: the features of `lists` in float64, or None; see `Prepared`.
+            X: the table or array that `lists.rows` counts, or None.
+        """
+        own = None if X is None or lists.rows is None else _take(X, lists.rows)
+        return cls(schema, lists, lists.features if exact is None else exact, own)
+
+    @classmethod
+    def of_frame(cls, schema: Schema, frame: Frame, order: RowOrder | None, X: Any) -> "Rows":
+        """Return the rows of a table without labels.
+
+        Args:
+            schema: the schema of the columns.
+            frame: the table.
+            order: the order of the rows; None for one list of all rows, in their order.
+            X: see `of`.
+        """
+        schema = Schema("", steps=schema.steps)  # the queries need not be a column of the table
+        check_types(frame, schema, {""})
+        if order is None:
+            order = RowOrder.of(np.zeros(frame.num_rows, np.int64), ["0"])
+        lists = to_lists(frame, schema, order, "keep")
+        return cls.of(schema, lists, features_of(frame, schema, order.rows, dtype=np.float64), X)
+
+    def first(self, count: int) -> "Rows":
+        """Return the first lists."""
+        lists = self.lists.between(0, min(count, len(self.lists)))
+        rows = len(lists.features)
+        X = None if self.X is None else _take(self.X, np.arange(rows))
+        return Rows(self.schema, lists, self.features[:rows], X)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """The labels, float64 (rows,)."""
+        return self.lists.labels.astype(np.float64)
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """The index of each row's list, from 0 without gaps, int64 (rows,)."""
+        return np.repeat(np.arange(len(self.lists)), self.sizes)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of rows of each list, int64 (lists,)."""
+        return self.lists.lengths
+
+    def ndcg(self, scores: np.ndarray) -> np.ndarray:
+        """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
+        return values_of_lists(scores, self.labels, self.groups)
+
+
+class BlendModel:
+    """Scores tables and lists with a fitted `Blend`, as a `RankingModel` does with its scorer.
+
+    Trees compare the numbers of a table as they were read, in float64, as in `Blend.predict`. Lists
+    have float32 numbers.
+
+    Args:
+        blend: the fitted `Blend`.
+
+    Attributes:
+        blend: the fitted `Blend`.
+        schema: how the columns of a table are used.
+        num_features: the number of features of a document.
+        looks_at_list: whether a score depends on the other documents of the list.
+    """
+
+    def __init__(self, blend: Any) -> None:
+        self.blend = blend
+        self.schema: Schema = blend.schema_
+        self.num_features: int = self.schema.num_features
+        networks = (one.model_ for one in blend.rankers_ if hasattr(one, "model_"))
+        self.looks_at_list = any(one.looks_at_list for one in networks)
+
+    def predict(self, table: Any, qid: Any = None) -> np.ndarray:
+        """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`."""
+        if isinstance(table, str | PathLike):
+            return predict_table(self, table, qid)
+        frame, _ = read_frame(self, table)
+        order = list_order(self, frame, qid)
+        rows = Rows.of_frame(self.schema, frame, order, None)
+        return in_row_order(self.blend.score_rows(rows), rows).astype(np.float32)
+
+    def score(self, lists: ListDataset) -> np.ndarray:
+        """Return the scores of lists, float32 (documents,), in the order of the documents."""
+        found = [np.empty(0, np.float32)]
+        for block in lists.blocks():
+            found.append(self.blend.score_rows(Rows(self.schema, block, block.features)))
+        return np.concatenate(found, dtype=np.float32)
+
+    def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+        """Return the scores (documents,) of one list, float64.
+
+        If `looks_at_list` is False, the documents may be those of several lists.
+
+        Args:
+            features: (documents, d), in the order of the schema.
+            codes: int64 (documents, c), the codes of the categories; None if there are none.
+        """
+        offsets = np.array([0, len(features)])
+        given = {"categories": codes if self.schema.categories else None}
+        lists = ListDataset(features.astype(np.float32), None, offsets, ["0"], **given)
+        return self.blend.score_rows(Rows(self.schema, lists, features))
+
+
+def in_row_order(scores: np.ndarray, rows: Rows) -> np.ndarray:
+    """Return scores (rows,) in the order of the table that `rows` was made from."""
+    found = np.empty_like(scores)
+    found[rows.lists.rows] = scores
+    return found
+
+
+def _take(X: Any, rows: np.ndarray) -> Any:
+    """Return the given rows of a table or an array."""
+    if isinstance(X, pa.Table):
+        return X.take(pa.array(rows))
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
