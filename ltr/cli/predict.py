@@ -100,8 +100,34 @@ def write_scores(
             if given.qid is not None:
                 lists, _ = group_rows(table.column(given.qid), given.qid)
                 table = table.append_column("rank", pa.array(rank(scores, lists)))
-            _write(part, output.suffix.lower(), table, given)
+            ending = output.suffix.lower()
+            is_run = ending not in (".csv", ".parquet")
+            if (needed or is_run) and _has_remarks(table, given, words=is_run):
+                print(
+                    "comments of the table are not used as ids of documents: two documents of a "
+                    "query have the same comment, or a comment is not one word"
+                )
+                table, given.doc_id = table.drop_columns([given.doc_id]), None
+            _write(part, ending, table, given)
             return table.num_rows
+
+
+def _has_remarks(table: "pa.Table", given: Namespace, *, words: bool) -> bool:
+    """Return whether comments of LETOR text, which serve as documents' ids, cannot be ids.
+
+    Args:
+        table: the table with the comments.
+        given: the options.
+        words: whether an id must be one word.
+    """
+    from ltr.datasets.list_tables import is_letor
+
+    if given.doc_id is None or given.qid is None or not is_letor(given.table):
+        return False
+    names = table.select([given.qid, given.doc_id]).to_pandas()
+    if words and not names[given.doc_id].str.fullmatch(r"\S+").all():
+        return True
+    return bool(names.duplicated().any())
 
 
 def descending(scores: "np.ndarray") -> "np.ndarray":

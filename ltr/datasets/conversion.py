@@ -20,7 +20,7 @@ import pyarrow as pa
 from ltr.arrays import check_columns
 from ltr.datasets.column_steps import counted_from, width_of
 from ltr.datasets.infer import no_column
-from ltr.datasets.letor import LetorReader, Watch
+from ltr.datasets.letor import LetorReader, Watch, ZeroIndexError
 from ltr.datasets.list_files import is_list_folder, new_folder, open_lists, write_files
 from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
 from ltr.datasets.prepare import read_table, scan_table
@@ -121,11 +121,15 @@ def convert(
         with naming(path):
             raise no_column("qid", None, column_names(path))
     with new_folder("out", out) as folder:
-        if is_letor:
-            rows = LetorReader(files, sort_by_qid=sort_by_qid, missing=missing)
+        if not is_letor:
+            schema = scan_table(path, max_levels=max_levels, **named)
+            _write_rows(folder, TableReader(path, schema, missing), watch)
         else:
-            rows = TableReader(path, scan_table(path, max_levels=max_levels, **named), missing)
-        _write_rows(folder, rows, watch)
+            options: Any = {"sort_by_qid": sort_by_qid, "missing": missing}
+            try:
+                _write_rows(folder, LetorReader(files, **options), watch)
+            except ZeroIndexError:
+                _write_rows(folder, LetorReader(files, zero_based=True, **options), watch)
     return open_lists(out)
 
 
@@ -280,7 +284,9 @@ def group_chunks(
                 found = database.sql(_FILES.format(documents=max(1, room // size)))
                 _divide(chain([first], chunks), found.to_arrow_reader(1 << 16), temporary)
             for path in sorted(temporary.glob("*.arrow")):
-                yield gather_runs(join_lists(_read(path)))
+                gathered = gather_runs(join_lists(_read(path)))
+                gathered.first_feature = first.first_feature
+                yield gathered
                 path.unlink()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

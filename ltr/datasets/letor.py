@@ -7,6 +7,7 @@ any other line to the strict parser, which reads the line or reports its error.
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -34,6 +35,8 @@ _ROOM = 1 << 23  # the features of a chunk have at most this many bytes
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _INDEX = re.compile(rb"-?[0-9]{1,18}")
 _MISSING = (b"NULL", b"NaN", b"nan")
+# Istella's files have the largest float64 for a missing value; see `svmlight_jit`.
+_LARGEST = re.compile(rb"[+-]?1\.797[0-9]*+[eE]\+?308")
 _DOC_ID = re.compile(rb"\s*docid\s*=\s*(\S+)")
 # This matches a qid without a blank before the first feature, as in 71:0.7.
 _FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)
@@ -49,6 +52,7 @@ def read_letor(
     sort_by_qid: bool = False,
     group_file: str | PathLike[str] | None = None,
     missing: Literal["keep", "error"] = "keep",
+    zero_based: bool | None = None,
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
@@ -62,23 +66,28 @@ def read_letor(
 
     Args:
         path: the file.
-        num_features: the number of features; a larger index is an error. Default: the largest
-            index in the file (at most 1,048,576).
+        num_features: the number of features; a larger index is an error. Default: as many as the
+            largest index in the file (at most 1,048,576) needs.
         sort_by_qid: whether to gather the lines of a qid that are not together. Lists and documents
             then keep the order in which they first appear. By default, a qid that returns after
             another one is an error.
         group_file: the file of group sizes. Default: the file beside `path`, if it exists.
-        missing: "keep" reads the values `NULL`, `NaN` and `nan` as NaN; "error" refuses them.
+        missing: "keep" reads the values `NULL`, `NaN`, `nan` and 1.797...e308, the largest float64,
+            which Istella's files have, as NaN; "error" refuses them.
+        zero_based: whether the first feature has the index 0, as scikit-learn's
+            `dump_svmlight_file` writes by default, or 1. Default: 0 if any line has this index.
 
     Returns:
-        The lists: features float32 (documents, num_features), NaN if missing. If lines were
+        The lists: features float32 (documents, num_features), NaN if missing; the first column has
+        the feature with the index 0 or 1, which is `first_feature` of the lists. If lines were
         gathered, `rows` has the original row of each document, from 0.
 
     Raises:
         ValueError: the file is missing, empty, damaged or in another format; a label is missing,
             negative or not a finite number; a qid is missing, returns after another one, or is
-            joined to a feature because a blank is missing; an `index:value` is malformed; an index
-            is 0, negative, too large or repeated in a line; a value is not a finite number; or the
+            joined to a feature or to a comment because a blank is missing; an `index:value` is
+            malformed; an index is negative, too large or repeated in a line, or 0 although
+            `zero_based` is False; a value is not a finite number; or the
             group sizes do not fit. The message names the file, the line and the text.
 
     >>> from pathlib import Path
@@ -99,10 +108,13 @@ def read_letor(
         sort_by_qid=sort_by_qid,
         group_file=group_file,
         missing=missing,
+        zero_based=zero_based,
     )
 
 
-def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
+def read_letor_files(
+    files: Sequence[Path], zero_based: bool | None = None, **options: Any
+) -> ListDataset:
     """Read several files as one; the options are those of `read_letor`.
 
     A list may continue in the next file. Without `sort_by_qid`, a qid that occurs again after
@@ -111,7 +123,11 @@ def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
     Raises:
         ValueError: see `read_letor`.
     """
-    reader = LetorReader(files, **options)
+    if zero_based is None:
+        with suppress(ZeroIndexError):
+            return read_letor_files(files, False, **options)
+        return read_letor_files(files, True, **options)
+    reader = LetorReader(files, zero_based=zero_based, **options)
     data = join_lists(reader.chunks(), across=True).widen(reader.width)
     returns = len({*data.qids}) < len(data.qids)
     return gather_runs(data.numbered(0) if returns else data)
@@ -129,11 +145,12 @@ class LetorReader:
         sort_by_qid: whether a qid may return after another one.
         group_file: see `read_letor`.
         missing: see `read_letor`.
+        zero_based: whether the first feature has the index 0; otherwise it has the index 1.
 
     Attributes:
         files: the files that are read.
         group_files: for each file, its file of group sizes, or None.
-        width: `num_features`; if it is None, the largest index so far.
+        width: `num_features`; if it is None, the number of features so far.
         schema: None, since the columns have no names.
         gathers: whether a qid may return after another one.
 
@@ -151,6 +168,7 @@ class LetorReader:
         sort_by_qid: bool = False,
         group_file: str | PathLike[str] | None = None,
         missing: Literal["keep", "error"] = "keep",
+        zero_based: bool = False,
     ) -> None:
         if num_features is not None:
             check_at_least("num_features", num_features, 1)
@@ -161,6 +179,7 @@ class LetorReader:
         self.group_file = group_file
         self.group_files = [find_group_file(file, group_file) for file in files]
         self.missing: Literal["keep", "error"] = missing
+        self.first_feature = 0 if zero_based else 1
         self._restart()
 
     def _restart(self) -> None:
@@ -196,7 +215,7 @@ class LetorReader:
                 text = np.frombuffer(block, np.uint8)
                 position, lines = 0, number - 1
                 while position < len(text):
-                    chunk = _Chunk(block, text, position, lines, self.width)
+                    chunk = _Chunk(block, text, position, lines, self.width, self.first_feature)
                     self._fill(chunk, compiled)
                     position, lines, count = chunk.state[:3].tolist()
                     self._documents += count
@@ -220,7 +239,7 @@ class LetorReader:
             options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
             arrays = (chunk.rows, chunk.labels, chunk.comments, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
-            position, _, count, _, self.width = chunk.state.tolist()
+            position, _, count, _, self.width, _ = chunk.state.tolist()
             if count:
                 self._has_qid = has_qid
             if why != compiled.ODD or position >= len(chunk.text):
@@ -236,9 +255,14 @@ class LetorReader:
         if tokens := text.split(None, 2):
             try:
                 label, qid, pairs = self._head(tokens)
-                indices, values = parse_pairs(pairs, self.num_features, self.missing == "keep")
+                if hash_sign and qid is not None and text.endswith(b"qid:" + qid):
+                    problem = "a blank must stand between the qid and a comment: a qid has no #"
+                    raise MalformedError(problem, chunk.block[begin:end])
+                options = (self.num_features, self.missing == "keep", self.first_feature)
+                indices, values = parse_pairs(pairs, *options)
             except MalformedError as error:
-                raise bad_line(self._file, number, error.problem, error.text) from None
+                bad = bad_line(self._file, number, error.problem, error.text)
+                raise (ZeroIndexError(bad) if error.is_zero else bad) from None
             widest = max(self.width, *indices, 0)
             limit = MAX_INDEX if self.num_features is None else self.num_features
             span = (begin + len(text) + len(hash_sign), end)
@@ -300,13 +324,15 @@ class LetorReader:
         spans, doc_id = chunk.comments[:count], []
         if (spans[:, 0] < spans[:, 1]).any():
             doc_id = [find_doc_id(chunk.block[a:b]) for a, b in spans.tolist()]
-        return ListDataset(
+        lists = ListDataset(
             np.ascontiguousarray(chunk.rows[:count, : self.width]),
             chunk.labels[:count],
             np.r_[starts, count].astype(np.int64),
             qids,
             doc_id if any(doc_id) else None,
         )
+        lists.first_feature = self.first_feature
+        return lists
 
     def _group_ends(self) -> np.ndarray:
         if self._ends is None:
@@ -345,17 +371,17 @@ class _Chunk:
     """The arrays into which a chunk of the file is read; see `svmlight_jit.parse`.
 
     `state` has the position in the text, the number of lines before this position, the number of
-    documents so far, the number of runs of documents with the same qid so far, and the largest
-    index. `rows` may be wider than the largest index.
+    documents so far, the number of runs of documents with the same qid so far, the number of
+    features so far, and the index of the first feature. `rows` may have more columns than features.
     """
 
     def __init__(
-        self, block: bytes, text: np.ndarray, position: int, lines: int, width: int
+        self, block: bytes, text: np.ndarray, position: int, lines: int, width: int, first: int
     ) -> None:
         room = max(1, min(_ROOM // (4 * max(width, 1)), block.count(b"\n", position)))
         self.block = block
         self.text = text
-        self.state = np.array([position, lines, 0, 0, width])
+        self.state = np.array([position, lines, 0, 0, width, first])
         self.rows = np.empty((room, width), np.float32)
         self.labels = np.empty(room, np.float32)
         self.comments = np.empty((room, 2), np.int64)
@@ -535,10 +561,15 @@ def find_doc_id(comment: bytes) -> str:
 class MalformedError(Exception):
     """A problem in a text; the reader adds the file and the line."""
 
-    def __init__(self, problem: str, text: bytes) -> None:
+    def __init__(self, problem: str, text: bytes, *, is_zero: bool = False) -> None:
         super().__init__(problem)
         self.problem = problem
         self.text = text
+        self.is_zero = is_zero
+
+
+class ZeroIndexError(ValueError):
+    """The index of a feature is 0, although the first one should be 1."""
 
 
 def parse_number(text: bytes) -> float | None:
@@ -550,10 +581,17 @@ def parse_number(text: bytes) -> float | None:
 
 
 def parse_pairs(
-    text: bytes, num_features: int | None, keep_missing: bool
+    text: bytes, num_features: int | None, keep_missing: bool, first: int = 1
 ) -> tuple[list[int], list[float]]:
-    """Return the indices and values in a line's `index:value` text; refuse any other text."""
-    limit = MAX_INDEX if num_features is None else num_features
+    """Return the indices and values in a line's `index:value` text; refuse any other text.
+
+    Args:
+        text: the text.
+        num_features: the number of features, if it is known.
+        keep_missing: whether a value may be missing.
+        first: the index of the first feature, 0 or 1. The indices that are returned begin with 1.
+    """
+    limit = (MAX_INDEX if num_features is None else num_features) - 1 + first
     seen: dict[int, float] = {}
     # A line may be long, so it is read one token at a time.
     for found in re.finditer(rb"\S+", text):
@@ -562,17 +600,18 @@ def parse_pairs(
         if not colon or _INDEX.fullmatch(key) is None:
             raise MalformedError("a feature must be written index:value", token)
         index = int(key)
-        if index < 1:
-            raise MalformedError("a feature index must be >= 1", token)
+        if index < first or key.startswith(b"-"):
+            is_zero = key.strip(b"0") == b""
+            raise MalformedError(f"a feature index must be >= {first}", token, is_zero=is_zero)
         if index > limit:
             declared = "declare num_features for more" if num_features is None else "num_features"
             raise MalformedError(f"a feature index must be <= {limit} ({declared})", token)
-        if index in seen:
+        if index + 1 - first in seen:
             raise MalformedError("a line must not repeat a feature index", token)
         parsed = parse_number(value)
-        if keep_missing and value in _MISSING:
+        if keep_missing and (value in _MISSING or _LARGEST.fullmatch(value)):
             parsed = math.nan
         if parsed is None:
             raise MalformedError("a feature value must be a finite number", token)
-        seen[index] = parsed
+        seen[index + 1 - first] = parsed
     return list(seen), list(seen.values())

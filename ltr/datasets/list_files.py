@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib import format as npy
 
+from ltr.datasets.column_steps import Number
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.files import check_path, made_folder, name_full_disk, sync_folder
@@ -290,6 +291,18 @@ def is_list_folder(path: Any) -> bool:
     return isinstance(path, str | PathLike) and (check_path("path", path) / HEAD).is_file()
 
 
+def letor_schema(data: ListDataset) -> Schema:
+    """Return the schema of lists of LETOR text.
+
+    >>> data = ListDataset.from_arrays([[1.0, 2.0]], labels=[0], qid=[7])
+    >>> letor_schema(data).features
+    {'1': 1, '2': 1}
+    """
+    first = data.first_feature
+    names = [str(number) for number in range(first, first + data.num_features)]
+    return Schema("qid", "label", steps=dict.fromkeys(names, Number()))
+
+
 def text_schema(key: str) -> pa.Schema:
     """Return the Arrow schema of the file of qids or of document ids."""
     return pa.schema([pa.field({"qids": "qid"}.get(key, key), pa.large_string())])
@@ -350,6 +363,7 @@ def write_lists(
             columns, except that some may lack document ids.
         path: the folder, which must be new or empty.
         schema: the schema of the table that the lists come from; it is stored with the lists.
+            Default: none, or the names of features whose indices in LETOR text begin with 0.
 
     Raises:
         ValueError: there are no lists; a list is empty; the columns of the chunks differ, or do not
@@ -423,12 +437,15 @@ def write_files(folder: Path, chunks: Iterable[ListDataset], schema: Schema | No
     """
     try:
         with ExitStack() as files:
-            writer = _Writer(folder, files)
+            writer, last = _Writer(folder, files), None
             for chunk in chunks:
                 if not isinstance(chunk, ListDataset):
                     raise ValueError(f"lists must be a ListDataset or chunks of one, got {chunk!r}")
                 for block in chunk.blocks():
                     writer.add(block)
+                last = chunk
+            if schema is None and last is not None and not last.first_feature:
+                schema = letor_schema(last)
             writer.finish(schema)
     except BaseException:
         for path in folder.iterdir():

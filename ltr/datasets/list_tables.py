@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.column_steps import Category, Date, Number, Step
+from ltr.datasets.column_steps import Category, Date, Step
 from ltr.datasets.letor import read_letor_files
-from ltr.datasets.list_files import is_list_folder, open_lists
+from ltr.datasets.list_files import is_list_folder, letor_schema, open_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split, find_splits
@@ -165,8 +165,11 @@ def with_schema(
     """
     found = None if data.source is None else data.source.schema
     if found is None:
-        numbers = [int(name) for name in schema.features if re.fullmatch("[1-9][0-9]*", name)]
-        data = data.widen(max(data.num_features, *numbers, 0))
+        numbers = [int(x) for x in schema.features if re.fullmatch("0|[1-9][0-9]*", x)]
+        if 0 in numbers and data.first_feature:
+            data = data.take_features(np.arange(-1, data.num_features))
+            data.first_feature = 0
+        data = data.widen(max(data.num_features, *(x + 1 - data.first_feature for x in numbers), 0))
         found = letor_schema(data)
     return of_columns(data, found, schema, tell)
 
@@ -221,17 +224,6 @@ def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
     known = {level: code for code, level in enumerate(wanted.levels, start=1)}
     table = np.array([0, *(known.get(level, 0) for level in one.levels)], np.int64)
     return [*found.categories].index(name), table
-
-
-def letor_schema(data: ListDataset) -> Schema:
-    """Return the schema of lists of LETOR text.
-
-    >>> data = ListDataset.from_arrays([[1.0, 2.0]], labels=[0], qid=[7])
-    >>> letor_schema(data).features
-    {'1': 1, '2': 1}
-    """
-    names = [str(number) for number in range(1, data.num_features + 1)]
-    return Schema("qid", "label", steps=dict.fromkeys(names, Number()))
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:

@@ -104,6 +104,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         offsets: see the argument.
         qids: one string per list; for lists on disk, a sequence that reads the qids on demand.
         source: the files of lists on disk, with their schema; None for lists in memory.
+        first_feature: the index that the first feature had in LETOR text, 0 or 1 (the default).
 
     Raises:
         ValueError: the shapes do not fit together.
@@ -162,6 +163,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.offsets = offsets
         self.qids: list[str] | StoredQids = list(qids)
         self.source: ListFiles | None = None
+        self.first_feature = 1
         # The attributes below say how to read lists on disk. Each is None for lists in memory, and
         # for lists on disk until the method that its comment names sets it.
         self._starts: np.ndarray | None = None  # `select` sets each list's first row in the files
@@ -265,6 +267,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         found = object.__new__(cls)
         found.__dict__.update(_arrays=files, offsets=files.offsets, qids=qids, source=files)
         found._starts = found._columns = found._codes = found._first_row = None
+        found.first_feature = 1
         return found
 
     def __len__(self) -> int:
@@ -679,7 +682,7 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         doc_id = pa.concat_arrays(ids)
     names = set.intersection(*({*part.columns()} for part in parts))
     columns = {x: np.concatenate([part.columns()[x] for part in parts]) for x in names}
-    return ListDataset(
+    joined = ListDataset(
         np.concatenate([part.widen(width).features for part in parts]),
         columns.pop("labels", None),
         np.r_[np.concatenate(starts), begin].astype(np.int64),
@@ -687,6 +690,8 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         doc_id,
         **columns,
     )
+    joined.first_feature = parts[0].first_feature
+    return joined
 
 
 _RECENT = 16

@@ -28,6 +28,7 @@ _LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
 _QID = np.frombuffer(b"qid:", np.uint8)
+_LARGEST_HEAD, _LARGEST_TAIL = (np.frombuffer(word, np.uint8) for word in (b"1.797", b"308"))
 
 _jit = compiler()  # no fast math is allowed, so that -0 stays -0
 
@@ -108,6 +109,24 @@ def _number(text: Any, i: Any) -> Any:
 
 
 @_jit
+def _is_largest(text: Any, begin: Any, end: Any) -> Any:
+    """Return whether the number text[begin:end] is 1.797...e308; see `letor._LARGEST`."""
+    if text[begin] == _PLUS or text[begin] == _MINUS:
+        begin += 1
+    if not _starts(text, begin, _LARGEST_HEAD):
+        return False
+    begin += len(_LARGEST_HEAD)
+    while 48 <= text[begin] <= 57:
+        begin += 1
+    if text[begin] != _E and text[begin] != _SMALL_E:
+        return False
+    begin += 1
+    if text[begin] == _PLUS:
+        begin += 1
+    return _starts(text, begin, _LARGEST_TAIL) and begin + len(_LARGEST_TAIL) == end
+
+
+@_jit
 def _parse(
     text: Any,
     state: Any,
@@ -120,6 +139,7 @@ def _parse(
     seen: Any,
 ) -> Any:
     pos, lines, docs, found, widest = state[0], state[1], state[2], state[3], state[4]
+    shift = 1 - state[5]
     stop, width, room = len(text), rows.shape[1], len(rows)
     why = DONE
     while pos < stop:
@@ -152,9 +172,7 @@ def _parse(
             while text[pos] > _SPACE and text[pos] != _HASH and text[pos] != _COLON:
                 pos += 1
             last = pos
-            if first == last or not (
-                _is_blank(text[pos]) or text[pos] == _LF or text[pos] == _HASH
-            ):
+            if first == last or not (_is_blank(text[pos]) or text[pos] == _LF):
                 pos = line
                 break
         before = 0
@@ -172,7 +190,8 @@ def _parse(
             while 48 <= text[pos] <= 57 and pos - begin < 9:
                 index = index * 10 + (text[pos] - 48)
                 pos += 1
-            if text[pos] != _COLON or index < 1 or index > width:
+            index += shift
+            if pos == begin or text[pos] != _COLON or index < 1 or index > width:
                 break
             if ascends and index <= before:  # read the pairs again, and note each index
                 ascends = False
@@ -197,7 +216,10 @@ def _parse(
                 else:
                     break
             else:
+                begin = pos
                 value, pos, sure = _number(text, pos)
+                if not sure and keep_missing and _is_largest(text, begin, pos):
+                    value, sure = np.nan, True
                 if not sure:
                     break
             c = text[pos]
@@ -245,10 +267,10 @@ parse = entry(_parse)
 """Parse `text` (uint8, ending in a line feed) from `state` on; return why the parser stopped.
 
 `state` holds the index of the next byte in `text`, the number of lines before that byte, the
-numbers of documents and of runs in the other arrays, and the largest index of a feature. A run is a
-sequence of documents with the same qid. For each document, `rows` gets the features (0 for a
-feature that the line leaves out), `labels` the label, and `comments` the start and the end of the
-comment. For each run, `runs` gets the number of its first document, and the start and the end of
-its qid. If the indices of a line do not ascend, the line is read twice, and `seen` (as wide as
-`rows`) notes which indices the line has.
+numbers of documents and of runs in the other arrays, the number of features so far, and the index
+of the first feature, 0 or 1. A run is a sequence of documents with the same qid. For each document,
+`rows` gets the features (0 for a feature that the line leaves out), `labels` the label, and
+`comments` the start and the end of the comment. For each run, `runs` gets the number of its first
+document, and the start and the end of its qid. If the indices of a line do not ascend, the line is
+read twice, and `seen` (as wide as `rows`) notes which indices the line has.
 """

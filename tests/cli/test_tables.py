@@ -183,6 +183,23 @@ def test_letor_text_needs_no_names(ltr, tmp_path):
     assert "new.txt, line 13" in answer.err
 
 
+@pytest.mark.parametrize("comment", ["checked", "page {i}", "docid = X"])
+def test_comments_that_are_no_ids(ltr, tmp_path, comment):
+    rng = np.random.default_rng(0)
+    rows = [f"{i % 3} qid:{i // 4} 1:{rng.random():.3f} # {comment.format(i=i)}" for i in range(80)]
+    (tmp_path / "train.txt").write_text("\n".join(rows))
+    data = ("--data.path", "train.txt", "--data.validation", 0.2)
+    assert ltr("fit", "--config", "table/smoke", *data).code == 0
+    answer = predict(ltr, "train.txt", "scores.run")
+    assert answer.code == 0, answer.err
+    assert "comments of the table are not used as ids of documents" in answer.out
+    names = [line.split()[2] for line in Path("scores.run").read_text().splitlines()]
+    assert sorted(names[:4]) == ["0", "1", "2", "3"]
+    assert predict(ltr, "train.txt", "scores.csv").code == 0
+    expected = [comment.format(i=i).removeprefix("docid = ") for i in range(80)]
+    assert pd.read_csv("scores.csv")["doc_id"].tolist() == expected
+
+
 def test_lists_on_disk_in_the_place_of_a_table(ltr, tmp_path, write_table):
     write_table(tmp_path / "train.parquet", 300)
     uses = ("--qid", "query", "--label", "grade", "--features", "price", "stock")

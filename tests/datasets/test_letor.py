@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_svmlight_file
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from ltr.compressed import MAX_LINE, TextFile
 from ltr.datasets import ListDataset, letor, read_letor, svmlight_jit
@@ -180,7 +180,6 @@ BAD = {
     ),
     "underscore": ("1 qid:1 1:1_0", "a feature value must be a finite number, got '1:1_0'"),
     "decimal comma": ("1 qid:1 1:1,5", "a feature value must be a finite number, got '1:1,5'"),
-    "index 0": ("1 qid:1 0:1", "a feature index must be >= 1, got '0:1'"),
     "index -0": ("1 qid:1 -0:1", "a feature index must be >= 1, got '-0:1'"),
     "negative index": ("1 qid:1 -3:1", "a feature index must be >= 1, got '-3:1'"),
     "double index": ("1 qid:1 1:1 2:2 1:1", "a line must not repeat a feature index, got '1:1'"),
@@ -218,6 +217,84 @@ def test_missing_values_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch, 
             read_letor(bad)
     with pytest.raises(ValueError, match="missing must"):
         read_letor(path, missing="drop")  # pyright: ignore
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_indices_from_0_as_scikit_learn_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool, density: float
+):
+    if strict:
+        monkeypatch.setattr(svmlight_jit, "parse", always_odd)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 7)).astype(np.float32) * (rng.random((40, 7)) < density)
+    X[:3, 0] = 0  # the first lines do not have the feature 0
+    X[-1] = 1
+    y, qid = rng.integers(0, 3, 40), np.arange(40) // 5
+    dump_svmlight_file(X, y, str(tmp_path / "t.txt"), query_id=qid)
+    data = read_letor(tmp_path / "t.txt")
+    np.testing.assert_array_equal(data.features, X)
+    np.testing.assert_array_equal(data.labels, y)
+    assert data.first_feature == data.select([1, 0]).first_feature == 0
+    wide = read_letor(tmp_path / "t.txt", num_features=9, zero_based=True)
+    np.testing.assert_array_equal(wide.features, np.pad(X, ((0, 0), (0, 2))))
+    with pytest.raises(ValueError, match=r"a feature index must be >= 1, got '0:"):
+        read_letor(tmp_path / "t.txt", zero_based=False)
+    with pytest.raises(ValueError, match=r"a feature index must be <= 5 \(num_features\), got '6:"):
+        read_letor(tmp_path / "t.txt", num_features=6)
+    # Without this index, the indices begin with 1, unless the caller says otherwise.
+    X[:, 0] = 0
+    dump_svmlight_file(X, y, str(tmp_path / "t.txt"), query_id=qid)
+    np.testing.assert_array_equal(read_letor(tmp_path / "t.txt").features, X[:, 1:])
+    np.testing.assert_array_equal(read_letor(tmp_path / "t.txt", zero_based=True).features, X)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "value", ["1.797693134862316E308", "1.7976931348623157e+308", "-1.797e308", "1.797693E+308"]
+)
+def test_the_largest_float64_is_missing_as_in_istella(
+    write: Write, monkeypatch: pytest.MonkeyPatch, strict: bool, value: str
+):
+    if strict:
+        monkeypatch.setattr(svmlight_jit, "parse", always_odd)
+    path = write(f"1 qid:1 1:1 2:2\n0 qid:1 1:{value} 2:3\n0 qid:1 1:4 2:{value}\n")
+    want = [[1, 2], [np.nan, 3], [4, np.nan]]
+    np.testing.assert_array_equal(read_letor(path).features, want)
+    with pytest.raises(ValueError, match="line 2: a feature value must be a finite number"):
+        read_letor(path, missing="error")
+    for other in ("1.8e308", "1.797e309", "1.797e-308", "1.797e3080", "17.97e307", "1.797e308x"):
+        bad = write(f"1 qid:1 1:1 2:2\n0 qid:1 1:1 2:{other}\n")
+        if other == "1.797e-308":
+            assert read_letor(bad).features[1, 1] == 0
+            continue
+        with pytest.raises(ValueError, match="line 2: a feature value must be a finite number"):
+            read_letor(bad)
+    label = write(f"1 qid:1 1:1\n{value.lstrip('-')} qid:1 1:1\n")
+    with pytest.raises(ValueError, match="line 2: the label must be a finite number"):
+        read_letor(label)
+
+
+def test_the_compiled_parser_reads_lines_of_istella_itself(write: Write, monkeypatch):
+    path = write("1 qid:1 1:1.797693134862316E308 2:2 220:1\n" * 9)
+    calls = counting(monkeypatch, letor, "parse_pairs")
+    assert np.isnan(read_letor(path).features[:, 0]).all()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("line", ["0 qid:q#1 1:0.5", "0 qid:q#1", "0 qid:q# 1:0.5"])
+def test_a_qid_with_a_number_sign_is_named(
+    write: Write, monkeypatch: pytest.MonkeyPatch, strict: bool, line: str
+):
+    if strict:
+        monkeypatch.setattr(svmlight_jit, "parse", always_odd)
+    for number, before in ((1, ""), (3, "1 qid:p 1:2\n0 qid:p 1:3\n")):
+        path = write(f"{before}{line}\n")
+        problem = "a blank must stand between the qid and a comment: a qid has no #"
+        with pytest.raises(ValueError, match=f"line {number}: {problem}, got '{line}'"):
+            read_letor(path)
+    assert read_letor(write("0 qid:q #1\n1 qid:q 1:1#x\n")).doc_id.to_pylist() == ["1", "x"]
 
 
 def test_an_index_beyond_the_declared_width(write: Write):

@@ -11,9 +11,18 @@ import pyarrow as pa
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from sklearn.datasets import dump_svmlight_file
 
-from ltr.datasets import TableDataModule, load_table, read_letor
+from ltr.datasets import (
+    TableDataModule,
+    convert,
+    load_table,
+    read_letor,
+    read_table,
+    write_lists,
+)
 from ltr.datasets.list_tables import load_lists
+from ltr.datasets.prepare import prepare
 from ltr.losses import SoftmaxLoss
 from ltr.models import LinearScorer
 from ltr.models.ranking_model import score_file
@@ -201,3 +210,35 @@ def test_what_cannot_be():
     gathered = TableDataModule("torn.txt", val_path="torn.txt", sort_by_qid=True)
     gathered.setup("fit")
     assert gathered.splits["train"].qids == gathered.splits["val"].qids == ["1", "2"]
+
+
+def test_features_from_0_have_their_names_in_every_file(tmp_path: Path):
+    """A file may lack the index 0: features are matched by the index as it is written."""
+    rng = np.random.default_rng(0)
+    X, y, qid = rng.normal(size=(60, 3)), rng.integers(0, 3, 60), np.arange(60) // 6
+    dump_svmlight_file(X, y, "zero.txt", query_id=qid)
+    some = X * [0, 1, 1]
+    dump_svmlight_file(some, y, "some.txt", query_id=qid)
+    found = prepare("zero.txt", {})
+    assert [*found.schema.features] == ["0", "1", "2"]
+    np.testing.assert_allclose(read_table("some.txt", found.schema).features, some, rtol=1e-6)
+    dump_svmlight_file(some[:, :2], y, "narrow.txt", query_id=qid)
+    narrow = read_table("narrow.txt", found.schema).features
+    np.testing.assert_allclose(narrow, some * [1, 1, 0], rtol=1e-6)
+    # A model that was trained without this index ignores it.
+    plain = prepare("some.txt", {}).schema
+    assert [*plain.features] == ["1", "2"]
+    np.testing.assert_allclose(read_table("zero.txt", plain).features, X[:, 1:], rtol=1e-6)
+    for sort_by_qid in (False, True):
+        order = rng.permutation(60) if sort_by_qid else np.arange(60)
+        dump_svmlight_file(X[order], y[order], "mixed.txt", query_id=qid[order])
+        stored = convert("mixed.txt", tmp_path / f"s{sort_by_qid}", sort_by_qid=sort_by_qid)
+        assert stored.source is not None
+        assert stored.source.schema is not None
+        assert [*stored.source.schema.features] == ["0", "1", "2"]
+        np.testing.assert_array_equal(
+            stored.features, read_letor("mixed.txt", sort_by_qid=sort_by_qid).features
+        )
+        assert [*prepare(tmp_path / f"s{sort_by_qid}", {}).schema.features] == ["0", "1", "2"]
+    write_lists(read_letor("zero.txt"), tmp_path / "lists")
+    np.testing.assert_allclose(read_table(tmp_path / "lists", found.schema).features, X, rtol=1e-6)
