@@ -1,7 +1,9 @@
 """`ltr explain`: why the documents of a query rank as they do."""
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +58,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
     rows = np.flatnonzero(lists == queries.index(given.query))
     columns = table.select([*schema.steps])
     usual = np.unique(np.linspace(0, len(lists) - 1, _USUAL).astype(int))
+    _import_shap()
     found = contributions(model, columns.take(rows), background=columns.take(usual))
     doc_id = schema.doc_id or "doc_id"
     names = table.column(doc_id).take(rows) if doc_id in table.column_names else rows
@@ -68,6 +71,17 @@ def explain(parser: LineParser, args: list[str]) -> None:
     if len(order) > 1:
         print(f"Why {names[order[0]]} is above {names[order[1]]}:")
         print(found.between(*order[:2]).head(2 * _COLUMNS).to_string(float_format="{:.3f}".format))
+
+
+def _import_shap() -> None:
+    """Import shap without its compiler, which takes longer than all sums of a few rows."""
+    with suppress(ImportError):  # `contributions` tells what to install
+        config = import_module("numba").config
+        before, config.DISABLE_JIT = config.DISABLE_JIT, True
+        try:
+            import_module("shap")
+        finally:
+            config.DISABLE_JIT = before
 
 
 def _table(path: str, schema: "Schema") -> "pa.Table":
