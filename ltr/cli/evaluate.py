@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ltr.metrics.compare import Comparison, Interval
-    from ltr.reports.ranked_files import Evaluated
+    from ltr.reports.ranked_files import Columns, Evaluated
 
 _DEFAULT = ["ndcg@10", "map", "mrr"]
 _TIES = "order of equal scores; default: stable, which is trec_eval's order, or a table's row order"
@@ -37,8 +37,9 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
     """
     add, table = parser.add_argument, "TREC runs, or tables .csv, .csv.gz, .parquet"
     parser.reads(add("files", nargs="+", type=existing_file, metavar="FILE", help=table))
-    add("--qid", default="qid", metavar="COLUMN", help="column of the query ids; default: qid")
-    add("--label", default="label", metavar="COLUMN", help="column of the labels; default: label")
+    known = "default: {}, or that of `ltr predict`"
+    add("--qid", metavar="COLUMN", help=f"column of the query ids; {known.format('qid')}")
+    add("--label", metavar="COLUMN", help=f"column of the labels; {known.format('label')}")
     add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
     add("--doc-id", metavar="COLUMN", help="of the documents, for --qrels, --html; default: doc_id")
     add_options(parser)
@@ -131,8 +132,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
     chosen = given.metrics or [x.partition("@")[0] if given.at else x for x in _DEFAULT]
     measures = parse_measures(chosen, given.at or (), of_runs=given.qrels is not None)
     counted = {"gain": given.gain, "empty": _number(given.empty), "ties": given.ties}
-    doc_id, of_documents = given.doc_id or "doc_id", given.html is not None
-    columns = files.Columns(given.qid, given.label, given.score or ["score"], doc_id)
+    columns, of_documents = _columns(given), given.html is not None
     names = _names(given.files, columns.score)
     if given.qrels is not None:
         judged = read_qrels(given.qrels)
@@ -155,7 +155,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
             raise CommandError(
                 f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
             )
-        named = of_documents and (given.doc_id or files.has_column(path, doc_id))
+        named = of_documents and (given.doc_id or files.has_column(path, columns.doc_id))
         tables.append(files.read_scored(path, columns, with_names=bool(named)))
     # The largest label of all tables puts their gains on one scale.
     largest = max(float(table.labels.max()) for table in tables)
@@ -166,6 +166,21 @@ def _models(given: Namespace) -> "list[Evaluated]":
         for table, several in zip(tables, names, strict=True)
     ]
     return _align([model for several in found for model in several])
+
+
+def _columns(given: Namespace) -> "Columns":
+    """Return the columns that the options name, or else those that `ltr predict` wrote."""
+    from ltr.reports import ranked_files as files
+
+    first, needed = given.files[0], "label" if given.qrels is None else "doc_id"
+    named = {role: getattr(given, role) for role in ("qid", "label", "doc_id")}
+    named = {role: name for role, name in named.items() if name is not None}
+    usual = files.is_table(first) and all(
+        role in named or files.has_column(first, role) for role in ("qid", needed)
+    )
+    if files.is_table(first) and not usual:
+        named = files.predicted_roles(first) | named
+    return files.Columns(**named, score=given.score or ["score"])
 
 
 def _notes(model: "Evaluated", given: Namespace) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ltr.arrays import name_texts, pc
+from ltr.arrays import name_texts, pc, rank
 from ltr.metrics.base import measure_lists
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
@@ -126,6 +126,28 @@ def evaluate_run(
 def has_column(path: str, name: str) -> bool:
     """Return whether a table has a column of this name."""
     return name in _column_names(path)
+
+
+def predicted_roles(path: str) -> dict[str, str]:
+    """Return the columns of a table that `ltr predict` wrote, by role; {} for any other table.
+
+    Such a table has the query, the document's name and the label, in this order and as far as they
+    are known, then `score` and `rank`. The ranks show whether the first column is the query. If
+    only one other column is there, it is the label if a query has one of its values twice, else
+    the document's name.
+    """
+    qid, *others = _column_names(path)
+    if others[-2:] != ["score", "rank"] or len(others) > 4:
+        return {}
+    others = others[:-2]
+    table = _read_table(path, [qid, "score", "rank", *others], qid, *others)
+    _, lists = _encode(table, qid)
+    if (rank(_numbers(path, table, "score"), lists) != _numbers(path, table, "rank")).any():
+        return {}
+    if len(others) != 1:
+        return {"qid": qid, **dict(zip(("doc_id", "label"), others, strict=False))}
+    repeated = repeated_name(lists, table.column(others[0]).to_numpy()) is not None
+    return {"qid": qid, "label" if repeated else "doc_id": others[0]}
 
 
 def read_scored(path: str, columns: Columns, *, with_names: bool = False) -> Scored:
