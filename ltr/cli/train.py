@@ -3,19 +3,20 @@
 from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import (
     LineParser,
     add_roles,
     at_least_one,
+    import_from_here,
     roles_of,
     saved_files,
     table_files,
     up_to,
 )
 from ltr.cli.errors import CommandError
+from ltr.files import check_path
 
 if TYPE_CHECKING:
     from ltr.losses import RankingLoss
@@ -43,7 +44,7 @@ def train(parser: LineParser, args: list[str]) -> None:
     efforts = ["fast", "default", "best"]
     add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
-    add("--loss", metavar="NAME", help="of the networks, such as SoftNDCG; default: XENDCG")
+    add("--loss", metavar="NAME", help="of the networks: SoftNDCG, own.MyLoss; default: XENDCG")
     about = "scores only rise (=1) or fall (=-1) with this column of numbers"
     add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=about)
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
@@ -55,7 +56,7 @@ def train(parser: LineParser, args: list[str]) -> None:
     directions = dict(given.monotone or ())
     if len(directions) < len(given.monotone or ()):
         parser.error("--monotone must name each column once")
-    out = Path(given.output).expanduser()
+    out = check_path("output", given.output)
     if out.exists() and not out.is_dir():
         parser.error(f"--output must be a folder, got the file {given.output}")
     for name in ("position", "protected", "metric"):
@@ -110,7 +111,11 @@ def _loss(given: Namespace) -> "RankingLoss | None":
 
     loss = None
     if given.loss is not None:
-        loss = from_config({"class_path": f"ltr.losses.{given.loss}"}, RankingLoss)
+        package, dot, _ = given.loss.partition(".")
+        path = given.loss if dot else f"ltr.losses.{given.loss}"
+        if dot:
+            import_from_here()
+        loss = from_config({"class_path": path}, RankingLoss, [package] if dot else [])
         if type(loss) is RankingLoss:
             raise CommandError("--loss must not be RankingLoss, the base class of the losses")
     # Few users look at low positions: without clipping, single clicks there would dominate.

@@ -41,9 +41,9 @@ def from_config(
 
     >>> from_config({"class_path": "ltr.operators.SoftSort", "init_args": {"temperature": 0.5}})
     SoftSort(temperature=0.5, power=1)
-    >>> from_config({"class_path": "os.system", "init_args": {"command": "echo"}})
+    >>> from_config({"class_path": "os.system"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: os.system is in the package os, which is not named in trust
+    ValueError: os.system is in the package os, which is not named in trust: ...
     """
     bases = (base,) if isinstance(base, type) else base
     return _Reader(check_trust(trust)).read(config, bases, "", 0)
@@ -195,7 +195,8 @@ class _Reader:
         if not is_within(module, (*_PACKAGES, *self.trust)):
             package = path.partition(".")[0]
             raise ValueError(
-                f"{_at(where)}{path} is in the package {package}, which is not named in trust"
+                f"{_at(where)}{path} is in the package {package}, which is not named in trust: if "
+                f"you trust its code, give trust=[{package!r}] (--trust {package} of a command)"
             )
         try:
             home = import_module(module)
