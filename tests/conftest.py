@@ -70,8 +70,11 @@ def data_root() -> Path:
 
 
 @pytest.fixture
-def largest_file() -> Callable[[int], AbstractContextManager[None]]:
+def largest_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[int], AbstractContextManager[None]]:
     """A context in which no file becomes larger than a number of bytes, as on a full disk."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would leave half a file
 
     @contextmanager
     def limited(size: int) -> Iterator[None]:

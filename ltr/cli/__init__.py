@@ -41,6 +41,7 @@ This module imports neither torch nor lightning; only the commands that need the
 """
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -73,6 +74,10 @@ _COMMANDS = {
 The function gets a parser, to which it adds the command's options, and the words after the command.
 The docstring of the function is the command's help.
 """
+
+_OF_RECIPES = {"-c", "--config", "--help-all", "--data", "--model", "--trainer", "--ckpt_path"}
+_OF_RECIPES |= {"--seed_everything", "--print_config", "--best_checkpoint", "--early_stopping"}
+"""The options of `ltr test` for a recipe, without the part after a dot."""
 
 _HELP = "\n".join(
     [
@@ -150,6 +155,8 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Exception as error:
         told = as_user_error(error)
+        if isinstance(error, OSError) and error.filename is None and _stdout_fails():
+            told = f"stdout: {error.strerror}"
         if told is None or os.environ.get("LTR_TRACEBACK"):
             raise
         print(f"{name}: {printable(told)}", file=sys.stderr)
@@ -159,12 +166,36 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
             signal.signal(signal.SIGINT, handler)
 
 
+def _stdout_fails() -> bool:
+    """Return whether stdout cannot be written, as on a full disk, and then close it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
 def _stopped(by: signal.Signals, again: str | None) -> int:
     """Print how to resume the program, and return the exit code of the signal."""
     how = "interrupted" if by is signal.SIGINT else "terminated"
     end = "" if again is None else f"; resume it with: {again}"
     print(f"ltr: {how}{end}", file=sys.stderr)
     return 128 + by
+
+
+def _tests_recipe(args: list[str]) -> bool:
+    """Return whether `ltr test` is called for a recipe, not for a model and a table.
+
+    >>> _tests_recipe(["--qid", "query", "model", "test.csv"])
+    False
+    >>> _tests_recipe(["--seed_everything", "3", "--config=digits"])
+    True
+    """
+    if not args or args in (["-h"], ["--help"]):  # this help names both
+        return True
+    options = {re.split("[=.]", arg)[0] for arg in args if arg.startswith("-")}
+    return args[0].startswith("-") and not options.isdisjoint(_OF_RECIPES)
 
 
 def _run(args: list[str]) -> int:
@@ -188,7 +219,7 @@ def _run(args: list[str]) -> int:
     from ltr.cli.arguments import LineParser
 
     path = _COMMANDS[command][0]
-    if command == "test" and not (rest and not rest[0].startswith("-")):  # the call names no model
+    if command == "test" and _tests_recipe(rest):
         path = "training:test"
     run = resolve_name(f"ltr.cli.{path}")
     # By default, a warning shows its line of code, which does not help the user.

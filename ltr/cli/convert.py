@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from ltr.cli.arguments import LineParser, add_roles, roles_of, table_files
+from ltr.files import check_path
 
 
 def convert(parser: LineParser, args: list[str]) -> None:
@@ -65,6 +66,6 @@ def convert(parser: LineParser, args: list[str]) -> None:
             watch=watch,
         )
     summary, seconds = data.summary(), max(time.monotonic() - begin, 1e-3)
-    size = sum(file.stat().st_size for file in Path(given.output).expanduser().iterdir())
+    size = sum(file.stat().st_size for file in check_path("output", given.output).iterdir())
     speed = f"{size / 1e6:,.1f} MB, {summary.documents / seconds:,.0f} documents a second"
     print(f"wrote {given.output}: {summary}; {speed}")

@@ -45,6 +45,8 @@ def as_user_error(error: Exception) -> str | None:
     """
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and error.errno is not None:
+        return one_line(error.strerror)
     if isinstance(error, RuntimeError) and _LOST.search(str(error)):
         return "another process of this run has failed; see its message"
     if isinstance(error, (CommandError, ValueError)):

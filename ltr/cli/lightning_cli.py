@@ -26,7 +26,7 @@ from ltr.datasets import (
     ListDataModule,  # noqa: F401
     TableDataModule,  # noqa: F401
 )
-from ltr.files import name_full_disk
+from ltr.files import check_path, name_full_disk
 from ltr.modules import CheckFinite, CheckMonitors, SeedSteps  # noqa: F401
 from ltr.modules.checkpoints import (
     BestCheckpoint,
@@ -169,7 +169,7 @@ class RankingCLI(LightningCLI):
             if is_first_process():
                 print(f"no last.ckpt in {self.root} yet: training from the start")
             return {}
-        if str(path) != str(Path(value).expanduser()):
+        if str(path) != str(check_path("ckpt_path", value)):
             rank_zero_info(f"{value}: {path}")
         self.ckpt_path = str(path)
         self.goes_on = resume and value == "last"

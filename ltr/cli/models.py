@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import import_from_here
 from ltr.cli.errors import CommandError
+from ltr.files import check_path
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def find_model(value: str) -> Path:
     from ltr.cli.runs import numbered
     from ltr.config.folder import CONFIG
 
-    path = Path(value).expanduser()
+    path = check_path("model", value)
     if path.suffix == ".pt2" and path.is_file():
         raise CommandError(
             f"{path} is a torch.export program, which ltr cannot run: give the ONNX file or the "

@@ -13,7 +13,7 @@ from ltr.cli.arguments import LineParser, add_model, new_file, table_files
 from ltr.cli.errors import CommandError
 from ltr.cli.models import load_model
 from ltr.cli.on_ray import add_workers, connect, enter
-from ltr.files import atomic_write, made_folder, temporary_beside
+from ltr.files import atomic_write, made_folder, name_full_disk, temporary_beside
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def write_scores(
     keys = _keys(given, model, needed)
     tables = _scored(given, model, keys) if workers is None else _on_ray(workers, given, keys)
     first = next(tables)
-    with made_folder(output.parent), temporary_beside(output) as waiting:
+    with made_folder(output.parent), temporary_beside(output) as waiting, name_full_disk(output):
         with pa.ipc.new_file(waiting, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)

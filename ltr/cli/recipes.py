@@ -8,17 +8,20 @@ module, with all that it imports, needs only the standard library.
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
+from ltr.files import atomic_write, check_path
 from ltr.names import nearest, printable
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _CONFIG = "config.yaml"
+
+EXPERIMENTS = ("clicks", "knn", "quantile", "regression", "sort", "speed", "topk")
+"""The recipes of the repository's folder `recipes`, which are not in the wheel."""
 
 OWN = Path("recipes")
 """The folder of a project's own recipes, in the working folder."""
@@ -64,12 +67,17 @@ def resolve(value: str) -> tuple[str, list[Path]]:
     >>> name, [file.name for file in files]
     ('digits-smoke', ['config.yaml', 'smoke.yaml'])
     """
-    recipes, path = find_recipes(), Path(value).expanduser()
+    recipes, path = find_recipes(), check_path("config", value)
     if value not in recipes:
         path = path / _CONFIG if (path / _CONFIG).is_file() else path
         if path.is_file():
             return path.resolve().parent.name if path.name == _CONFIG else path.stem, [path]
         recipes |= own_recipes()
+    if value not in recipes and value.partition("/")[0] in EXPERIMENTS:
+        raise CommandError(
+            f"no configuration {value!r} here: this recipe is an experiment. Run it in a clone of "
+            "ltr's repository, or give the path of its file"
+        )
     if value not in recipes:
         beside = map(str, path.parent.glob("*.y*ml")) if path.suffix else ()
         near = nearest(value, [*recipes, *beside])
@@ -155,13 +163,13 @@ def copy(parser: LineParser, args: list[str]) -> None:
     parser.add_argument("dest", metavar="DEST", help="a folder, or a name for the file")
     given = parser.parse_args(args)
     name, paths = resolve(given.name)
-    dest = Path(given.dest).expanduser()
+    dest = check_path("dest", given.dest)
     if dest.is_dir() or given.dest.endswith(("/", os.sep)):
         dest = dest / f"{name}.yaml"
     if dest.exists():
         raise CommandError(f"{dest} exists already: choose another name, or delete it")
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(paths[-1], dest)
+    with atomic_write(dest) as part:
+        part.write_bytes(paths[-1].read_bytes())
     print(f"wrote {dest}")
     layers = [] if len(paths) == 1 else ["--config", given.name.partition("/")[0]]
     print("run it:", shlex.join(["ltr", "fit", *layers, "--config", str(dest)]))

@@ -9,7 +9,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ltr.cli.errors import CommandError
-from ltr.files import check_archive, made_folder
+from ltr.files import check_archive, check_path, made_folder
 from ltr.names import nearest, one_line
 
 # Wait for a lock this many seconds, since data loaders of a killed run hold it for a while.
@@ -37,7 +37,7 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
     Raises:
         CommandError: there is no such checkpoint; the message suggests the most similar path.
     """
-    path = Path(value).expanduser()
+    path = check_path("ckpt_path", value)
     if value in ("best", "last"):
         files = (run / "checkpoints" / f"{value}.ckpt" for run in numbered(root))
         found = next((file for file in files if file.is_file()), None)

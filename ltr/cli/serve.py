@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ltr.cli.arguments import LineParser, add_model, up_to
 from ltr.cli.errors import CommandError
 from ltr.cli.models import load_model, open_onnx
+from ltr.files import check_path
 
 if TYPE_CHECKING:
     from ltr.serving import OnnxRanker
@@ -35,7 +36,7 @@ def serve(parser: LineParser, args: list[str]) -> None:
     except ImportError as error:
         raise CommandError(f"ltr serve needs pip install 'ltr-torch[serve]': {error}") from error
 
-    path = Path(given.model).expanduser()
+    path = check_path("model", given.model)
     if (path / "model.onnx").is_file():
         path /= "model.onnx"
     ranker = _exported(given) if path.is_dir() else open_onnx(path, given.threads)

@@ -1,12 +1,12 @@
 """`ltr fit`, `validate` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
 import atexit
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, import_from_here
 from ltr.cli.on_ray import add_workers
 from ltr.cli.recipes import find_configs, names_own_code, resolve
+from ltr.files import check_path
 
 if TYPE_CHECKING:
     from ltr.cli.lightning_cli import Command
@@ -94,7 +94,7 @@ def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
 
     if is_first_process() and not any(option.startswith("--print_config") for option in options):
         for value in given.config:
-            if (file := resolve(value)[1][-1]) != Path(value).expanduser():
+            if (file := resolve(value)[1][-1]) != check_path("config", value):
                 print(f"{value}: {file}")
     atexit.register(_leave_processes)
     with quiet():

@@ -304,19 +304,20 @@ def _database(temporary: Path) -> Iterator[Any]:
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
     }
-    database = duckdb.connect(str(temporary / "lists.duckdb"), config=settings)
     try:
-        database.execute("SET enable_progress_bar = false")
-        yield database
+        database = duckdb.connect(str(temporary / "lists.duckdb"), config=settings)
+        try:
+            database.execute("SET enable_progress_bar = false")
+            yield database
+        finally:
+            with suppress(duckdb.Error):  # a second error must not hide the first
+                database.close()
     except (duckdb.Error, pa.ArrowException) as error:
         message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
         full = "Could not write" in message  # the error's class depends on when the write fails
         if not full and not isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException):
             raise
         raise OSError(errno.ENOSPC if full else errno.EIO, message, str(temporary)) from None
-    finally:
-        with suppress(duckdb.Error):  # a second error must not hide the first
-            database.close()
 
 
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
