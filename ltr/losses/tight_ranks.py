@@ -117,23 +117,33 @@ class _LowerCosts(Rule):
         if g is None:
             return None, None, None
         if torch.is_grad_enabled():  # second derivatives need a graph
-            return self._slopes(scores, grades, mask, g, slice(None)), None, None
+            return _slopes(scores, grades, mask, g, self.temperature, slice(None)), None, None
+        (slopes,) = differentiable(_LowerSlopes(self.temperature), scores, grades, mask, g)
+        return slopes, None, None
+
+
+@dataclass(frozen=True, eq=False)
+class _LowerSlopes(Rule):
+    """The gradient of `_LowerCosts` without grad mode: a `Rule`, so that it supports `vmap`."""
+
+    temperature: float
+
+    def values(self, scores: Tensor, grades: Tensor, mask: Maybe, g: Tensor) -> tuple[Tensor, ...]:
         found = graded_pair_sums(scores, grades, mask, g, None, self.temperature)
         if found is not None:
-            return found[2], None, None
+            return (found[2],)
         total = torch.zeros_like(scores)
         for rows in tiles(scores.shape[-1], scores.numel()):
-            total += self._slopes(scores, grades, mask, g, rows)
-        return total, None, None
+            total += _slopes(scores, grades, mask, g, self.temperature, rows)
+        return (total,)
 
-    def _slopes(
-        self, scores: Tensor, grades: Tensor, mask: Maybe, g: Tensor, rows: slice
-    ) -> Tensor:
-        """Return the gradient (..., n) of the sum of g * costs over the items in `rows`."""
-        falls = _pairs(scores, grades, mask, self.temperature, rows).sigmoid()
-        falls = falls * g[..., rows, None] / self.temperature
-        own = torch.zeros_like(scores)
-        own = own.index_add(
-            -1, torch.arange(scores.shape[-1], device=g.device)[rows], falls.sum(-1)
-        )
-        return falls.sum(-2) - own
+
+def _slopes(
+    scores: Tensor, grades: Tensor, mask: Maybe, g: Tensor, temperature: float, rows: slice
+) -> Tensor:
+    """Return the gradient (..., n) of the sum of g * costs over the items in `rows`."""
+    falls = _pairs(scores, grades, mask, temperature, rows).sigmoid()
+    falls = falls * g[..., rows, None] / temperature
+    own = torch.zeros_like(scores)
+    items = torch.arange(scores.shape[-1], device=g.device)[rows]
+    return falls.sum(-2) - own.index_add(-1, items, falls.sum(-1))
