@@ -1,5 +1,6 @@
 """Alpha-NDCG: novelty and diversity over topics."""
 
+from numbers import Real
 from typing import Unpack
 
 import torch
@@ -34,9 +35,9 @@ class AlphaNDCG(RankingMetric):
         **options: Unpack[Options],
     ):
         self.top_k = check_top_k(top_k)
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+        if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha <= 1:
             raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
-        self.alpha = alpha
+        self.alpha = float(alpha)
         discount_function(discount)  # this checks the discount
         self.discount: Discount = discount
         self.empty: Empty = check_empty(empty)

@@ -1,7 +1,10 @@
 """The base classes of the metrics, which compute a value for each list and keep running sums."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import islice
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from zlib import crc32
 
@@ -16,6 +19,9 @@ from ltr.metrics.ranked import Ranked, check_relevant_from
 from ltr.metrics.ties import Ties, check_ties
 from ltr.metrics.values import Empty, ListValues, Reduction, check_empty, reduce_lists
 from ltr.shapes import check_top_k
+
+_RECENT = 1 << 12
+"""A metric remembers at least this many ids of lists, if it looks for lists of two updates."""
 
 
 class ListArguments(TypedDict, total=False):
@@ -41,7 +47,7 @@ class Options(TypedDict, total=False):
 
     running: bool
     keep_values: bool
-    deduplicate: bool
+    deduplicate: bool | None
     compute_on_cpu: bool
     dist_sync_on_step: bool
     sync_on_compute: bool
@@ -59,7 +65,8 @@ class BatchValues(NamedTuple):
             the id of its list, the lists are in ascending order of id.
         empty: the number of lists on which the metric is not defined.
         lists: the number of lists with a real item.
-        ids: (lists,) int64, the id of each list, for a metric with `deduplicate`; otherwise None.
+        ids: int64, the ids of the lists with a real item, which are all lists for a metric with
+            `deduplicate`; None if `deduplicate` is False or ids were not given.
     """
 
     values: Tensor
@@ -80,9 +87,12 @@ class RankingMetric(Metric):
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
     flat columns (items,) with `indexes`, one list id per item in any order. `indexes` is
     torchmetrics' name for the `qid` of the functions. All items of a list must be in the same
-    `update`. A list without a real item does not count, so padding a shard with such lists changes
-    nothing. `RankingMetrics` sorts each list only once for several metrics. `measure` returns the
-    value of the given lists without adding them to the sums.
+    `update`, because a metric keeps sums and no items. Data loaders that cut lists, such as a
+    `DataLoader` over rows, need another batch sampler; or collect the rows, and give them to the
+    function with `qid`. Flat columns without `indexes` or `lengths` are one list. A list without a
+    real item does not count, so padding a shard with such lists changes nothing. `RankingMetrics`
+    sorts each list only once for several metrics. `measure` returns the value of the given lists
+    without adding them to the sums.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have the same
     class and equal arguments, because the name of the state depends on the class and the arguments.
@@ -90,9 +100,12 @@ class RankingMetric(Metric):
     Args:
         keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
             number of lists.
-        deduplicate: count each list id only once, across all updates and processes, for samplers
-            that repeat lists. This needs `indexes`, and keeps the values and the ids. By default,
-            the same id in another update or process means another list.
+        deduplicate: what the same list id in another update means. True: the same list, which
+            counts only once, across all updates and processes, for samplers that repeat lists; this
+            needs `indexes`, and keeps the values and the ids. False: another list. None: another
+            list too, with one warning if one of the last 4,096 ids comes back, because it may be
+            the rest of a list that two batches share. With True, the warning is about an id with
+            different values, of which only the first counts.
         compute_on_cpu: as in `torchmetrics.Metric`. The same holds for `dist_sync_on_step`,
             `sync_on_compute` and `compute_with_cache`.
         others: the other arguments of `torchmetrics.Metric`, and `running` (default: True). The
@@ -131,7 +144,7 @@ class RankingMetric(Metric):
         self,
         *,
         keep_values: bool = False,
-        deduplicate: bool = False,
+        deduplicate: bool | None = None,
         compute_on_cpu: bool = False,
         dist_sync_on_step: bool = False,
         sync_on_compute: bool = True,
@@ -140,6 +153,9 @@ class RankingMetric(Metric):
     ):
         self.keep_values, self.deduplicate = keep_values, deduplicate
         self.running = others.pop("running", True)
+        # These are the ids of recent lists, as the keys of an ordered dict.
+        self._recent: dict[int, None] = {}
+        self._warned = False
         # The constructor of `torchmetrics.Metric` is slow, and `torch.compile` cannot trace it.
         if not self.running:
             if unknown := [name for name in others if name not in Options.__annotations__]:
@@ -163,6 +179,22 @@ class RankingMetric(Metric):
         if deduplicate:
             self.add_state("ids", default=[], dist_reduce_fx="cat")
         self._start_lists()
+
+    def __repr__(self) -> str:
+        """Return the class with the arguments that differ from their defaults."""
+        defaults = {name: one.default for name, one in parameters(type(self)).items()}
+        given = {name: x for name, x in self.arguments.items() if x != defaults[name]}
+        return f"{type(self).__name__}({', '.join(f'{name}={x!r}' for name, x in given.items())})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copy or pickle a metric without running sums by its arguments."""
+        if self.running:
+            return super().__reduce_ex__(protocol)
+        return _without_sums, (type(self), self.arguments)
+
+    def __hash__(self) -> int:
+        """Return a hash of the object."""
+        return super().__hash__() if self.running else id(self)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -256,8 +288,19 @@ class RankingMetric(Metric):
             [preds] = measure_lists([self], preds, target, indexes, mask, **columns)
         self._add(preds)
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Add lists like `update`, and return the metric's value for only these lists."""
+        recent = dict(self._recent)
+        value = super().forward(*args, **kwargs)
+        # torchmetrics resets the metric within `forward`.
+        batch, self._recent = self._recent, recent
+        self._watch([*batch])
+        return value
+
     @torch.compiler.disable()
     def _add(self, found: BatchValues) -> None:
+        if self.deduplicate is None and not self._warned and found.ids is not None:
+            self._watch(found.ids.tolist())
         counted = (~found.values.isnan()).sum()
         total = self.before_mean(found.values).nansum()
         more = [total, counted, found.lists - counted, found.empty]
@@ -267,6 +310,27 @@ class RankingMetric(Metric):
         if self.deduplicate:
             assert found.ids is not None
             self.ids.append(found.ids)
+
+    def _watch(self, ids: list[int]) -> None:
+        """Warn, once, if a list comes back after a recent update."""
+        if self._warned:
+            return
+        for list_id in ids:
+            if list_id in self._recent:
+                self._warn(
+                    f"indexes: list {list_id} comes in two updates, and counts as two lists. Give "
+                    "all items of a list in one update. If it is another list, or the same list "
+                    "again, deduplicate=False or True says so"
+                )
+                self._recent = {}
+                return
+        self._recent |= dict.fromkeys(ids)
+        for old in [*islice(self._recent, max(0, len(self._recent) - max(_RECENT, len(ids))))]:
+            del self._recent[old]
+
+    def _warn(self, message: str) -> None:
+        self._warned = True
+        warnings.warn(message, stacklevel=2)
 
     @property
     def sums(self) -> Tensor:
@@ -319,11 +383,21 @@ class RankingMetric(Metric):
         ordered, order = _joined(self.ids).sort(stable=True)
         first = torch.ones_like(ordered, dtype=torch.bool)
         first[1:] = ordered[1:] != ordered[:-1]
-        return values[order[first]]
+        values = values[order]
+        # The order of a sum may depend on the batch, so the same list has nearly the same value.
+        same = torch.isclose(values[1:], values[:-1], rtol=1e-4, atol=1e-6, equal_nan=True)
+        different = ~first[1:] & ~same
+        if not self._warned and different.any():
+            self._warn(
+                f"indexes: list {int(ordered[1:][different][0])} has different values in two "
+                "updates, and only the first counts. Give all items of a list in one update"
+            )
+        return values[first]
 
     def reset(self) -> None:
         """Forget all lists."""
         super().reset()
+        self._recent = {}
         self._start_lists()
 
     def _start_lists(self) -> None:
@@ -432,10 +506,10 @@ class RetrievedMetric(RankingMetric):
         empty: Empty = 0,
         **options: Unpack[Options],
     ):
-        good = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+        good = isinstance(threshold, Real) and not isinstance(threshold, bool)
         if threshold is not None and not (good and threshold == threshold):
             raise ValueError(f"threshold must be None or a number, got {threshold!r}")
-        self.threshold = threshold
+        self.threshold = None if threshold is None else float(threshold)
         self.empty: Empty = check_empty(empty)
         super().__init__(**options)
 
@@ -501,14 +575,16 @@ def measure_lists(
     ids = None
     if indexes is not None:
         batch = _by_ids(batch, indexes)
-        if any(metric.deduplicate for metric in metrics):
+        if any(metric.running and metric.deduplicate is not False for metric in metrics):
             ids = (indexes if batch.qid is None else batch.qid.unique()).reshape(-1).long()
     measured, real = [], None
     for metric, found in zip(metrics, batch.values([m.per_list for m in metrics]), strict=True):
         real = batch.real_lists(found.values).reshape(-1) if real is None else real
         values, own = found.values.detach().double().reshape(-1), None
-        if metric.deduplicate and ids is not None:  # a list without a real item may have any id
-            values, own = values[real], ids[real]
+        if metric.deduplicate is not False and ids is not None:
+            own = ids[real]  # a list without a real item may have any id
+        if metric.deduplicate and own is not None:
+            values = values[real]
         measured.append(BatchValues(values, found.empty.sum(), real.sum(), own))
     return measured
 
@@ -532,6 +608,11 @@ def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
             f"got {tuple(indexes.shape)}"
         )
     return batch.by_qid(indexes)
+
+
+def _without_sums(kind: type[RankingMetric], arguments: dict[str, Any]) -> RankingMetric:
+    """Return a metric without running sums, to copy or unpickle it."""
+    return kind(**arguments, running=False)
 
 
 def _joined(parts: Any) -> Tensor:

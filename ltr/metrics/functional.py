@@ -13,6 +13,7 @@ lack `empty`, `ties` or `relevant_from`:
   1 for each item.
 - `lengths`: (R,) whole numbers, the length of each list, instead of a mask. The lists are then
   ragged and follow each other: scores and all other columns are (N,).
+  Flat scores (N,) without `lengths` or `qid` are one list.
 - `qid`: (N,) integers, the id of each item's list, instead of a mask or lengths. Ids may have any
   integer dtype, may be negative, and may be in any order. Scores and all other columns are (N,).
   Items of one list keep their order, which matters for ties. `RankingMetric.update` has the same

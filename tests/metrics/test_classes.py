@@ -1,5 +1,6 @@
 """The metric classes: running sums that equal one pass, alone and in two processes."""
 
+import copy
 import pickle
 from functools import partial
 from importlib import import_module
@@ -358,9 +359,82 @@ def test_empty_lists_are_reported_whatever_they_count():
         assert metric.left_out == 2 - lists
 
 
+CUT = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+
+
+@pytest.mark.parametrize("way", ["update", "forward", "collection", "forward of each step"])
+def test_a_list_that_two_batches_share_is_named_once(way, recwarn):
+    metric = MRR(dist_sync_on_step=way == "forward of each step")
+    if way == "collection":
+        metric = RankingMetrics({"mrr": metric})
+    add = metric.update if way == "update" else metric
+    scores, labels = torch.arange(9.0), torch.ones(9)
+    add(scores[:4], labels[:4], CUT[:4])
+    assert not recwarn
+    with pytest.warns(UserWarning, match="list 1 comes in two updates"):
+        add(scores[4:7], labels[4:7], CUT[4:7])
+    add(scores[7:], labels[7:], CUT[7:])  # list 2 comes twice too, after the only warning
+    assert not recwarn
+
+
+def test_an_epoch_is_no_second_update_of_a_list(recwarn):
+    metric = NDCG()
+    for _ in range(2):
+        for part in CUT.split(3):
+            metric(torch.rand(3), torch.ones(3), part)
+        metric.reset()
+    assert not recwarn
+
+
+def test_the_memory_for_ids_is_bounded(recwarn):
+    metric = MRR()
+    for start in (0, 5000, 10_000, 0):
+        ids = torch.arange(start, start + 5000)
+        metric.update(torch.rand(5000, 1), torch.ones(5000, 1), ids)
+    assert not recwarn  # list 0 is forgotten
+    with pytest.warns(UserWarning, match="list 7 comes"):
+        metric.update(torch.rand(1, 1), torch.ones(1, 1), torch.tensor([7]))
+
+
+def test_a_cut_list_is_named_where_ids_are_deduplicated(recwarn):
+    metric = MRR(deduplicate=True)
+    scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 1])
+    for _ in range(2):
+        metric.update(scores, labels, torch.tensor([7, 7, 7]))
+    assert metric.compute() == 0.5
+    assert not recwarn
+    metric.update(scores[1:], labels[1:], torch.tensor([7, 7]))
+    with pytest.warns(UserWarning, match="list 7 has different values"):
+        assert metric.compute() == 0.5
+
+
+def test_ids_that_number_the_lists_of_one_batch(recwarn):
+    metric = MRR(deduplicate=False)
+    for _ in range(2):
+        metric.update(torch.rand(9), torch.ones(9), CUT)
+    assert metric.lists == 6
+    assert not recwarn
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_without_sums_is_printed_and_copied(name):
+    kind, arguments = type(METRICS[name][0]()), METRICS[name][0]().arguments
+    metric = kind(**arguments, running=False)
+    scores, labels = torch.rand(3, 5), torch.randint(0, 2, (3, 5))
+    expected = metric.measure(scores, labels)
+    for other in (copy.copy(metric), copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
+        assert other.arguments == metric.arguments
+        assert not other.running
+        torch.testing.assert_close(other.measure(scores, labels), expected, equal_nan=True)
+        assert repr(other) == repr(metric)
+    assert repr(metric).startswith(f"{kind.__name__}(")
+    assert len({metric, metric}) == 1
+    assert repr(NDCG(top_k=10, gain="linear", running=False)) == "NDCG(top_k=10, gain='linear')"
+
+
 def test_an_id_of_another_update_is_another_list_unless_deduplicated():
     scores, ids = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([4, 4, 8])
-    two, one = MRR(), MRR(deduplicate=True)
+    two, one = MRR(deduplicate=False), MRR(deduplicate=True)
     for labels in ([0, 1, 1], [0, 1, 1]):
         two.update(scores, torch.tensor(labels), ids)
         one.update(scores, torch.tensor(labels), ids)

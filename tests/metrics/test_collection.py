@@ -59,6 +59,7 @@ def sorts(monkeypatch) -> list[int]:
 
 
 @pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.filterwarnings("ignore:indexes")  # the same ids again mean other lists here
 def test_each_batch_is_ranked_once(sorts, padded):
     scores, labels, ids = batch()
     given = (scores.view(20, 25), labels.view(20, 25), None) if padded else (scores, labels, ids)
