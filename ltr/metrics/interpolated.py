@@ -75,7 +75,7 @@ def interpolated_precision(
 
     This is trec_eval's `iprec_at_recall` and ir_measures' `IPrec@recall`. A rank reaches the recall
     if at least floor(recall * R + 0.9) of the R relevant items are at this rank or above, as in
-    trec_eval.
+    trec_eval 9. trec_eval 10 rounds recall * R to the nearest number instead.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
