@@ -105,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0; 2 for a mistake in the command, the configuration or the data, reported
         in one line on stderr; 130 if interrupted; 141 if the reader of stdout is gone; 143 if
-        terminated while Lightning trains. A bug in `ltr` raises an exception.
+        terminated while Lightning trains. A bug in `ltr` raises an exception
+        with a note that asks for a report.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     ltr ...
@@ -157,6 +158,8 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
         told = as_user_error(error)
         if isinstance(error, OSError) and error.filename is None and _stdout_fails():
             told = f"stdout: {error.strerror}"
+        if told is None:
+            error.add_note("This looks like a bug: please report the command with this text.")
         if told is None or os.environ.get("LTR_TRACEBACK"):
             raise
         print(f"{name}: {printable(told)}", file=sys.stderr)

@@ -9,6 +9,7 @@ import yaml
 
 import ltr as package
 from ltr.cli import main
+from ltr.cli.errors import CommandError
 from ltr.cli.recipes import find_recipes
 
 HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas", "sklearn"}
@@ -83,8 +84,18 @@ def test_a_bug_keeps_its_traceback(ltr, monkeypatch):
         raise KeyError("a bug")
 
     monkeypatch.setattr(import_module("ltr.cli.recipes"), "list_recipes", broken)
-    with pytest.raises(KeyError, match="a bug"):
+    with pytest.raises(KeyError, match="a bug") as caught:
         main(["recipes"])
+    assert caught.value.__notes__ == [
+        "This looks like a bug: please report the command with this text."
+    ]
+
+
+def test_a_mistake_has_no_note(ltr, monkeypatch):
+    monkeypatch.setenv("LTR_TRACEBACK", "1")
+    with pytest.raises(CommandError) as caught:
+        main(["evaluate", "no.csv"])
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
