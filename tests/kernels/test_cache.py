@@ -80,6 +80,17 @@ def run(tmp_path: Path) -> Run:
     return starter(tmp_path)
 
 
+def test_the_process_that_compiles_prints_one_line(run: Run, tmp_path: Path):
+    more = "\nmodule.double(np.array([1, 2]), out)  # another dtype\n"
+    told = []
+    for code in (CALL, CALL, CALL + more):
+        process = run(code, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        told.append(process.communicate(timeout=120)[1])
+        assert process.returncode == 0
+    line = "ltr: compiling, once, which takes up to a minute\n"
+    assert told == [line, "", line]
+
+
 class Warm(NamedTuple):
     """A folder with `code` and a `cache`, which several processes at once have filled."""
 

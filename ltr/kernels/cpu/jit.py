@@ -7,6 +7,7 @@ them can be written.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, wraps
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from numba import njit
+from numba.core import event
 
 from ltr.kernels.cpu.cache import cached, locked
 
@@ -43,13 +45,31 @@ functions in other files call an edited function, touch those files too.
 """
 
 
+class _Notice(event.Listener):
+    """Prints one line on stderr before the first function is compiled; never if all are cached."""
+
+    def on_start(self, event: event.Event) -> None:
+        """Print the line, unless this process has printed it."""
+        _print_once()
+
+    def on_end(self, event: event.Event) -> None:
+        """Do nothing."""
+
+
+@cache
+def _print_once() -> None:
+    if sys.stderr is not None:  # a program without a console has none
+        sys.stderr.write("ltr: compiling, once, which takes up to a minute\n")
+        sys.stderr.flush()
+
+
 def entry(function: Any) -> Callable[..., Any]:
     """Wrap a compiled function for calls from Python; only one of several processes compiles it.
 
     The first argument must be an array, or a tuple that begins with an array. The first call for
     each dtype of this array holds a lock that all processes with this cache share: the first
     process compiles, and the others load its cached code. If later arguments have another memory
-    layout, numba compiles for them without the lock.
+    layout, numba compiles for them without the lock. If this process compiles, it says so once.
     """
     ready = set()
 
@@ -59,7 +79,10 @@ def entry(function: Any) -> Callable[..., Any]:
         dtype = (first[0] if isinstance(first, tuple) else first).dtype
         if dtype in ready:
             return function(*arguments)
-        with locked(function.stats.cache_path):
+        with (
+            locked(function.stats.cache_path),
+            event.install_listener("numba:compile", _Notice()),
+        ):
             result = function(*arguments)
         ready.add(dtype)
         return result
