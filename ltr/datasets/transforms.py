@@ -570,7 +570,8 @@ class MinMaxPerList(ListTransform):
     """Scales each feature to [0, 1] within its list.
 
     The result is (x - min) / (max - min) over the list's real documents; 0 for a constant feature.
-    This is LETOR's "query level normalization". There is nothing to fit.
+    This is LETOR's "query level normalization". NaN gives NaN, and does not count for the other
+    documents. There is nothing to fit.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -593,7 +594,7 @@ class StandardizePerList(ListTransform):
     feature.
 
     The deviation divides by the number of documents n, not by n - 1. A list of one document gives
-    0. There is nothing to fit.
+    0. NaN gives NaN, and does not count for the other documents. There is nothing to fit.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -608,11 +609,12 @@ class StandardizePerList(ListTransform):
         """Return the features, with mean 0 and standard deviation 1 in each list."""
         # After scaling to [0, 1], a constant feature is exactly 0, and no square overflows.
         x = _min_max(features, lists, num_lists)
-        zeros = x.new_zeros(num_lists, x.shape[1])
-        counts = x.new_zeros(num_lists).index_add(0, lists, torch.ones_like(x[:, 0]))
-        counts = counts.clamp(min=1).unsqueeze(-1)
-        x = x - (zeros.index_add(0, lists, x) / counts).index_select(0, lists)
-        variance = zeros.index_add(0, lists, x * x) / counts
+        zeros, there = x.new_zeros(num_lists, x.shape[1]), ~x.isnan()
+        counts = zeros.index_add(0, lists, there.to(x.dtype)).clamp(min=1)
+        total = zeros.index_add(0, lists, torch.where(there, x, 0))
+        x = x - (total / counts).index_select(0, lists)
+        known = torch.where(there, x, 0)
+        variance = zeros.index_add(0, lists, known * known) / counts
         deviation = torch.where(variance > 0, variance, 1).sqrt()
         return (x / deviation.index_select(0, lists)).to(features.dtype)
 
@@ -664,7 +666,8 @@ def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
     limit = torch.finfo(x.dtype).max / 4  # no difference may overflow
     x = x.clamp(-limit, limit)
     index = lists.unsqueeze(-1).expand_as(x)
-    ends = x.new_zeros(num_lists, x.shape[1])
-    low = ends.scatter_reduce(0, index, x, "amin", include_self=False).index_select(0, lists)
-    high = ends.scatter_reduce(0, index, x, "amax", include_self=False).index_select(0, lists)
+    ends, missing = x.new_zeros(num_lists, x.shape[1]), x.isnan()
+    least, most = x.masked_fill(missing, limit), x.masked_fill(missing, -limit)
+    low = ends.scatter_reduce(0, index, least, "amin", include_self=False).index_select(0, lists)
+    high = ends.scatter_reduce(0, index, most, "amax", include_self=False).index_select(0, lists)
     return (x - low) / torch.where(high > low, high - low, 1)

@@ -386,3 +386,20 @@ def test_a_state_gives_all_transforms_the_number_of_features(rows):
 def test_what_cannot_be_joined(parts, message):
     with pytest.raises(ValueError, match=message):
         Join(parts)
+
+
+@pytest.mark.parametrize("transform", [MinMaxPerList(), StandardizePerList(), RankPerList()])
+def test_a_missing_value_does_not_count_for_its_list(transform):
+    features = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
+    features[[1, 7], 0] = torch.nan
+    features[4:6] = torch.nan  # a list without any value
+    lengths = torch.tensor([4, 2, 3])
+    found = transform(features, lengths=lengths)
+    assert bool((found.isnan() == features.isnan()).all())
+    if isinstance(transform, RankPerList):  # which counts a missing value as the largest
+        return
+    there = ~features[:, 0].isnan()
+    alone = transform(features[there][:, :1], lengths=torch.tensor([3, 0, 2]))
+    torch.testing.assert_close(found[there][:, :1], alone)
+    padded = transform(features[None, :4])
+    torch.testing.assert_close(padded[0], found[:4], equal_nan=True)
