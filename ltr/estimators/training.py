@@ -238,7 +238,7 @@ class Training:
                 scores.append(self._scores(self._moved(batch)).cpu())
                 lengths.append(batch["lengths"])
                 for one in scores[-1]:  # the last step may have made weights that are not finite
-                    check_scores(one, batch, finite=True)
+                    check_scores(one, batch, finite=True, learning_rate=self.settings.learning_rate)
         self.scorer.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
@@ -269,7 +269,8 @@ class Training:
             seed_batch(self.seed, "train", epoch, position)
             failed.find_layer(self.parts, lambda: self._loss(moved))
             failed.find_gradient(self.parts)
-            raise ValueError(failed.report(tempfile.mkdtemp(prefix="ltr-")))
+            folder = tempfile.mkdtemp(prefix="ltr-")
+            raise ValueError(failed.report(folder, self.settings.learning_rate))
         self.optimizer.step()
         self.steps += 1
 
@@ -329,7 +330,7 @@ class Training:
                 seed_batch(self.seed, "validate", epoch, position)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
-                    check_scores(one, batch)
+                    check_scores(one, batch, learning_rate=self.settings.learning_rate)
                 labels, weights = batch["labels"], (lengths > 0).double()
                 if "position" in batch:
                     found = click_weights(self.loss, batch["position"].to(self.device))

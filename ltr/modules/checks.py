@@ -17,7 +17,13 @@ from ltr.kernels.lists import list_ids, sum_lists
 _NAMED = 5  # a message names at most this many lists
 
 
-def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:
+def check_scores(
+    scores: Tensor,
+    batch: dict[str, Any],
+    *,
+    finite: bool = False,
+    learning_rate: float | None = None,
+) -> None:
     """Raise an error that names the list if a score of a real document is NaN.
 
     The check waits for the device, as metrics do.
@@ -27,16 +33,18 @@ def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False)
         batch: the batch that has these scores: `features` (N, ...) with `lengths` (B,), or
             `features` (B, n, ...) with `mask` (B, n); and `qid` if the lists have names.
         finite: whether an infinite score is an error too.
+        learning_rate: the learning rate of the training, for the message; None if it is unknown.
 
     Raises:
         ValueError: a score is NaN or, with `finite`, infinite. The message says whether the list's
-            features are finite, and so whether the data or the model is the cause.
+            features are finite, and so whether the data or the model is the cause. A model may have
+            diverged, so the message then names the learning rate.
 
     >>> batch = {"features": torch.ones(2, 1, 3), "qid": ["a", "b"]}
     >>> check_scores(torch.tensor([[0.5], [float("nan")]]), batch)
     Traceback (most recent call last):
     ValueError: scores must not be NaN, got 1 of 1 in list 'b'; its features are finite, so the \
-model is the cause
+model is the cause: if training diverged, a smaller learning rate helps
     """
     mask, lengths = batch.get("mask"), batch.get("lengths")
     bad = ~scores.isfinite() if finite else scores.isnan()
@@ -56,7 +64,7 @@ model is the cause
     cause = ""
     if isinstance(features := batch.get("features"), Tensor):
         missing = int((~features[own].isfinite()).sum())
-        cause = "; its features are finite, so the model is the cause"
+        cause = f"; its features are finite, so the model is the cause: {_advice(learning_rate)}"
         if missing:
             cause = f"; {missing} of its features are not finite"
     wanted = "be finite" if finite else "not be NaN"
@@ -72,6 +80,11 @@ def all_finite(loss: Tensor, gradients: Any = ()) -> Tensor:
     """
     good = loss.isfinite().all()
     return good & _largest(gradients).isfinite().to(good.device)
+
+
+def _advice(learning_rate: float | None) -> str:
+    used = "" if learning_rate is None else f" than {learning_rate:g}"
+    return f"if training diverged, a smaller learning rate{used} helps"
 
 
 @dataclass
@@ -137,8 +150,10 @@ class FailedStep:
         if not self.found:
             self.cause = "; ".join(filter(None, [self.cause, _first_gradient(module)]))
 
-    def report(self, folder: str | Path) -> str:
+    def report(self, folder: str | Path, learning_rate: float | None = None) -> str:
         """Return a description of the problem, and save the batch in a folder.
+
+        The description names the learning rate, unless a feature of the batch is not finite.
 
         `torch.load` reads the file, a dict with the keys `batch`, `lists` (the names of the bad
         lists, or of all lists if these are unknown), `epoch`, `step`, `batch_idx` and `loss`.
@@ -164,7 +179,11 @@ class FailedStep:
         else:
             what = f"loss must be finite, got {self.loss.sum().item()}"
         position = f"epoch {self.epoch}, step {self.step}, {lists}"
-        return f"{what} in {position}; {self.cause}; {saved}"
+        parts = [f"{what} in {position}", self.cause, saved]
+        features = self.batch.get("features") if isinstance(self.batch, dict) else None
+        if features is None or _not_finite(features) is None:
+            parts.insert(2, _advice(learning_rate))
+        return "; ".join(parts)
 
 
 def _largest(tensors: Any) -> Tensor:

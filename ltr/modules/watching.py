@@ -107,7 +107,9 @@ class CheckFinite(Callback):
         text = None
         if trainer.global_rank == source:
             failed.find_gradient(module)
-            text = failed.report(trainer.default_root_dir)
+            groups = [group for one in trainer.optimizers for group in one.param_groups]
+            rate = max((float(group["lr"]) for group in groups), default=None)
+            text = failed.report(trainer.default_root_dir, rate)
         if together:
             text = trainer.strategy.broadcast(text, src=source)
         raise ValueError(text)

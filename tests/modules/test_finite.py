@@ -111,7 +111,8 @@ def test_the_message_names_epoch_step_lists_layer_and_file(tmp_path: Path):
     said = first_batch_last(tmp_path, Ranker(Squares(), PointwiseMSE()))
     assert said.startswith(
         "loss must be finite, got inf in epoch 1, step 3, 1 of 2 lists (qid e); "
-        "the first layer that is not finite is scorer.second (Square); the batch is saved in "
+        "the first layer that is not finite is scorer.second (Square); "
+        "if training diverged, a smaller learning rate than "
     )
     path = Path(said.rpartition(" ")[2])
     assert path == tmp_path / "not-finite-epoch1-step3.pt"
@@ -138,7 +139,8 @@ def test_ragged_lists_are_named_too(tmp_path: Path, scorer):
     said = first_batch_last(tmp_path, ranker, collate_fn=collate_ragged)
     assert said.startswith(
         "loss must be finite, got inf in epoch 1, step 3, 1 of 2 lists (qid e); "
-        "the first layer that is not finite is scorer.second (Square); the batch is saved in "
+        "the first layer that is not finite is scorer.second (Square); "
+        "if training diverged, a smaller learning rate than "
     )
     saved = torch.load(said.rpartition(" ")[2], weights_only=True)
     assert saved["lists"] == ["e"]
