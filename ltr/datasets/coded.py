@@ -46,6 +46,11 @@ class Coded(NamedTuple):
         """Return whether `numbers` is floating point."""
         return self.numbers.is_floating_point()
 
+    def to(self, dtype: torch.dtype) -> "Coded":
+        """Return a copy whose floating-point values have another type."""
+        values = None if self.values is None else self.values.to(dtype)
+        return self._replace(numbers=self.numbers.to(dtype), values=values)
+
     def where(self, real: Tensor) -> "Coded":
         """Return a copy in which all values of an item are 0 if its `real` (..., n, 1) is False."""
         numbers = torch.where(real, self.numbers, 0)

@@ -152,6 +152,9 @@ class RankingModel(nn.Module):
         if self.transform is not None:
             given = mask, categories, lengths
             found = transformed(self.scorer, self.transform, features, *given)
+        # After `half()` or `double()`, the weights have another type than the features.
+        if (weight := next(self.scorer.parameters(), None)) is not None:
+            found = found.to(weight.dtype)
         if lengths is None:
             return self.scorer(found, mask)
         return score_ragged(self.scorer, found, lengths)

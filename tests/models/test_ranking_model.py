@@ -204,3 +204,22 @@ def test_scoring_keeps_the_mode_and_draws_no_dropout(rng):
     lists = ListDataset.from_arrays(rng.normal(size=(6, 2)), np.zeros(6), qid=[1, 1, 2, 2, 2, 3])
     np.testing.assert_array_equal(model.score(lists), model.score(lists))
     assert model.training
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_type_than_the_features(dtype):
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    codes = np.tile([[1], [2], [0]], (2, 1))
+    coded = TableTransform().fit(rows, codes)
+    assert coded.out_features is not None
+    for model in (
+        RankingModel(LinearScorer(3)),
+        RankingModel(MLPScorer(3, hidden=(4,)), Standardize().fit(rows)),
+        RankingModel(MLPScorer(coded.out_features, hidden=(4,)), coded),
+    ):
+        given = [torch.from_numpy(rows)[None]]
+        given += [None, torch.from_numpy(codes)[None]] if model.transform is coded else []
+        expected = model.eval()(*given)
+        found = model.to(dtype)(*given)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)
