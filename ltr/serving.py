@@ -256,12 +256,29 @@ class Category:
             value = (value if isinstance(value, str) else str(bool(value))).lower()
         elif self.kind == "number":
             try:
-                value = int(value) if float(value).is_integer() else value
+                value = number_text(value)
             except (TypeError, ValueError, OverflowError):
                 raise ValueError(
                     f"column {name!r} must hold numbers, got {_shown(value)}"
                 ) from None
         return self.codes.get(str(value), 0)
+
+
+def number_text(value: Any) -> str:
+    """Return a number as the text of a category's level.
+
+    3 and 3.0 are both "3". A fraction that float32 holds exactly has the digits that tell it apart
+    in float32. So 0.1 in float32, and its copy in float64, is "0.1", like 0.1 in float64.
+
+    >>> number_text(3.0), number_text(np.float32(0.1)), number_text(0.10000000149011612)
+    ('3', '0.1', '0.1')
+    """
+    number = float(value)
+    if number.is_integer():
+        return str(int(value))
+    if abs(number) <= _LARGEST and float(np.float32(number)) == number:
+        number = float(str(np.float32(number)))
+    return str(number)
 
 
 def steps_of(
@@ -311,10 +328,10 @@ class OnnxRanker:
     def __init__(self, path: str | PathLike[str], threads: int = 1) -> None:
         import onnxruntime
 
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        if isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1:
             raise ValueError(f"threads must be a whole number >= 1, got {threads!r}")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = int(threads)
         options.inter_op_num_threads = 1
         wanted = "path must be an ONNX file that `ltr export` wrote, got"
         try:

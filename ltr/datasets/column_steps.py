@@ -217,14 +217,17 @@ def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column of categories as text; NaN becomes missing.
 
-    Numbers are written as Python writes them, as in `ltr.serving`; 3 and 3.0 are both "3".
+    Numbers are written as by `ltr.serving.number_text`.
+
+    >>> as_text(pa.chunked_array([pa.array([0.1, 3.0, None], pa.float32())])).to_pylist()
+    ['0.1', '3', None]
     """
     column = without_codes(column)
     if kind_of(column.type) != "number" or pa.types.is_integer(column.type):
         return column.cast(pa.string())
     coded = column.cast(pa.float64(), safe=False).combine_chunks().dictionary_encode()
     values = coded.dictionary.to_pylist()
-    texts = [None if x != x else str(int(x) if x.is_integer() else x) for x in values]
+    texts = [None if x != x else serving.number_text(x) for x in values]
     return pa.chunked_array([pa.array(texts, pa.string()).take(coded.indices)])
 
 

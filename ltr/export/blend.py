@@ -45,6 +45,7 @@ class ExportedBlend(ExportedModule):
             if the folder gets none of them.
     """
 
+    lowest_opset = 15
     schema: Schema
     levels: Tensor
 

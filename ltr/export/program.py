@@ -33,12 +33,14 @@ class ExportedModule(nn.Module):
         inputs: the names of the inputs, in order: "features", then "categories" if there are any,
             then "mask" if a score depends on the other documents of the list.
         single: whether features are float32, not float64.
+        lowest_opset: the lowest version of the ONNX operator set that the model can have.
 
     Raises:
         ValueError: `per_document` is True, but the scores depend on the list.
     """
 
     single = True
+    lowest_opset = 14
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class ExportedModule(nn.Module):
             raise ValueError(
                 "per_document must be False: the model's scores depend on the whole list"
             )
-        self.schema, self.per_document = schema, per_document
+        self.schema, self.per_document = schema, bool(per_document)
         self.num_features, self.num_categories = num_features, num_categories
         self.looks_at_list = looks_at_list
         self.inputs = ("features",)

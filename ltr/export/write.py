@@ -24,6 +24,7 @@ from ltr.export.card import Difference, Evaluation, model_card
 from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder
 from ltr.models import RankingModel
+from ltr.shapes import check_at_least
 
 LIMIT = 1e-5
 """The largest allowed difference from the model's scores, as a fraction of the largest score."""
@@ -82,7 +83,8 @@ def export_model(
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
             `torch.export` for `torch.export.load`. Neither needs ltr. Default: the format that the
             ending of `path` names, otherwise "onnx".
-        opset: the version of the ONNX operator set.
+        opset: the version of the ONNX operator set, >= 14, or >= 15 for a model with trees. onnx
+            cannot convert a model to an older version.
         evaluation: metrics for the card; see `evaluate`.
         config: the content of `config.json`, plain values. Default: `model.to_dict()`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
@@ -111,8 +113,6 @@ def export_model(
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
     if to not in _SUFFIX:
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
-    if isinstance(opset, bool) or not isinstance(opset, int) or opset < 13:
-        raise ValueError(f"opset must be a whole number >= 13, got {opset!r}")
     if to != "onnx" and isinstance(model, ExportedBlend):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if is_file(path):
@@ -126,6 +126,10 @@ def export_model(
         module = ExportedRanker(copy.deepcopy(model).cpu().float().eval(), per_document)
     else:
         saved, module = model.saved, model
+    opset = check_at_least("opset", opset, module.lowest_opset)
+    for file in (target, card):
+        if file.is_dir():  # otherwise the model would be written, and the card would not
+            raise ValueError(f"path must be writable, got {path}: {file} is a folder")
     content, compared = _checked(module, to, opset)
     gc.collect()  # this drops copies of the scorer's classes that torch's exporters leave behind
     text = model_card(module, target.name, to, compared, evaluation).encode()

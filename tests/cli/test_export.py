@@ -53,7 +53,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
     exported = export_model(trees, tmp_path / "trees.onnx").model
     capsys.readouterr()
     for wrong, message in (
-        ([*args, str(tmp_path / "x.onnx"), "--opset", "3"], "opset must be a whole number >= 13"),
+        ([*args, str(tmp_path / "x.onnx"), "--opset", "3"], "opset must be >= 14"),
         ([*args, str(tmp_path / "x.pt2"), "--to", "onnx"], "path must end in .onnx"),
         ([*args, "x", "--to", "tflite"], "invalid choice: 'tflite'"),
         ([*args, str(tmp_path / "one.md" / "x")], "path must be writable"),

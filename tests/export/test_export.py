@@ -7,8 +7,10 @@ from hashlib import sha256
 import numpy as np
 import onnx
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from lightgbm import LGBMRegressor
 from safetensors.torch import load_file
 
 from ltr.config.folder import with_digest
@@ -234,7 +236,7 @@ def test_bad_arguments(ranker, tmp_path):
     module = RankingModel(LinearScorer(2))
     for arguments, message in (
         ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
-        ({"opset": 3}, "opset must be a whole number >= 13, got 3"),
+        ({"opset": 3}, "opset must be >= 14, got 3"),
         ({"opset": 99}, "opset must be one that torch and onnx can write, got 99"),
         ({"evaluation": 0.5}, "evaluation must be a result of `evaluate`, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
@@ -294,3 +296,43 @@ def test_a_difference_is_an_error_and_leaves_no_file(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="the exported model must score like the model"):
             export_model(module, tmp_path / "m.pt2", to="torch")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_opset_that_onnx_cannot_write_is_refused_at_once(tmp_path):
+    model = RankingModel(LinearScorer(2))
+    with pytest.raises(ValueError, match=r"^opset must be >= 14, got 13$"):
+        export_model(model, tmp_path / "m.onnx", opset=13)
+    written = export_model(model, tmp_path / "m.onnx", opset=14)
+    [version] = [x.version for x in onnx.load(written.model).opset_import if x.domain == ""]
+    assert version == 14
+    trees = LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1)
+    trees.fit(np.arange(40.0).reshape(-1, 1), np.arange(40))
+    with pytest.raises(ValueError, match=r"^opset must be >= 15, got 14$"):
+        export_model(trees, tmp_path / "t.onnx", opset=14)
+    assert export_model(trees, tmp_path / "t.onnx", opset=15).difference < 1e-5
+
+
+@pytest.mark.parametrize("folder", ["a.md", "a.onnx"])
+def test_a_folder_with_the_name_of_a_file(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    with pytest.raises(ValueError, match=rf"path must be writable, got .*{folder} is a folder"):
+        export_model(RankingModel(LinearScorer(2)), tmp_path / "a.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+
+
+def test_a_category_of_float32_has_the_digits_of_float32(tmp_path):
+    values = np.random.default_rng(0).choice([0.1, 0.25, 1.7, 3], 60)
+    made = {"c": pd.Categorical(values.astype(np.float32)), "x": np.arange(60.0)}
+    table, qid = pd.DataFrame(made), np.arange(60) // 5
+    ranker = NeuralRanker(scorer=LinearScorer(), members=1, max_epochs=3, verbose=0)
+    ranker.fit(table, values > 1, qid=qid)
+    assert ranker.schema_.categories["c"].levels == ("0.1", "0.25", "1.7", "3")
+    expected = ranker.predict(table)
+    served = OnnxRanker(ranker.export(tmp_path / "m.onnx").model)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    np.testing.assert_array_equal(ranker.model_.predict(tmp_path / "t.csv"), expected)
+    for column in (values, values.astype(np.float32), pd.Categorical(values)):
+        other = table.assign(c=column)
+        np.testing.assert_array_equal(ranker.predict(other), expected)
+        for given in (other, pa.Table.from_pandas(other), other.to_dict("records")):
+            np.testing.assert_allclose(served.score(given), expected, atol=1e-5)
