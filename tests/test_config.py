@@ -488,3 +488,37 @@ def test_a_trusted_package_gives_its_own_classes_alone(package: Path):
 def test_trust_is_a_list_of_packages(trust: Any):
     with pytest.raises(ValueError, match="trust must"):
         from_config(1, trust=trust)
+
+
+def of_numpy(value: Any) -> Any:
+    """The same number, flag or sequence of numbers in numpy's types; None if it is none of them."""
+    if isinstance(value, bool):
+        return np.bool_(value)
+    if isinstance(value, int | float):
+        return np.int64(value) if isinstance(value, int) else np.float64(value)
+    if isinstance(value, tuple | list) and value:
+        found = [of_numpy(one) for one in value]
+        return None if None in found else type(value)(found)
+    return None
+
+
+def test_arguments_of_numpy_give_the_same_configuration():
+    wrong = []
+    for cls in public_classes():
+        for made in variants(cls):
+            known = {x: getattr(made, x) for x in parameters(cls) if hasattr(made, x)}
+            for name, value in known.items():
+                # torchmetrics checks the flags that are its own
+                flag = isinstance(value, bool) and issubclass(cls, RankingMetric)
+                if flag or (given := of_numpy(value)) is None:
+                    continue
+                try:
+                    expected = cls(**known)
+                except (TypeError, ValueError):  # arguments that exclude each other
+                    continue
+                try:
+                    same = to_config(cls(**{**known, name: given})) == to_config(expected)
+                except (TypeError, ValueError) as error:
+                    same = f"{error}"
+                wrong += [] if same is True else [f"{cls.__name__}({name}={given!r}): {same}"]
+    assert not wrong

@@ -83,11 +83,18 @@ class SplitDataModule(LightningDataModule):
         """Return the loader of the lists to score, the split "predict"."""
         return DataLoader(**self._loader_options("predict"))
 
+    def _batch_of(self, dataset: Any) -> int:
+        """Return `batch_size`, or the size of the data set if that is smaller.
+
+        A sampler fills a batch up, and torch takes no number beyond int64.
+        """
+        return min(self.batch_size, max(1, len(dataset)))
+
     def _loader_options(self, split: str) -> dict[str, Any]:
         dataset = self.dataset(split)
         return {
             "dataset": dataset,
-            "batch_size": self.batch_size,
+            "batch_size": self._batch_of(dataset),
             "sampler": self.sampler(split, dataset),
             "collate_fn": self.collate,
             "num_workers": self.num_workers,
@@ -215,7 +222,7 @@ class ListDataModule(SplitDataModule):
         """Return the sampler that orders a split's lists for this process."""
         return order_lists(
             dataset,
-            self.batch_size,
+            self._batch_of(dataset),
             bucket=split != "predict" and self._in_buckets(),
             shuffle=split == "train",
             seed=self.seed,

@@ -464,7 +464,7 @@ def prepare(
         order = RowOrder.of(lists, qids, held)
         if schema is None:
             documents = int(order.offsets[order.train])
-            most = max_levels if isinstance(max_levels, int) else max_levels(documents)
+            most = max_levels(documents) if callable(max_levels) else max_levels
             trained = None if held is None else ~held[lists]
             schema, told = _describe(frame, roles, most, trained, names_uses)
         check_types(frame, schema)

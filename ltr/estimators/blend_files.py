@@ -103,7 +103,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     about = {
         "config": {
             "class_path": import_path(type(blend)),
-            "init_args": {name: getattr(blend, name) for name in _PARAMETERS},
+            "init_args": {name: to_config(getattr(blend, name)) for name in _PARAMETERS},
         },
         "files": [*own],
         "rankers": rankers,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
@@ -99,7 +100,8 @@ def settings(estimator: Any, rows: int, lists: int) -> Settings:
     """Return the settings of an estimator for the given numbers of training rows and lists."""
     named = {name: getattr(estimator, name) for name in _FIELDS}
     named["transform"] = estimator.get_params(deep=False).get("transform")
-    given = {name: value for name, value in named.items() if value is not None}
+    given = {name: _plain(value) for name, value in named.items() if value is not None}
+    given["batch_size"] = min(given["batch_size"], lists)  # torch takes no number beyond int64
     steps = math.ceil(lists / estimator.batch_size)
     values = _values(estimator.effort, estimator.schedule, rows, steps)
     given = {"loss": XENDCG(gamma="random"), **values, **given}
@@ -116,6 +118,11 @@ def settings(estimator: Any, rows: int, lists: int) -> Settings:
         given["columns"] = "all"
     given["random_state"] = estimator.random_state
     return Settings(**{**given, "device": device(estimator)})
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or a text of numpy as one of Python; return anything else unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -261,9 +262,9 @@ def check_flag(name: str, value: bool) -> bool:
     Traceback (most recent call last):
     ValueError: normalize must be True or False, got 'sum'
     """
-    if not isinstance(value, bool):
+    if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}")
-    return value
+    return bool(value)
 
 
 def check_floats(name: str, values: Sequence[float]) -> list[float]:

@@ -53,7 +53,7 @@ class AdditiveScorer(FeatureScorer):
         dropout: float = 0.0,
     ):
         MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
-        self.hidden = tuple(hidden)
+        self.hidden = tuple(map(int, hidden))
         self.dropout = dropout
         super().__init__(num_features)
 

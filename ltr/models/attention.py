@@ -65,7 +65,7 @@ class AttentionScorer(FeatureScorer):
         dropout: float = 0.1,
     ):
         MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
-        self.hidden = tuple(hidden)
+        self.hidden = tuple(map(int, hidden))
         self.heads = check_at_least("heads", heads, 1)
         self.blocks = check_at_least("blocks", blocks, 1)
         self.points = None if points is None else check_at_least("points", points, 1)

@@ -56,7 +56,7 @@ class CrossScorer(FeatureScorer):
         dropout: float = 0.1,
     ):
         MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
-        self.hidden = tuple(hidden)
+        self.hidden = tuple(map(int, hidden))
         self.crosses = check_whole("crosses", crosses)
         self.rank = check_whole("rank", rank)
         self.dropout = dropout

@@ -58,7 +58,7 @@ class MLPScorer(FeatureScorer):
             raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
         # These values are set first, because `super().__init__` makes the layers from them. This is
         # allowed, since none of them is a module.
-        self.hidden = tuple(hidden)
+        self.hidden = tuple(map(int, hidden))
         self.dropout = dropout
         self.activation = activation
         self.norm = norm

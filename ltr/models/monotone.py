@@ -62,7 +62,7 @@ class MonotoneScorer(FeatureScorer):
         if not all(one in (-1, 0, 1) for one in found) or not any(found):
             raise ValueError(f"directions must be 1, 0 or -1, and not all 0, got {directions!r}")
         self.directions = [int(one) for one in found]
-        self.hidden = tuple(hidden)
+        self.hidden = tuple(map(int, hidden))
         self.dropout = dropout
         super().__init__()
 

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from typing_extensions import TypedDict
 
 from ltr.serving import OnnxRanker
+from ltr.shapes import check_whole
 
 _ROOM = 100_000
 """How many brackets a body may have in text and under ignored keys, besides those that it needs."""
@@ -52,8 +53,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+            object.__setattr__(self, name, check_whole(name, value))
 
 
 class Ranking(BaseModel):
