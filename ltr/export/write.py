@@ -127,9 +127,10 @@ def export_model(
     else:
         saved, module = model.saved, model
     opset = check_at_least("opset", opset, module.lowest_opset)
-    for file in (target, card):
-        if file.is_dir():  # otherwise the model would be written, and the card would not
-            raise ValueError(f"path must be writable, got {path}: {file} is a folder")
+    with _naming(path):
+        folders = [file for file in (target, card) if file.is_dir()]
+    for file in folders[:1]:  # otherwise the model would be written, and the card would not
+        raise ValueError(f"path must be writable, got {path}: {file} is a folder")
     content, compared = _checked(module, to, opset)
     gc.collect()  # this drops copies of the scorer's classes that torch's exporters leave behind
     text = model_card(module, target.name, to, compared, evaluation).encode()

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from starlette.requests import ClientDisconnect
 from typing_extensions import TypedDict
 
 from ltr.serving import OnnxRanker
-from ltr.shapes import check_whole
 
 _ROOM = 100_000
 """How many brackets a body may have in text and under ignored keys, besides those that it needs."""
@@ -53,7 +53,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            object.__setattr__(self, name, check_whole(name, value))
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+            object.__setattr__(self, name, int(value))  # JSON has no numbers of numpy
 
 
 class Ranking(BaseModel):
