@@ -313,7 +313,7 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    features = {"blend", "explain", "ray", "report", "serve", "text", "tune"}
+    features = {"explain", "ray", "report", "serve", "text", "tune"}
     assert set(extras) == {*features, "baselines", "export", "plots", "docs", "dev"}
     for extra in features:
         assert set(extras[extra]) <= set(extras["dev"])

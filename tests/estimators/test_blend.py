@@ -735,16 +735,29 @@ def test_names_and_types_that_libraries_refuse(library: str, convert, tmp_path):
     found = importance(loaded, new, y_new, qid_new, repeats=2, columns=["a b", "size: cm"])
     assert [*found.table.index] == ["a b", "size: cm"]
     assert found.table.loc["a b", "among"] > found.table.loc["size: cm", "among"]
-    if convert(X) is X:
-        pytest.importorskip("shap")
-        values = contributions(loaded, new[:3], background=new[20:22])
-        assert values.columns == ODD
-        np.testing.assert_allclose(values.base + values.values.sum(1), expected[:3], atol=1e-4)
-        pytest.importorskip("onnxruntime")
-        written = loaded.export(tmp_path / "model.onnx")
-        assert "price [EUR]" in written.card.read_text()
-        served = OnnxRanker(written.model)
-        np.testing.assert_allclose(served.score(new), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "networks",
+    # an export of a network takes seconds
+    [[], pytest.param(["ltr"], marks=pytest.mark.slow)],
+    ids=["trees", "both"],
+)
+def test_odd_names_stay_in_contributions_and_exports(networks: list[str], tmp_path):
+    (X, y, qid), (new, _, _) = odd_names(400, 0), odd_names(160, 1)
+    rankers = [made(name) for name in (*networks, "lightgbm", "xgboost")]
+    blend = Blend(rankers, verbose=0).fit(X, y, qid=qid)
+    expected = blend.predict(new)
+    pytest.importorskip("shap")
+    values = contributions(blend, new[:3], background=new[20:22])
+    assert values.columns == ODD
+    np.testing.assert_allclose(values.base + values.values.sum(1), expected[:3], atol=1e-4)
+    pytest.importorskip("onnxruntime")
+    written = blend.export(tmp_path / "model.onnx")
+    assert written.differing == 0
+    card = written.card.read_text()
+    assert [name for name in ODD if name not in card] == []
+    np.testing.assert_allclose(OnnxRanker(written.model).score(new), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_constraints_of_a_ranker_name_the_columns_of_x():
