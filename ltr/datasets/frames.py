@@ -61,7 +61,7 @@ class Frame:
             if isinstance(source, pa.RecordBatch) or (
                 hasattr(source, "__arrow_c_stream__") and not is_pandas
             ):
-                table = without_views(pa.table(source))
+                table = plain_types(pa.table(source))
                 return cls(
                     dict(zip(table.column_names, table.columns, strict=True)), table.schema.metadata
                 )
@@ -159,7 +159,7 @@ def _of_pandas(name: Any, values: Any) -> Any:
             f"of type {type(first).__name__} ({str(error).splitlines()[0]})"
         )
         raise RowError(row, name, problem) from None
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+    return plain_type(found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found]))
 
 
 def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
@@ -181,16 +181,35 @@ def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
         raise RowError(row, name, f"{problem} {values[other]!r},", other)
 
 
-def without_views(table: pa.Table) -> pa.Table:
-    """Return the table with strings instead of string views: Arrow can do little with views."""
-    for position, field in enumerate(table.schema):
-        column: Any = table.column(position)
-        if pa.types.is_string_view(field.type):
-            table = table.set_column(position, field.name, column.cast(pa.string()))
-        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
-            chunks = [one.dictionary.cast(pa.string()).take(one.indices) for one in column.chunks]
-            table = table.set_column(position, field.name, pa.chunked_array(chunks, pa.string()))
+def plain_types(table: pa.Table) -> pa.Table:
+    """Return the table with the columns of `plain_type`."""
+    for position, name in enumerate(table.column_names):
+        column = plain_type(table.column(position))
+        if column.type != table.schema.field(position).type:
+            table = table.set_column(position, name, column)
     return table
+
+
+def plain_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return strings instead of string views, and decimals of 128 bits instead of short ones.
+
+    Arrow can do little with these types. Any other column is returned unchanged.
+
+    >>> plain_type(pa.chunked_array([pa.array(["a"], pa.string_view())])).type
+    DataType(string)
+    """
+    dtype: Any = column.type
+    if pa.types.is_string_view(dtype):
+        return column.cast(pa.string())
+    if pa.types.is_decimal32(dtype) or pa.types.is_decimal64(dtype):
+        return column.cast(pa.decimal128(dtype.precision, dtype.scale))
+    if pa.types.is_dictionary(dtype):
+        values = plain_type(pa.chunked_array([], dtype.value_type)).type
+        if values != dtype.value_type:
+            parts: Any = column.chunks
+            chunks = [one.dictionary.cast(values).take(one.indices) for one in parts]
+            return pa.chunked_array(chunks, values)
+    return column
 
 
 def refuse_doubles(names: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from pyarrow import csv
 from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, open_text
 from ltr.datasets.column_steps import Date, RowError, kind_of, shown
-from ltr.datasets.frames import Frame, refuse_doubles, without_views
+from ltr.datasets.frames import Frame, plain_types, refuse_doubles
 from ltr.datasets.infer import ROWS, DateColumn, Finder, Rows, scan
 from ltr.datasets.schema import Schema
 from ltr.files import check_path
@@ -205,7 +205,7 @@ class TableFiles:
                     # Files are read one by one. If Arrow read them together and one of them lacked
                     # a column, it would fill the column with nulls.
                     table = pq.ParquetFile(file).read(columns=self._own(file, columns))
-                    tables.append(self._completed(file, without_views(table), columns))
+                    tables.append(self._completed(file, plain_types(table), columns))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
         if self.delimiter is None:
@@ -286,7 +286,7 @@ class TableFiles:
     def _read_schema(self, file: Path) -> pa.Schema:
         kind = kind_of_table(file)
         if kind == "parquet":
-            return without_views(pq.read_schema(file).empty_table()).schema
+            return plain_types(pq.read_schema(file).empty_table()).schema
         with open_text(file) as content:
             lines = io.TextIOWrapper(content, "utf-8-sig", "replace", newline="")
             names = next(filter(None, csv_reader(lines, delimiter=kind)), None)
@@ -346,7 +346,7 @@ def _parquet_chunks(
     for group in range(whole.num_row_groups):
         for batch in whole.iter_batches(rows, row_groups=[group], columns=[*columns]):
             done += batch.num_rows
-            yield size * done // whole.metadata.num_rows, without_views(pa.table(batch))
+            yield size * done // whole.metadata.num_rows, plain_types(pa.table(batch))
 
 
 def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
