@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 _LIKE = 0.6  # two names are similar if difflib's ratio is at least this
+_REORDERED = 0.8  # two names of the same letters in another order are at least as similar as this
 _AS_CLOSE = 0.1  # a suggested name's ratio is at most this far below the best ratio
 _FEW = 20  # an error message lists at most this many names
 
@@ -17,12 +18,10 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
     """
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("_"):  # Python and other libraries look for names such as __path__
-        from difflib import SequenceMatcher  # this import is needed only for wrong names
 
         def likeness(one: str) -> tuple[float, bool]:
-            ratio = SequenceMatcher(None, name.lower(), one.lower()).ratio()
             # On a tie, the first letter decides: the names of classes begin in upper case.
-            return ratio, one[:1] == name[:1]
+            return _likeness(name, one), one[:1] == name[:1]
 
         near = max(names, key=likeness)
         text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
@@ -55,17 +54,22 @@ def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) ->
     ['SoftSort']
     >>> close_matches("Table", ["DigitsDataModule", "TableDataModule"])
     ['TableDataModule']
+    >>> close_matches("ngcd", ["ndcg", "dcg"])
+    ['ndcg']
     """
+    rated = sorted(((_likeness(word, choice), choice) for choice in set(choices)), reverse=True)[:3]
+    return [choice for rate, choice in rated if rate >= max(at_least, rated[0][0] - _AS_CLOSE)]
+
+
+def _likeness(word: str, choice: str) -> float:
+    """Return how similar two names are, from 0 to 1; upper and lower case count as equal."""
     from difflib import SequenceMatcher  # this import is needed only for wrong names
 
-    def likeness(choice: str) -> float:
-        a, b = word.lower(), choice.lower()
-        if len(a) > 2 and (a in b or b in a) and b:
-            return max(_LIKE, SequenceMatcher(None, a, b).ratio())
-        return SequenceMatcher(None, a, b).ratio()
-
-    rated = sorted(((likeness(choice), choice) for choice in set(choices)), reverse=True)[:3]
-    return [choice for rate, choice in rated if rate >= max(at_least, rated[0][0] - _AS_CLOSE)]
+    a, b = word.lower(), choice.lower()
+    ratio = SequenceMatcher(None, a, b).ratio()
+    if len(a) > 2 and b and sorted(a) == sorted(b):
+        return max(_REORDERED, ratio)
+    return max(_LIKE, ratio) if len(a) > 2 and b and (a in b or b in a) else ratio
 
 
 def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:

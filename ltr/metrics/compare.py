@@ -1,7 +1,7 @@
 """Compare models on the same lists: intervals, paired tests, Holm's correction, tables, plots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from numbers import Real
 from pathlib import Path
@@ -83,6 +83,7 @@ class Comparison:
         resamples: how many bootstrap samples were drawn. A randomization test drew this many
             combinations of signs, unless it used all combinations.
         seed: the seed of the draws.
+        note: text at the beginning of the caption, such as the metric; "" for none.
     """
 
     models: tuple[ModelResult, ...]
@@ -92,16 +93,18 @@ class Comparison:
     confidence: float
     resamples: int
     seed: int
+    note: str = field(default="", compare=False)
 
     @property
     def caption(self) -> str:
-        """The number of lists, and the method of the test."""
+        """The note, the number of lists, and the method of the test."""
         exact = [model.exact for model in self.models if model.exact is not None]
         how = f"{self.resamples:,} resamples, seed {self.seed}"
         if self.test == "randomization" and any(exact):
             how += "; all flips of signs" + ("" if all(exact) else " where p has a *")
         left_out = f", {self.left_out:,} left out" if self.left_out else ""
-        return f"{self.lists:,} lists{left_out}; paired {self.test} test, {how}"
+        note = f"{self.note}; " if self.note else ""
+        return f"{note}{self.lists:,} lists{left_out}; paired {self.test} test, {how}"
 
     def __str__(self) -> str:
         return "\n".join([*text_table(*self._cells()), self.caption])

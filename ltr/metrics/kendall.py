@@ -14,6 +14,7 @@ from ltr.operators import descending_order
 from ltr.shapes import check_choice, count, masked_fill, positions
 
 Variant = Literal["a", "b", "weighted"]
+TauTies = Literal["tied", "stable", "expected", "worst"]
 
 
 class KendallTau(RankingMetric):
@@ -26,9 +27,19 @@ class KendallTau(RankingMetric):
     tensor(1.)
     """
 
-    def __init__(self, variant: Variant = "b", empty: Empty = 0, **options: Unpack[Options]):
+    def __init__(
+        self,
+        variant: Variant = "b",
+        empty: Empty = 0,
+        ties: TauTies = "tied",
+        **options: Unpack[Options],
+    ):
         check_choice("variant", variant, "a", "b", "weighted")
         self.variant: Variant = variant
+        check_choice("ties", ties, "tied", "stable", "expected", "worst")
+        if variant == "weighted" and ties != "tied":
+            raise ValueError(f'ties must be "tied" for the variant "weighted", got {ties!r}')
+        self.ties: TauTies = ties
         self.empty: Empty = check_empty(empty)
         super().__init__(**options)
 
@@ -37,7 +48,13 @@ class KendallTau(RankingMetric):
         ranked = lists.tied_by(lists.labels, descending=True)[0]
         weighted = self.variant == "weighted"
         found = _counts(ranked.scores, ranked.labels, lists.mask, hyperbolic=weighted)
+        if self.ties in ("stable", "worst"):  # no scores are tied in one order of all items
+            ordered = lists if self.ties == "stable" else lists.tied_by(lists.labels)[0]
+            in_order = -positions(lists.scores).expand(lists.scores.shape)
+            found = _counts(in_order, ordered.labels, lists.mask, hyperbolic=False)
         excess, by_score, by_label, pairs = found
+        if self.ties == "expected":  # a pair of equal scores is in either order equally often
+            by_score = pairs
         values = _ratio(excess, by_score, by_label)
         if weighted:
             order = descending_order(lists.labels, lists.mask)  # tied labels stay in order of score
@@ -56,6 +73,7 @@ def kendall_tau(
     *,
     variant: Variant = "b",
     empty: Empty = 0,
+    ties: TauTies = "tied",
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """Kendall's tau: concordant minus discordant pairs, divided by the number of pairs.
@@ -71,11 +89,15 @@ def kendall_tau(
             label, and one with ranks by label, where ties are broken by score.
         empty: the value of a list for which tau is not defined (one item; or, except with "a", all
             labels or all scores equal): a number, "skip" or "error".
+        ties: how equal scores count. "tied", the definition above, or as in other metrics in one
+            order of all items, so that no pair is tied in the scores: "stable" (in list order),
+            "worst" (in the order with the smallest value) or "expected" (the mean over all orders
+            of tied items). The variant "weighted" has only "tied". `evaluate` and `ltr evaluate`
+            always take "tied".
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
-        The definition covers ties, so there is no option `ties`. Cost: O(n log n) time, O(n)
-        memory.
+        Cost: O(n log n) time, O(n) memory.
 
     Raises:
         ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
@@ -87,7 +109,7 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    metric = KendallTau(variant, empty, running=False)
+    metric = KendallTau(variant, empty, ties, running=False)
     return metric.measure(scores, labels, **lists)
 
 

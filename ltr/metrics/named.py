@@ -107,6 +107,8 @@ class Measure:
         """Return the metric with its cutoff, its options, and the given options that it takes."""
         known = parameters(self.kind)
         options = {name: value for name, value in given.items() if name in known}
+        if "ties" in options and known["ties"].default != "stable":
+            del options["ties"]  # the definition of Kendall's tau covers ties
         options |= dict(self.options)
         if self.top_k is not None:
             options["top_k"] = self.top_k

@@ -1,7 +1,7 @@
 """Evaluate arrays of labels and scores: means with intervals, values of each list, paired tests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import as_names, as_numbers, as_qids
+from ltr.config import parameters
 from ltr.gains import Gain, gain_function
 from ltr.metrics.compare import (
     Comparison,
@@ -102,7 +103,9 @@ class Evaluation:
             test: see `ltr.metrics.compare.compare`.
 
         Returns:
-            The paired test, with this evaluation's confidence, resamples and seed.
+            The paired test, with this evaluation's confidence, resamples and seed. The caption of
+            its table names the metric, the gain if the metric has one, and the sign of the
+            differences.
 
         Raises:
             ValueError: a qid is in only one of the evaluations, one of them lacks the metric, fewer
@@ -113,7 +116,7 @@ class Evaluation:
         if names is None:
             same = self.name == other.name
             names = ("self", "other") if same else (self.name, other.name)
-        return compare(
+        comparison = compare(
             self.values[title],
             values,
             names=names,
@@ -122,6 +125,7 @@ class Evaluation:
             resamples=self.resamples,
             seed=self.seed,
         )
+        return replace(comparison, note=self._note(title, names))
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the means with their intervals.
@@ -193,15 +197,10 @@ class Evaluation:
         results: dict[str, Interval | Comparison] = {**self.intervals}
         draws: dict[str, Any] = {"confidence": self.confidence, "resamples": self.resamples}
         if others:
-            results = {
-                title: compare(
-                    {model.name: model.values[title] for model in models},
-                    test=test,
-                    seed=self.seed,
-                    **draws,
-                )
-                for title in self.values
-            }
+            for title in self.values:
+                of_models = {model.name: model.values[title] for model in models}
+                comparison = compare(of_models, test=test, seed=self.seed, **draws)
+                results[title] = replace(comparison, note=self._note(title, [*of_models]))
         notes = [
             f"{model.name}: {model.empty:,} of {len(model.qids):,} lists have no relevant item"
             for model in models
@@ -224,6 +223,14 @@ class Evaluation:
                 f"the two, such as {alone[0]!r}"
             )
         return [position[qid] for qid in own]
+
+    def _note(self, title: str, names: Sequence[str]) -> str:
+        """Return what a comparison compares: the metric, its gain, and the sign of differences."""
+        (measure,) = parse_measures([title])
+        takes_gain = "gain" in parameters(measure.kind) and "gain" not in dict(measure.options)
+        gain = getattr(self.options["gain"], "__name__", self.options["gain"])
+        sign = " - ".join(reversed(names)) if len(names) == 2 else f"differences from {names[0]}"
+        return f"{title}{f' with gain {gain}' if takes_gain else ''}, {sign}"
 
     def _evaluated(self, positions: Sequence[int]) -> Evaluated:
         """Return the lists at these indices, with their documents."""

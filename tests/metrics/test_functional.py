@@ -1,7 +1,7 @@
 """The functional metrics against formulas, scikit-learn, scipy, trec_eval and brute force."""
 
 from inspect import signature
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from math import log2
 from typing import get_args
 
@@ -25,6 +25,7 @@ from ltr.metrics.functional import (
     mrr,
     ndcg,
 )
+from ltr.reports import evaluate
 
 METRICS = {name: getattr(F, name) for name in F.__all__}
 CORRELATIONS = ("kendall_tau", "spearman", "opa")  # one item has no value
@@ -281,6 +282,47 @@ def test_kendall_tau_b_is_scipys(ties):
     for s, y, m, value in zip(scores, labels, mask, each, strict=True):
         expected = kendalltau(s[m], y[m]).statistic
         np.testing.assert_allclose(value, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["a", "b"])
+@pytest.mark.parametrize("seed", range(5))
+def test_kendall_tau_of_tied_scores_is_that_of_their_orders(variant, seed):
+    draw = np.random.default_rng(seed)
+    scores, labels = draw.integers(0, 3, 6).astype(float), draw.permutation([0.0, 0, 1, 2, 2, 3])
+    taus = []
+    for order in permutations(range(6)):
+        if (np.diff(scores[list(order)]) <= 0).all():
+            y = labels[list(order)]
+            signs = [np.sign(y[i] - y[j]) for i, j in combinations(range(6), 2)]
+            pairs = 15 if variant == "a" else (15 * np.count_nonzero(signs)) ** 0.5
+            taus.append((sum(signs) / pairs, order))
+    found = {
+        ties: kendall_tau(
+            torch.tensor(scores), torch.tensor(labels), variant=variant, ties=ties
+        ).item()
+        for ties in ("stable", "worst", "expected")
+    }
+    assert found["worst"] == pytest.approx(min(taus)[0])
+    assert found["expected"] == pytest.approx(np.mean([tau for tau, _ in taus]))
+    stable = tuple(np.argsort(-scores, kind="stable").tolist())
+    assert found["stable"] == pytest.approx(next(tau for tau, order in taus if order == stable))
+    padded = torch.tensor([[*scores, 9.0, 1.0]]), torch.tensor([[*labels, 7.0, 0.0]])
+    mask = torch.tensor([[True] * 6 + [False] * 2])
+    for ties, value in found.items():
+        again = kendall_tau(*padded, variant=variant, ties=ties, mask=mask)
+        assert again.item() == pytest.approx(value)
+
+
+def test_kendall_tau_weighted_has_no_order_of_ties():
+    with pytest.raises(ValueError, match=r'ties must be "tied".*worst'):
+        kendall_tau(torch.zeros(3), torch.ones(3), variant="weighted", ties="worst")
+
+
+def test_evaluate_takes_the_definition_of_kendall_tau():
+    labels, scores = [0, 1, 2, 2], [1.0, 1.0, 2.0, 3.0]
+    for ties in ("stable", "worst", "expected"):
+        found = evaluate(labels, scores, [1] * 4, ["kendall_tau"], ties=ties)["kendall_tau"].mean
+        assert found == pytest.approx(kendalltau(scores, labels).statistic)
 
 
 def test_kendall_tau_a_by_brute_force():

@@ -277,3 +277,23 @@ def test_names_of_other_libraries():
     assert [one.title for one in parse_measures([*pairs])] == [*dict.fromkeys(pairs.values())]
     for theirs, ours in pairs.items():
         assert parse_measures([theirs])[0].title == ours
+
+
+def test_a_comparison_names_the_metric_the_gain_and_the_sign():
+    labels, qid = [0, 1, 1, 0], [1, 1, 2, 2]
+    one = evaluate(labels, [1.0, 2, 3, 4], qid, ["ndcg@10", "mrr"], gain="linear")
+    two = evaluate(labels, [1.0, 2, 3, 2], qid, ["ndcg@10", "mrr"], gain="linear")
+    printed = str(one.compare(two))
+    assert "\nndcg@10 with gain linear, other - self; 2 lists; paired" in printed
+    assert one.compare(two).models[1].difference.mean > 0
+    named = one.compare(two, "mrr", names=("old", "new"))
+    assert named.caption.startswith("mrr, new - old; 2 lists; ")
+    assert named.caption in named.markdown()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("ngcd", "ndcg"), ("ncdg@10", "ndcg"), ("mpa", "map"), ("mrrr", "mrr")]
+)
+def test_a_wrong_name_of_a_metric_brings_the_nearest(wrong, right):
+    with pytest.raises(ValueError, match=f"did you mean {right}"):
+        evaluate([1, 0], [1.0, 2.0], [1, 1], [wrong])
