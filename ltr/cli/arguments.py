@@ -23,7 +23,6 @@ _ROLES = {
     "features": ("+", "columns to rank by; default: all other numbers and dates"),
     "categories": ("+", "columns of categories; default: other text and booleans"),
 }
-_MODEL = "the folder of a model or of a run, or an ONNX file"
 
 
 Expand = Callable[[Any], Iterable[Path]]
@@ -108,17 +107,6 @@ def table_files(source: str) -> list[Path]:
     return [path, *(path.iterdir() if is_list_folder(path) else find_files(path))]
 
 
-def model_files(value: str) -> list[Path]:
-    """Return the files from which a model is loaded, and their folder; or the ONNX file."""
-    from ltr.cli.models import find_model
-    from ltr.config.folder import CONFIG, read_folder
-
-    path = find_model(value)
-    if path.is_file():
-        return [path]
-    return [path, path / CONFIG, *(path / name for name in read_folder(path)[1])]
-
-
 def saved_files(value: str) -> list[Path]:
     """Return the folder, and the files in it, that `NeuralRanker.save` or `Blend.save` writes."""
     from ltr.config.folder import CONFIG, WEIGHTS
@@ -183,11 +171,3 @@ def add_roles(parser: LineParser) -> None:
 def roles_of(given: Namespace) -> dict[str, Any]:
     """Return the names of the columns by their use, as `prepare` takes them."""
     return {name: getattr(given, name) for name in _ROLES}
-
-
-def add_model(parser: LineParser, about: str = _MODEL) -> None:
-    """Add the arguments for the model and for the packages of its classes."""
-    add = parser.add_argument
-    parser.reads(add("model", metavar="MODEL", help=about), model_files)
-    trusted = "a package whose classes the model may name; repeat it for several"
-    add("--trust", action="append", default=[], metavar="PACKAGE", help=trusted)

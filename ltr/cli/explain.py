@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model, at_least_one
+from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
-from ltr.cli.models import load_model
+from ltr.cli.models import add_model, load_model
 from ltr.names import nearest
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ltr.cli.arguments import LineParser, add_model, saved_files, table_files
+from ltr.cli.arguments import LineParser, saved_files, table_files
 from ltr.cli.errors import CommandError
-from ltr.cli.models import OnnxModel, load_model
+from ltr.cli.models import OnnxModel, add_model, load_model
 from ltr.files import check_path
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import import_from_here
+from ltr.cli.arguments import LineParser, import_from_here
 from ltr.cli.errors import CommandError
 from ltr.files import check_path
 from ltr.names import nearest
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ltr.datasets import ListDataset
     from ltr.serving import OnnxRanker
 
+_ABOUT = "the folder of a model or of a run, or an ONNX file"
 MODEL = "model"
 """The name of the folder of the best model in the folder of a run."""
 
@@ -56,6 +57,24 @@ def find_model(value: str) -> Path:
     what = "holds no model" if path.is_dir() else "is no model"
     choice = f": {nearest(value, [str(one.parent) for one in there])}" if there else ""
     raise CommandError(f"{value} {what}{choice}")
+
+
+def add_model(parser: LineParser, about: str = _ABOUT) -> None:
+    """Add the arguments for the model and for the packages of its classes."""
+    add = parser.add_argument
+    parser.reads(add("model", metavar="MODEL", help=about), model_files)
+    trusted = "a package whose classes the model may name; repeat it for several"
+    add("--trust", action="append", default=[], metavar="PACKAGE", help=trusted)
+
+
+def model_files(value: str) -> list[Path]:
+    """Return the files from which a model is loaded, and their folder; or the ONNX file."""
+    from ltr.config.folder import CONFIG, read_folder
+
+    path = find_model(value)
+    if path.is_file():
+        return [path]
+    return [path, path / CONFIG, *(path / name for name in read_folder(path)[1])]
 
 
 def load_model(given: Namespace) -> Any:

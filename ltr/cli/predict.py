@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli.arguments import LineParser, add_model, new_file, table_files
+from ltr.cli.arguments import LineParser, new_file, table_files
 from ltr.cli.errors import CommandError
-from ltr.cli.models import load_model
+from ltr.cli.models import add_model, load_model
 from ltr.cli.on_ray import add_workers, connect, enter
 from ltr.files import atomic_write, made_folder, name_full_disk, temporary_beside
 from ltr.names import nearest

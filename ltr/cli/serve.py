@@ -5,9 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ltr.cli.arguments import LineParser, add_model, up_to
+from ltr.cli.arguments import LineParser, up_to
 from ltr.cli.errors import CommandError
-from ltr.cli.models import load_model, open_onnx
+from ltr.cli.models import add_model, load_model, open_onnx
 from ltr.files import check_path
 
 if TYPE_CHECKING:

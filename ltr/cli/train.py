@@ -37,7 +37,9 @@ def train(parser: LineParser, args: list[str]) -> None:
     tables = "CSV, Parquet or LETOR text, or lists of `ltr convert`"
     parser.reads(add("table", metavar="TABLE", help=tables), table_files)
     about = "of the model; an older model is replaced"
-    parser.writes(add("--output", required=True, metavar="FOLDER", help=about), saved_files)
+    parser.writes(
+        add("--output", required=True, type=_folder, metavar="FOLDER", help=about), saved_files
+    )
     add_roles(parser)
     about = "to stop early on; default: a fifth of the queries"
     parser.reads(add("--val", metavar="TABLE", help=about), table_files)
@@ -57,8 +59,6 @@ def train(parser: LineParser, args: list[str]) -> None:
     if len(directions) < len(given.monotone or ()):
         parser.error("--monotone must name each column once")
     out = check_path("output", given.output)
-    if out.exists() and not out.is_dir():
-        parser.error(f"--output must be a folder, got the file {given.output}")
     for name in ("position", "protected", "metric"):
         if given.trees and getattr(given, name) != parser.get_default(name):
             parser.error(f"--{name} must not be given with --with {given.trees}, which ignores it")
@@ -95,6 +95,13 @@ def train(parser: LineParser, args: list[str]) -> None:
     trained = f"trained on {len(data.train)} queries, {data.train.offsets[-1]} documents"
     print(f"wrote {given.output}: {trained}; {held} held out to stop early")
     print(_NEXT.format(given.output))
+
+
+def _folder(text: str) -> str:
+    path = check_path("output", text)
+    if path.exists() and not path.is_dir():
+        raise ArgumentTypeError(f"must be a folder, got the file {text}")
+    return text
 
 
 def _direction(text: str) -> tuple[str, int]:
