@@ -611,19 +611,22 @@ class TextColumn(Finder):
         self._values = self._numbers = 0
         # These are the row and the text of the first text value.
         self._first: tuple[int, str] | None = None
-        self._dates = DateColumn(name, pa.string())
+        self._dates: DateColumn | None = DateColumn(name, pa.string())
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
         column = part.column(self.name)
         if column.null_count == len(column):
             return
-        column = with_nulls(column)
+        if _plain(column, pa.float64()) is None:
+            column = with_nulls(column)
+            if self._dates is not None and self._dates.open:
+                self._dates.add(pa.table({self.name: column}), row)
+        else:
+            self._dates = None
         values = len(column) - column.null_count
         if not values:
             return
-        if self._dates.open:
-            self._dates.add(pa.table({self.name: column}), row)
         fitting = _fitting(column)
         self._possible = [dtype for dtype in self._possible if dtype in fitting]
         self._values += values
@@ -637,7 +640,7 @@ class TextColumn(Finder):
     def are_dates(self) -> bool:
         """Return whether all values are dates, with or without a UTC offset; see `DateColumn`."""
         try:
-            return self._dates.step() is not None
+            return self._dates is not None and self._dates.step() is not None
         except RowError:  # dates of both kinds are an error only if the column is used
             return True
 
@@ -723,6 +726,10 @@ def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if wanted == pa.string():
             columns.append(column)
             continue
+        found = _plain(column, wanted)
+        if found is not None:
+            columns.append(found)
+            continue
         values = with_nulls(column)
         found = _cast(values, wanted)
         if found is None and wanted == pa.int64():
@@ -741,8 +748,19 @@ def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | Non
     return _cast(with_nulls(column), dtype)
 
 
+def _plain(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
+    """Return the result of `parsed` if no value has blanks or spells "missing"; None otherwise.
+
+    Most columns are such, and take a third of the time.
+    """
+    found = _cast(column, dtype) if dtype in _TYPES else None
+    if found is None or (dtype == pa.float64() and pc.any(pc.is_nan(found)).as_py()):
+        return None
+    return found
+
+
 def _cast(values: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Do the work of `parsed` for the result of `with_nulls`."""
+    """Do the work of `parsed` for a column in which missing values are null."""
     if values.null_count == len(values):
         return pa.chunked_array([pa.nulls(len(values), dtype)])
     found = None
