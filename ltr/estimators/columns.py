@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def choose_columns(
     model: RankingModel,
     lists: ListDataset,
     schema: Schema,
-    metric: str,
+    metric: Any,
     device: str,
     seed: int,
 ) -> dict[str, Column]:
@@ -78,18 +79,18 @@ def choose_columns(
         model: the model, trained on all columns.
         lists: the validation lists.
         schema: the schema of the lists.
-        metric: the name of the metric.
+        metric: the name of the metric, or a function; see `NeuralRanker`.
         device: the device to compute on.
         seed: the seed of the shuffles.
     """
-    names = column_names(schema)
+    names, title = column_names(schema), metric if isinstance(metric, str) else metric.__name__
     shuffled = _Shuffled(model, lists, schema, metric, device, seed)
     costs = {name: shuffled.cost([name]) for name in names}
     found = {}
     weak = []
     for name, (cost, error) in costs.items():
         if cost > _CLEAR * error:
-            why = f"kept: shuffling it costs {cost:.4f} +- {error:.4f} of {metric}"
+            why = f"kept: shuffling it costs {cost:.4f} +- {error:.4f} of {title}"
             found[name] = Column(True, cost, error, why)
         else:
             weak.append(name)
@@ -98,7 +99,7 @@ def choose_columns(
     dropped, joint = _longest(shuffled, weak, unused)
     if len(dropped) == len(names):
         warnings.warn(
-            f"all columns are kept, because none of them alone changes {metric} on the "
+            f"all columns are kept, because none of them alone changes {title} on the "
             f"validation lists: the loss from shuffling all {len(names)} is {joint[0]:.4f} "
             f"+- {joint[1]:.4f}",
             stacklevel=5,
@@ -111,7 +112,7 @@ def choose_columns(
             why = f"dropped: shuffled {together} it costs {joint[0]:.4f} +- {joint[1]:.4f} of "
         else:
             why = f"kept: alone it costs {cost:.4f} +- {error:.4f}, but more with others, of "
-        found[name] = Column(position >= len(dropped), cost, error, why + metric)
+        found[name] = Column(position >= len(dropped), cost, error, why + title)
     return {name: found[name] for name in names}
 
 
@@ -153,7 +154,7 @@ class _Shuffled:
         model: RankingModel,
         lists: ListDataset,
         schema: Schema,
-        metric: str,
+        metric: Any,
         device: str,
         seed: int,
     ) -> None:

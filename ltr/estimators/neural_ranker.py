@@ -22,6 +22,7 @@ from ltr.estimators.columns import (
     choose_columns,
     column_names,
 )
+from ltr.estimators.habits import check_others, refuse_foreign_callbacks
 from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_columns
 from ltr.estimators.parameters import (
     Columns,
@@ -87,7 +88,9 @@ class NeuralRanker(RankingEstimator):
             30,000 rows on: 5); if this gives fewer than 300 steps, the number that gives 300, but
             at most 100.
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
-            default), "mrr@10" or "map"; see `ltr.reports.evaluate`.
+            default), "mrr@10" or "map"; see `ltr.reports.evaluate`. Or a function of the labels,
+            the scores and the qids of one list, numpy arrays (items,), that returns a number,
+            higher for a better ranking; its mean over the lists is used.
         patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or the number that
             gives 40 steps if 3 epochs give fewer; with a cycle, at least a third of `max_epochs`.
@@ -167,7 +170,7 @@ class NeuralRanker(RankingEstimator):
         weight_decay: float = 0.01,
         batch_size: int = 64,
         max_epochs: int | None = None,
-        metric: str = "ndcg@10",
+        metric: str | Callable[..., Any] = "ndcg@10",
         patience: int | None = None,
         validation: float = 0.2,
         max_levels: int | None = None,
@@ -211,6 +214,7 @@ class NeuralRanker(RankingEstimator):
         eval_qid: Any = None,
         eval_group: Any = None,
         callbacks: Sequence[Callback] = (),
+        **others: Any,
     ) -> Self:
         """Train on the rows of queries.
 
@@ -245,6 +249,8 @@ class NeuralRanker(RankingEstimator):
                 no validation lists. If a callback returns True, training stops, and each member
                 keeps the weights of its best epoch. If a callback raises an exception, `fit` ends
                 without a new model.
+            others: arguments of `LGBMRanker.fit`. `eval_metric` and `eval_at` may name the metric
+                of this ranker; any other is an error that says what to do instead.
 
         In one process, a `fit` waits until any other `fit` has ended, because all threads share the
         random number generators. So `random_state` works in threads too, but several threads save
@@ -259,6 +265,7 @@ class NeuralRanker(RankingEstimator):
                 previous training run (`warm_start`); a value is infinite in float32; or no list has
                 two distinct labels, so that there is nothing to learn.
         """
+        check_others(others, self.metric)
         again = self.warm_start and hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected, "eval_set": eval_set}
@@ -397,6 +404,52 @@ class NeuralRanker(RankingEstimator):
         return tags
 
     @property
+    def evals_result_(self) -> dict[str, dict[str, list[float]]]:
+        """The metric after each epoch, the mean of the members that trained, as in LightGBM.
+
+        The form is {"valid_0": {"ndcg@10": [...]}}; {} without validation lists.
+        """
+        values = [float(np.nanmean(row)) for row in self.history_]
+        return {"valid_0": {self._metric_title: values}} if values else {}
+
+    @property
+    def best_score_(self) -> dict[str, dict[str, float]]:
+        """The metric on the validation lists, the mean of each member at its best epoch.
+
+        The form is LightGBM's, {"valid_0": {"ndcg@10": 0.5}}; {} without validation lists.
+        """
+        if not self.history_:
+            return {}
+        history, best = np.array(self.history_), np.array(self.best_iterations_) - 1
+        best = np.broadcast_to(best, history.shape[1])  # members may share one best epoch
+        value = float(history[best, np.arange(len(best))].mean())
+        return {"valid_0": {self._metric_title: value}}
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """How much the metric decreases if a column is shuffled, (n_features_in_,).
+
+        The values are those of the choice of columns (`columns="useful"`), for a network that was
+        trained on all columns. A column that the networks cannot use has 0.
+
+        Raises:
+            AttributeError: no choice was made.
+        """
+        costs = {name: one.cost for name, one in self.selected_.items()}
+        if None in costs.values():
+            raise AttributeError(
+                "feature_importances_ needs a choice of columns: call "
+                "ltr.estimators.importance(ranker, X, y, qid), or fit with columns='useful'"
+            )
+        return np.array([costs.get(name) or 0.0 for name in self.columns_])
+
+    @property
+    def _metric_title(self) -> str:
+        from ltr.metrics.named import ranking_measure
+
+        return ranking_measure(self.metric).title
+
+    @property
     def schema_(self) -> Schema:
         """The schema of `model_`."""
         return cast(Schema, self.model_.schema)
@@ -421,6 +474,7 @@ class NeuralRanker(RankingEstimator):
     ) -> None:
         check_parameters(self)
         check_callbacks(callbacks)
+        refuse_foreign_callbacks(callbacks)
         read = self._read_lists if is_lists(X) else self._read_rows
         data, held = read(X, given, again, hold_out=not one_pass)
         schema, lists, of_lists = data.schema, data.train, data.list_weights

@@ -81,7 +81,7 @@ class Settings:
     patience: int
     columns: Columns
     choice: "Choice"
-    metric: str
+    metric: Any
     device: str
     random_state: Any
     verbose: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RankingEstimator(BaseEstimator):
     """Base class of `NeuralRanker`, `Blend` and `Calibrated`: ranks, metrics and metadata."""
 
-    metric: str = "ndcg@10"
+    metric: Any = "ndcg@10"
 
     # scikit-learn's tools pass on these arguments by default; `set_fit_request` changes that.
     __metadata_request__fit: ClassVar = {"qid": True, "position": True, "protected": True}
@@ -67,7 +67,7 @@ class RankingEstimator(BaseEstimator):
         qid: Any = None,
         group: Any = None,
         sample_weight: Any = None,
-        metric: str | None = None,
+        metric: Any = None,
     ) -> float:
         """Return the mean metric of the lists; the NDCG of a list without a relevant row is 0.
 
@@ -78,8 +78,8 @@ class RankingEstimator(BaseEstimator):
             group: the sizes of the lists, instead of `qid`.
             sample_weight: (rows,) or (queries,). Weights of rows, divided by their mean, multiply
                 the gains, as in `ltr.metrics.NDCG`. Weights of queries are those of the mean.
-            metric: the name of a metric. Default: the metric of early stopping; "ndcg@10" for a
-                `Blend` or a `Calibrated`.
+            metric: the name of a metric, or a function (see `NeuralRanker`). Default: the metric of
+                early stopping; "ndcg@10" for a `Blend` or a `Calibrated`.
 
         Raises:
             ValueError: X has no rows, the metric is unknown, or weights of rows are given and the
@@ -176,7 +176,7 @@ def values_of_lists(
     groups: np.ndarray,
     weights: np.ndarray | None = None,
     *,
-    metric: str = "ndcg@10",
+    metric: Any = "ndcg@10",
 ) -> np.ndarray:
     """Return the metric of each list, (lists,).
 
@@ -185,7 +185,7 @@ def values_of_lists(
         labels: (rows,), the labels.
         groups: (rows,), the index of each row's list, from 0 without gaps.
         weights: (rows,), the weights, which multiply the gains. Default: 1.
-        metric: the name of the metric.
+        metric: the name of the metric, or a function; see `NeuralRanker`.
     """
     from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
 

@@ -300,7 +300,10 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
         if not isinstance(value, list | tuple) or len(value) != 1:
             several = isinstance(value, list | tuple)
             size = f"{len(value)} entries" if several else f"a {type(value).__name__}"
-            raise ValueError(f"{name} must be a list of one value, got {size}")
+            raise ValueError(
+                f"{name} must be a list of one value, got {size}"
+                + " (give only the validation lists that training stops on)" * several
+            )
     [pair], [qid], [group] = (present.get(name, [None]) for name in found)
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError(f"eval_set must hold one pair (X, y), got a {type(pair).__name__}")

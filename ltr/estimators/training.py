@@ -122,7 +122,7 @@ class _Best:
 
     members: list[int]
     parts: nn.ModuleList
-    value: float = -1.0
+    value: float = -math.inf
     epoch: int = 0
     state: dict[str, Tensor] = field(default_factory=dict)
 

@@ -1,10 +1,13 @@
 """Find metrics by name, such as `ndcg@10`; the names of ir_measures and trec_eval also work."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import ltr.metrics
@@ -176,8 +179,65 @@ def parse_measures(
     return list(dict.fromkeys(found))
 
 
-def ranking_measure(name: str) -> Measure:
+@dataclass(frozen=True)
+class OwnMeasure:
+    """A metric of the user's own, in the form of a `Measure`.
+
+    Args:
+        function: called with the labels, the scores and the qids of one list, float64 (items,) each
+            but the qids, int64; returns the value of the list. Higher must be better.
+
+    >>> def first(labels, scores, qid):
+    ...     return labels[scores.argmax()]
+    >>> values = torch.tensor([0.1, 0.9, 0.5]), torch.tensor([2.0, 1.0, 3.0])
+    >>> OwnMeasure(first).per_list(*values, torch.tensor([2, 1]), largest=3.0)
+    tensor([1., 3.], dtype=torch.float64)
+    """
+
+    function: Callable[..., Any]
+
+    @property
+    def title(self) -> str:
+        """The name of the function."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def per_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        *,
+        largest: float,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the value of each list, float64 (lists,); NaN for an empty list.
+
+        Raises:
+            ValueError: weights are given, or the function returns no finite number.
+        """
+        if weights is not None:
+            raise ValueError(f"metric must support item weights, got the function {self.title}")
+        parts = (x.detach().double().split(lengths.tolist()) for x in (labels, scores))
+        found = torch.full((len(lengths),), torch.nan, dtype=torch.float64)
+        for position, (grades, own) in enumerate(zip(*parts, strict=True)):
+            if not len(own):
+                continue
+            qid = torch.full((len(own),), position)
+            value = self.function(grades.numpy(), own.numpy(), qid.numpy())
+            if not isinstance(value, Real) or not isfinite(value):
+                raise ValueError(
+                    f"metric must return a finite number for each list, got {value!r} from "
+                    f"{self.title}"
+                )
+            found[position] = float(value)
+        return found
+
+
+def ranking_measure(name: str | Callable[..., Any]) -> Measure | OwnMeasure:
     """Return the metric with this name, for choosing between rankers: higher must be better.
+
+    Args:
+        name: the name; or a function, see `OwnMeasure`.
 
     Raises:
         ValueError: the metric is unknown, or lower is better.
@@ -185,8 +245,10 @@ def ranking_measure(name: str) -> Measure:
     >>> ranking_measure("MRR@10").title
     'mrr@10'
     """
+    if callable(name) and not isinstance(name, type):
+        return OwnMeasure(name)
     if not isinstance(name, str):
-        raise ValueError(f"metric must be the name of a metric, got {name!r}")
+        raise ValueError(f"metric must be the name of a metric or a function, got {name!r}")
     try:
         (measure,) = parse_measures([name])
     except ValueError as error:

@@ -1,0 +1,93 @@
+"""Arguments of `fit` in LightGBM and XGBoost: what they mean for a `NeuralRanker`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_INSTEAD = {
+    "categorical_feature": "make the columns categorical, such as "
+    "X.astype({'shop': 'category'}): these are categories in all tables",
+    "early_stopping_rounds": "give NeuralRanker(patience=...), which counts epochs, not trees",
+    "eval_names": "the attributes call the validation lists 'valid_0'",
+    "eval_sample_weight": "the metric of validation lists is not weighted",
+    "feature_name": "give a data frame, whose columns have names",
+    "init_model": "give NeuralRanker(warm_start=True)",
+    "verbose": "give NeuralRanker(verbose=...)",
+}
+"""For each argument that `fit` does not take, what to do instead."""
+
+
+def check_others(others: Mapping[str, Any], metric: Any) -> None:
+    """Raise an error for an argument of another library's `fit` that means something else here.
+
+    Args:
+        others: the further arguments of `fit`. `eval_metric` and `eval_at` are allowed if they name
+            the metric of the estimator, and so is an argument that is None or "auto".
+        metric: the metric of the estimator.
+
+    Raises:
+        ValueError: an argument is known, but cannot be taken; the message says what to do.
+        TypeError: an argument is unknown.
+
+    >>> check_others({"eval_metric": "ndcg", "eval_at": [10]}, "ndcg@10")
+    >>> check_others({"eval_at": 5}, "ndcg@10")
+    Traceback (most recent call last):
+    ValueError: eval_at must name the metric 'ndcg@10' of this ranker, got 5: give \
+NeuralRanker(metric='ndcg@5')
+    """
+    given = {name: x for name, x in others.items() if x is not None and not _is_auto(x)}
+    for name in given:
+        if name in ("eval_metric", "eval_at"):
+            _check_metric(name, given, metric)
+        elif name in _INSTEAD:
+            raise ValueError(f"{name} must be None: {_INSTEAD[name]}, got {given[name]!r}")
+        else:
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+
+
+def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
+    """Raise a `ValueError` for a callback of LightGBM or XGBoost.
+
+    Such a callback expects the state of its own library. `early_stopping` and `log_evaluation` have
+    a parameter of the ranker instead.
+    """
+    for one in callbacks:
+        kind = one if hasattr(one, "__qualname__") else type(one)
+        if kind.__module__.partition(".")[0] in ("lightgbm", "xgboost"):
+            raise ValueError(
+                f"callbacks must be functions of the history, got {kind.__qualname__} of "
+                f"{kind.__module__}: give NeuralRanker(patience=...) to stop early, and verbose=2 "
+                "to see each epoch"
+            )
+
+
+def _check_metric(name: str, given: Mapping[str, Any], metric: Any) -> None:
+    cutoffs, names = (_several(given.get(one)) for one in ("eval_at", "eval_metric"))
+    own, _, cutoff = metric.partition("@") if isinstance(metric, str) else (metric, "", "")
+    wanted = f"{(names or [own])[0]}".partition("@")[0]
+    wanted = f"{wanted}@{(cutoffs or [cutoff])[0]}".removesuffix("@")
+    if callable((names or [None])[0]):
+        raise ValueError(
+            f"{name} must be None for a metric of one's own: give NeuralRanker(metric=function), a "
+            f"function of labels, scores and qid, got {given[name]!r}"
+        )
+    if len(cutoffs) > 1 or len(names) > 1:
+        raise ValueError(
+            f"{name} must be one value, the metric of early stopping, got {given[name]!r}: give "
+            f"NeuralRanker(metric={wanted!r}), and see `ltr.reports.evaluate` for several metrics"
+        )
+    said = f"{(names or [''])[0]}"
+    if wanted.lower() != f"{metric}".lower() or ("@" in said and said.lower() != wanted.lower()):
+        raise ValueError(
+            f"{name} must name the metric {metric!r} of this ranker, got {given[name]!r}: give "
+            f"NeuralRanker(metric={wanted!r})"
+        )
+
+
+def _several(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return [*value] if isinstance(value, list | tuple) else [value]
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"

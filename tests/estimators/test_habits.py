@@ -1,0 +1,109 @@
+"""The arguments and attributes of LightGBM's rankers, and a metric of the user's own."""
+
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+
+from ltr.estimators import NeuralRanker
+from ltr.metrics import functional as F
+from ltr.models import LinearScorer
+
+ROWS = 120
+X, QID = np.random.default_rng(0).normal(size=(ROWS, 3)), np.arange(ROWS) // 5
+LABELS = (X[:, 0] > 0.3).astype(int)
+
+
+def quick(**parameters: Any) -> NeuralRanker:
+    small: dict[str, Any] = {"scorer": LinearScorer(), "members": 2, "max_epochs": 4, "verbose": 0}
+    return NeuralRanker(**{**small, "random_state": 0, **parameters})
+
+
+def best_first(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> float:
+    """The label of the first document, below 0 for the worst."""
+    assert len({len(labels), len(scores), len(qid)}) == len(set(qid.tolist())) == 1
+    return float(labels[scores.argmax()]) - 5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"early_stopping_rounds": 5}, r"give NeuralRanker\(patience=...\)"),
+        ({"categorical_feature": [0]}, "make the columns categorical"),
+        ({"eval_at": [1, 5]}, "eval_at must be one value"),
+        ({"eval_at": 5}, r"give NeuralRanker\(metric='ndcg@5'\)"),
+        ({"eval_metric": "map"}, r"give NeuralRanker\(metric='map@10'\)"),
+        ({"eval_metric": "ndcg@3"}, "eval_metric must name the metric 'ndcg@10'"),
+        ({"eval_metric": best_first}, r"give NeuralRanker\(metric=function\)"),
+        ({"feature_name": ["a"]}, "give a data frame"),
+        ({"init_model": "m.txt"}, "warm_start=True"),
+        ({"callbacks": [lgb.early_stopping(5)]}, r"_EarlyStopping.*NeuralRanker\(patience=...\)"),
+        ({"callbacks": [lgb.log_evaluation()]}, r"callbacks must be functions of the history"),
+        ({"eval_set": [(X, LABELS)] * 2, "eval_qid": [QID] * 2}, "2 entries .* stops on"),
+    ],
+)
+def test_what_means_something_else_here_names_our_argument(given, message):
+    with pytest.raises(ValueError, match=message):
+        quick().fit(X, LABELS, qid=QID, **given)
+
+
+def test_an_unknown_argument_is_a_type_error():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'eval_ats'"):
+        quick().fit(X, LABELS, qid=QID, eval_ats=[10])
+
+
+def test_what_says_the_same_is_taken():
+    same = {"eval_metric": "ndcg", "eval_at": [10], "categorical_feature": "auto"}
+    ranker = quick().fit(X, LABELS, qid=QID, **same)
+    np.testing.assert_array_equal(ranker.predict(X), quick().fit(X, LABELS, qid=QID).predict(X))
+
+
+def test_the_scores_of_the_validation_lists():
+    val = {"eval_set": [(X, LABELS)], "eval_qid": [QID]}
+    ranker = quick().fit(X, LABELS, qid=QID, **val)
+    [values] = [one["ndcg@10"] for one in ranker.evals_result_.values()]
+    assert values == [pytest.approx(np.nanmean(row)) for row in ranker.history_]
+    best = np.nanmax(np.array(ranker.history_), axis=0)
+    assert ranker.best_score_ == {"valid_0": {"ndcg@10": pytest.approx(best.mean())}}
+    without = quick(validation=0).fit(X, LABELS, qid=QID)
+    assert (without.best_score_, without.evals_result_) == ({}, {})
+
+
+def test_importances_come_from_the_choice_of_columns():
+    ranker = quick(columns="useful", scorer=None, max_epochs=8).fit(X, LABELS, qid=QID)
+    found = ranker.feature_importances_
+    assert found.shape == (3,)
+    assert found.argmax() == 0
+    assert found[1] == ranker.selected_["x1"].cost
+    with pytest.raises(AttributeError, match=r"call ltr.estimators.importance\(ranker"):
+        _ = quick().fit(X, LABELS, qid=QID).feature_importances_
+
+
+def test_a_metric_of_ones_own_stops_and_scores(tmp_path: Path):
+    ranker = quick(metric=best_first, columns="useful", scorer=None, max_epochs=8)
+    ranker.fit(X, LABELS, qid=QID)
+    assert ranker.best_score_["valid_0"]["best_first"] < 0
+    scores = ranker.predict(X).reshape(-1, 5)
+    top = np.take_along_axis(LABELS.reshape(-1, 5), scores.argmax(1)[:, None], 1)
+    assert ranker.score(X, LABELS, qid=QID) == pytest.approx(top.mean() - 5)
+    assert ranker.score(X, LABELS, qid=QID, metric="hit_rate@1") == pytest.approx(top.mean())
+    ranker.save(tmp_path)
+    with pytest.raises(ValueError, match="is not named in trust"):
+        NeuralRanker.load(tmp_path)
+    again = NeuralRanker.load(tmp_path, metric="mrr")
+    np.testing.assert_array_equal(again.predict(X), ranker.predict(X))
+    with pytest.raises(ValueError, match="must return a finite number for each list, got None"):
+        quick(metric=lambda labels, scores, qid: None).fit(X, LABELS, qid=QID)
+
+
+def test_a_metric_of_ones_own_is_as_the_named_one():
+    def ndcg(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> float:
+        import torch
+
+        return float(F.ndcg(torch.tensor(scores)[None], torch.tensor(labels)[None], top_k=10))
+
+    ranker, expected = (quick(metric=x).fit(X, LABELS, qid=QID) for x in (ndcg, "ndcg@10"))
+    np.testing.assert_array_equal(ranker.predict(X), expected.predict(X))
+    np.testing.assert_allclose(ranker.history_, expected.history_, rtol=1e-5)
