@@ -189,6 +189,12 @@ EXCEPTIONS = {
     # A permutation is a node with tensors and plain numbers. torch's public way to make one,
     # `torch.export.register_dataclass`, makes leaves of the numbers, which `vmap` refuses.
     ("ltr.operators.permutation", "torch.utils._pytree.register_pytree_node"),
+    # numba's manual describes this module for applications. Nothing else tells before a call
+    # whether it compiles, and so whether the user has to wait.
+    ("ltr.kernels.cpu.jit", "numba.core.event"),
+    ("ltr.kernels.cpu.jit", "numba.core.event.Event"),
+    ("ltr.kernels.cpu.jit", "numba.core.event.Listener"),
+    ("ltr.kernels.cpu.jit", "numba.core.event.install_listener"),
     # torchmetrics' guide for authors of metrics says to write `plot` with it.
     ("ltr.metrics.base", "RankingMetric._plot"),
 }
