@@ -218,7 +218,7 @@ def name_texts(names: pa.Array | pa.ChunkedArray, argument: str) -> pa.Array:
     if str(values.type) in kinds or pa.types.is_integer(values.type):
         texts = values.cast(pa.string())
     elif pa.types.is_nested(values.type):
-        raise ValueError(f"{argument} must be names or numbers, got type {values.type}")
+        raise ValueError(f"{argument} must be a name or a number, got type {values.type}")
     else:
         encoded = values.dictionary_encode()
         distinct = encoded.dictionary

@@ -201,7 +201,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> Lis
         what = "a document id"
         _refuse(pc.is_null(ids, nan_is_null=True), schema.doc_id, f"{what} must not be missing")
         with _naming_type(schema.doc_id, what):
-            doc_id = name_texts(ids, f"column {schema.doc_id!r}").take(pa.array(rows))
+            doc_id = name_texts(ids, f"column {schema.doc_id!r}: {what}").take(pa.array(rows))
     return ListDataset(
         features,
         numbers.pop("label", None),
