@@ -27,7 +27,6 @@ from ltr.estimators.parameters import device, max_levels
 from ltr.estimators.scoring import RankingEstimator, scores_of
 from ltr.estimators.trees import (
     Form,
-    booster_names,
     is_booster,
     is_trees,
     library_of,
@@ -452,7 +451,7 @@ class Blend(RankingEstimator):
         given: dict[str, Any] = {"n_jobs": self.n_jobs or 0, "verbose": -1}  # 0: as OpenMP says
         if directions := getattr(self.rankers, "monotone", None):
             known = [*self.schema_.feature_names, *self.schema_.categories]
-            own = [directions.get(known[at], 0) for at in self.tree_positions]
+            own = [directions.get(known[at], 0) for at in self._tree_positions]
             given["monotone_constraints"] = own
         if not validated:
             return [trees(**given)]
@@ -461,23 +460,9 @@ class Blend(RankingEstimator):
         return [trees(num_leaves=leaves, **given) for leaves in _LEAVES]
 
     @property
-    def tree_positions(self) -> list[int]:
-        """The order in which trees get features and categories; see `trees.tree_positions`."""
+    def _tree_positions(self) -> list[int]:
+        """The order in which trees get features and categories."""
         return tree_positions(self.schema_, self.columns_)
-
-    @property
-    def positions(self) -> list[list[int]]:
-        """For each ranker, the positions of the columns that it has as trees.
-
-        A `Booster` that the user trained finds its columns by name.
-        """
-        known = [*self.schema_.feature_names, *self.schema_.categories]
-        found = []
-        for given in self._rankers() or self.rankers_:
-            own = booster_names(given) if is_booster(given) else []
-            by_name = own and {*own} <= {*known}
-            found.append([known.index(x) for x in own] if by_name else self.tree_positions)
-        return found
 
     def _best(
         self, candidates: Sequence[Any], train: Rows, val: Rows | None, list_weights: bool
@@ -502,8 +487,8 @@ class Blend(RankingEstimator):
         takes = inspect.signature(ranker.fit).parameters
         arguments = _of_lists(takes, train, list_weights)
         if is_trees(ranker):
-            set_names(ranker, train.schema, self.tree_positions)
-            categories = tree_categories(train.schema, self.tree_positions)
+            set_names(ranker, train.schema, self._tree_positions)
+            categories = tree_categories(train.schema, self._tree_positions)
             if library_of(ranker) == "catboost":
                 arguments["cat_features"] = categories
             elif categories and hasattr(ranker, "enable_categorical"):
@@ -529,7 +514,7 @@ class Blend(RankingEstimator):
             library, most = library_of(ranker), None
             if library == "sklearn":
                 most = ranker.max_bins
-            given = rows.features, rows.lists.categories, self.tree_positions
+            given = rows.features, rows.lists.categories, self._tree_positions
             form: Form = "codes" if library == "catboost" else "categories"
             return tree_table(rows.schema, *given, form=form, most=most, named=named)
         if rows.X is None:

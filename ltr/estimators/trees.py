@@ -88,6 +88,23 @@ def tree_positions(schema: Schema, columns: Sequence[str]) -> list[int]:
     return [at for name in columns if name in starts for at in starts[name]]
 
 
+def ranker_positions(rankers: Sequence[Any], schema: Schema, columns: Sequence[str]) -> list[Any]:
+    """Return `tree_positions` for each ranker; a `Booster` of the user has columns of its own.
+
+    Args:
+        rankers: the rankers as the user gave them.
+        schema: see `tree_positions`.
+        columns: see `tree_positions`.
+    """
+    known = [*schema.feature_names, *schema.categories]
+    found = []
+    for ranker in rankers:
+        own = booster_names(ranker) if is_booster(ranker) else []
+        by_name = own and {*own} <= {*known}
+        found.append([known.index(x) for x in own] if by_name else tree_positions(schema, columns))
+    return found
+
+
 def tree_table(
     schema: Schema,
     features: np.ndarray,

@@ -15,7 +15,13 @@ from ltr.config.folder import Saved
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Category, Number, Step, as_dates, read_dates
 from ltr.estimators.scoring import scores_of
-from ltr.estimators.trees import category_of, is_booster, tree_positions, tree_values
+from ltr.estimators.trees import (
+    category_of,
+    is_booster,
+    ranker_positions,
+    tree_positions,
+    tree_values,
+)
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
@@ -117,7 +123,8 @@ class ExportedBlend(ExportedModule):
         members: list[ExportedRanker | Trees] = []
         positions: list[Sequence[int]] = []
         given = blend.rankers if isinstance(blend.rankers, list | tuple) else blend.rankers_
-        each = zip(names, blend.rankers_, given, blend.positions, strict=True)
+        of_rankers = ranker_positions(given, blend.schema_, blend.columns_)
+        each = zip(names, blend.rankers_, given, of_rankers, strict=True)
         for name, one, before, own in each:
             positions.append(own)
             if isinstance(model := getattr(one, "model_", None), RankingModel):
