@@ -20,7 +20,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import csv
 
@@ -457,6 +456,8 @@ def partition_of(file: Path, base: Path) -> dict[str, str | None]:
     names = [unquote(x.partition("=")[0]) for x in below.parent.parts if "=" in x[1:]]
     with naming(file):
         refuse_doubles(names)
+    from pyarrow import dataset as ds  # it imports pandas, which takes a while
+
     folders = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
     values = ds.get_partition_keys(folders.parse(below.as_posix()))
     return {name: values[name] for name in names}
