@@ -400,6 +400,8 @@ class OnnxRanker:
             )
         if isinstance(qid, str):
             names = _column(_documents(table), qid)
+        elif isinstance(qid, np.ndarray) and qid.dtype.kind == "M":
+            names = [*qid]  # these keep nanoseconds
         else:
             names = _column({"qid": qid}, "qid")
         if len(names) != len(features):

@@ -21,7 +21,7 @@ from ltr.preferences import bradley_terry, lists_from_preferences
 from ltr.reports import evaluate
 from ltr.reports.ranked_files import Columns, read_scored
 from ltr.rerank import diversify, fuse, fusion_weights, mmr, normalize_scores, rank
-from ltr.serving import qid_text
+from ltr.serving import OnnxRanker, qid_text
 
 EAST = timezone(timedelta(hours=2))
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -49,8 +49,8 @@ CASES: dict[str, tuple[Any, list[str]]] = {
     "float tensor": (torch.tensor([3.0, -0.0, 0.0]), ["3", "0", "0"]),
     "days": (np.array(["2026-11-28", "2026-12-01"], "M8[D]"), ["2026-11-28", "2026-12-01"]),
     "nanoseconds": (
-        np.array(["2026-11-28T12", "2026-11-28T00:00:00.000000001"], "M8[ns]"),
-        ["2026-11-28 12:00:00", "2026-11-28 00:00:00.000000001"],
+        np.array(["2026-11-28T12", "2026-11-28T00:00:00.000000001", "2026-11-28"], "M8[ns]"),
+        ["2026-11-28 12:00:00", "2026-11-28 00:00:00.000000001", "2026-11-28"],
     ),
     "pandas zone": (
         pd.Series([NOON, NOON]).dt.tz_convert("Europe/Berlin"),
@@ -214,3 +214,16 @@ def test_evaluate_reads_qids_of_parquet_by_the_same_rule(tmp_path):
         file = tmp_path / f"{number}.parquet"
         pq.write_table(pa.table({"qid": qid, **columns}), file)
         assert read_scored(str(file), Columns()).qids == [str(10**22), "0"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_served_model_finds_the_same_lists(case, monkeypatch):
+    given, texts = CASES[case]
+    given = given.numpy() if isinstance(given, torch.Tensor) else given
+    ranker = object.__new__(OnnxRanker)
+    ranker.about = {"looks_at_list": True}
+    rows = np.arange(len(texts), dtype=np.float32)[:, None]
+    monkeypatch.setattr(ranker, "_encoded", lambda table: (rows, None))
+    # The score of a row is its number, plus 100 for each row of the list.
+    monkeypatch.setattr(ranker, "score_arrays", lambda x, codes: x[:, 0] + 100 * len(x))
+    np.testing.assert_array_equal(ranker.predict(None, given), ranker.predict(None, texts))

@@ -178,3 +178,14 @@ def test_users_take_probabilities_only():
     for bad in (None, [1.0, 0.5]):
         with pytest.raises(ValueError, match="bias must be a PositionBias, got"):
             PositionBased(ATTRACTION, bad)
+
+
+def test_numpy_scalars_are_options():
+    user = Cascade([np.float32(0.25), np.float32(0.5)])
+    options = {"sessions": 7, "top_k": 2, "seed": 3}
+    given = {name: np.int8(value) for name, value in options.items()}
+    labels, scores = [0, 1, 1], [3.0, 1.0, 2.0]
+    found = simulate_clicks(user, labels, scores, **given, swaps=np.True_)
+    expected = simulate_clicks(Cascade([0.25, 0.5]), labels, scores, **options, swaps=True)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(found[name], column)

@@ -284,6 +284,22 @@ def test_kendall_tau_b_is_scipys(ties):
         np.testing.assert_allclose(value, expected, atol=1e-12)
 
 
+NUMBERS = {"top_k": 3, "alpha": 0.5, "p": 0.75, "empty": 0.5, "relevant_from": 1.0}
+NUMBERS |= {"max_label": 4.0, "threshold": 0.25, "beta": 2.0, "recall": 0.5}
+
+
+@every
+def test_numpy_scalars_are_numbers(metric):
+    scores, labels, mask = draw()
+    for name in NUMBERS.keys() & signature(metric).parameters.keys():
+        value = NUMBERS[name]
+        kinds = (np.int8, np.uint64) if isinstance(value, int) else (np.float16, np.float64)
+        expected = metric(scores, labels, mask=mask, **{name: value})
+        for kind in kinds:
+            found = metric(scores, labels, mask=mask, **{name: kind(value)})
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("variant", ["a", "b"])
 @pytest.mark.parametrize("seed", range(5))
 def test_kendall_tau_of_tied_scores_is_that_of_their_orders(variant, seed):
