@@ -456,6 +456,8 @@ def partition_of(file: Path, base: Path) -> dict[str, str | None]:
     names = [unquote(x.partition("=")[0]) for x in below.parent.parts if "=" in x[1:]]
     with naming(file):
         refuse_doubles(names)
+    if not names:
+        return {}
     from pyarrow import dataset as ds  # it imports pandas, which takes a while
 
     folders = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
