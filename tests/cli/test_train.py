@@ -72,6 +72,23 @@ def test_with_trees(ltr, table, write_table):
     np.testing.assert_allclose(scored["score"], own, rtol=1e-4, atol=1e-5)
 
 
+def test_a_boolean_that_is_only_true_or_missing_in_training(ltr, table):
+    """The folder and the command give the same scores, also where it is false."""
+    pytest.importorskip("lightgbm")
+    seen = np.arange(len(table)) % 2 == 0
+    flags = np.where(seen, True, None)
+    table["grade"] = (seen & (np.arange(len(table)) % 3 > 0)).astype(int)
+    table.assign(new=pd.array(flags, dtype="boolean")).to_parquet("train.parquet")
+    assert ltr("train", "train.parquet", *COLUMNS, *QUICK, "--with", "lightgbm").code == 0
+    for value in (None, False):
+        test = table.assign(new=pd.array(np.where(seen, True, value), dtype="boolean"))
+        test.to_parquet("test.parquet")
+        assert ltr("predict", "model", "test.parquet", "--output", "scores.parquet").code == 0
+        scores = pd.read_parquet("scores.parquet")["score"]
+        np.testing.assert_allclose(scores, Blend.load("model").predict(test), rtol=1e-5, atol=1e-6)
+        assert scores[seen].mean() > scores[~seen].mean() + 0.5
+
+
 @pytest.mark.parametrize(("given", "threads"), [((), 0), (("--threads", 1), 1)])
 def test_the_trees_take_as_many_threads_as_openmp_or_the_user_says(ltr, table, given, threads):
     """LightGBM's own default is a thread for each core, whatever `OMP_NUM_THREADS` says."""
