@@ -11,6 +11,7 @@ Each operator is a class: `SoftSort(0.1)(scores)` returns ranks, and
 from typing import TYPE_CHECKING, Any
 
 from ltr.gains import truncated
+from ltr.kernels.sorting import descending_order
 from ltr.names import no_attribute
 from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.dftopk import DFTopK
@@ -25,11 +26,12 @@ from ltr.operators.functions import (
     sort_with,
 )
 from ltr.operators.gumbel_sinkhorn import GumbelSinkhorn
-from ltr.operators.hard import HardRank, descending_order, hard_ranks
+from ltr.operators.hard import HardRank
 from ltr.operators.isotonic import IsotonicRank, IsotonicSort
 from ltr.operators.lapsum import LapSum
 from ltr.operators.network import SortingNetwork
 from ltr.operators.neuralsort import NeuralSort
+from ltr.operators.order import hard_ranks
 from ltr.operators.pairwise import GaussianRank, LaplaceRank, SigmoidRank, SoftplusRank
 from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.operators.sinkhorn import SinkhornSort

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.named import level_of, survival
+from ltr.kernels.sorting import descending_order
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import TemperatureRank
-from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.pairwise import descending, nan_unless_finite, with_masked
+from ltr.operators.order import descending, hard_ranks, nan_unless_finite, with_masked
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
     check_lists,

@@ -46,6 +46,26 @@ CUMULATIVE: dict[Distribution, Callable[[Tensor], Tensor]] = {
 """The distribution functions of noise of scale 1, by the name of the distribution."""
 
 
+def abs_power(x: Tensor, power: float) -> Tensor:
+    """Return |x|^power; derivatives at x = 0 are 0 (except the second derivative of power 2).
+
+    If the result would overflow, it is constant, so that its derivatives stay finite.
+
+    >>> abs_power(torch.tensor([-3.0, 1e30]), 2)
+    tensor([9.0000e+00, 2.1268e+37])
+    """
+    if power == 1:
+        return x.abs()
+    if power > 1:
+        numbers = torch.finfo(x.dtype)
+        most = (numbers.max / 16) ** (1 / power)
+        if power == 2:
+            return x.clamp(-most, most).square()
+        return x.abs().clamp(numbers.tiny, most).pow(power)  # the clamp has derivative 0 at 0
+    zero = x == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
+
+
 def counts_above(
     scores: Tensor, kind: Count, scales: float | Tensor, column: Tensor | None
 ) -> Tensor:

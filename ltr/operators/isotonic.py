@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import TemperatureRank
-from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.order import hard_ranks
 from ltr.shapes import (
     check_lists,
     check_temperature,

@@ -11,12 +11,13 @@ from torch import Tensor
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import SortedLists, in_order
 from ltr.kernels.named import laplace, survival
+from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import SortOperator
 from ltr.operators.distributions import laplace_cdf
-from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.pairwise import KernelRank, descending, kernel_ranks
+from ltr.operators.order import descending, hard_ranks
+from ltr.operators.pairwise import KernelRank, kernel_ranks
 from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation, take_along
 from ltr.shapes import (
     check_lists,

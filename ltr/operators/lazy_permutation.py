@@ -14,9 +14,10 @@ from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import in_order
 from ltr.kernels.named import gaussian, laplace, level_of, sign
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
+from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
-from ltr.operators.hard import descending_order
-from ltr.operators.pairwise import abs_power, descending, descending_scores
+from ltr.operators.distributions import abs_power
+from ltr.operators.order import descending, descending_scores
 from ltr.operators.permutation import (
     SoftPermutation,
     check_order,

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator, TemperatureRank
-from ltr.operators.hard import descending_order
+from ltr.operators.order import inverse
 from ltr.operators.permutation import (
     HardPermutation,
     SoftPermutation,
@@ -201,7 +202,7 @@ class NetworkPermutation(
         # The layers in reverse lead from positions to items.
         V = self._through(pad_rows(W, self), -1)
         if self.first is not None:
-            V = take_along(V, torch.argsort(self.first, -1).unsqueeze(-1), -2)
+            V = take_along(V, inverse(self.first).unsqueeze(-1), -2)
         return self._spoil(V)
 
     def _through(self, V: Tensor, step: int) -> Tensor:

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator, TemperatureRank
-from ltr.operators.hard import descending_order
 from ltr.operators.lazy_permutation import NeuralSortPermutation
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.shapes import real_scores, refuse_weights

@@ -9,50 +9,24 @@ from torch import Tensor
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import SortedLists, in_order, sort_lists
 from ltr.kernels.named import Distribution, level_of, softplus, survival
+from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import RankOperator, TemperatureRank
 from ltr.operators.distributions import Count, counts_above
-from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.order import (
+    descending,
+    hard_expected_ranks,
+    item_weights,
+    with_masked,
+)
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
-    check_lists,
     check_soft_temperature,
-    count,
-    masked_fill,
-    positions,
     real_scores,
 )
 
-LEAST = 1e-30
-"""Added to every weight, so that an item of weight 0 has a rank but changes no other rank."""
-
 LONG = 20_000
 """From this length on, scores are sorted first, so that the sums read memory in order."""
-
-
-def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return weights (..., n) that sum to the number of real items; 0 where masked.
-
-    >>> item_weights(torch.zeros(2), None, torch.tensor([1.0, 3.0]))
-    tensor([0.5000, 1.5000])
-    """
-    if weights is None:
-        return masked_fill(torch.ones_like(scores), mask)
-    weights = masked_fill(weights.to(scores.dtype) + LEAST, mask)
-    total = weights.sum(-1, keepdim=True)
-    return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
-
-
-def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
-    """Return x (..., m), with NaN for each list whose scores (..., n) are not all finite.
-
-    >>> scores = torch.tensor([[1.0, 3e38, 3e38], [1.0, torch.inf, 0.0]])
-    >>> nan_unless_finite(torch.ones(2, 1), scores)
-    tensor([[1.],
-            [nan]])
-    """
-    fixed = scores.detach()
-    return x + (fixed - fixed).sum(-1, keepdim=True)
 
 
 def kernel_ranks(
@@ -138,81 +112,6 @@ def _sums(
     kernel = softplus(level) if kind == "softplus" else survival(kind, level)
     (counts,) = kernel_sums(scores, [column], [(0, kernel)], lists, temperature)
     return counts / math.log(2) if kind == "softplus" else counts
-
-
-def hard_expected_ranks(
-    scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
-) -> Tensor:
-    """Return the ranks of `kernel_ranks` at temperature 0, with ties in list order.
-
-    Without weights these are `hard_ranks`. With weights, each rank is the mean rank of the item's
-    copies.
-
-    >>> hard_expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
-    tensor([2.2500, 1.2500])
-    """
-    ranks = hard_ranks(scores, mask)
-    if weights is None:
-        return ranks
-    check_lists(scores, weights=weights)
-    w = item_weights(real_scores(scores, mask), mask, weights)
-    order = descending_order(masked_fill(scores.detach(), mask), mask)
-    heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
-    return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
-
-
-def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the ranks with m + 1 for masked items."""
-    return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
-
-
-def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the scores in descending order; the last real score fills the masked positions."""
-    points = scores.gather(-1, order)
-    if mask is None or not scores.shape[-1]:
-        return points
-    m = count(scores, mask)
-    last = points.gather(-1, (m - 1).clamp(min=0).long())
-    return torch.where(positions(points) <= m, points, last)
-
-
-def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the scores (..., n) in descending order, -inf in the masked positions.
-
-    This is a stable `torch.sort`: ties keep the order of the list, which matters for derivatives.
-    For short lists this is faster than `descending`, which needs an order.
-
-    >>> descending_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
-    tensor([3., 1., -inf])
-    """
-    filled = masked_fill(scores, mask, -torch.inf)
-    return torch.sort(filled, descending=True, stable=True).values
-
-
-def inverse(order: Tensor) -> Tensor:
-    """Return the inverse of a permutation `order` (..., n): the position of each item."""
-    positions = torch.arange(order.shape[-1], device=order.device).expand_as(order)
-    return torch.zeros_like(order).scatter(-1, order, positions)
-
-
-def abs_power(x: Tensor, power: float) -> Tensor:
-    """Return |x|^power; derivatives at x = 0 are 0 (except the second derivative of power 2).
-
-    If the result would overflow, it is constant, so that its derivatives stay finite.
-
-    >>> abs_power(torch.tensor([-3.0, 1e30]), 2)
-    tensor([9.0000e+00, 2.1268e+37])
-    """
-    if power == 1:
-        return x.abs()
-    if power > 1:
-        numbers = torch.finfo(x.dtype)
-        most = (numbers.max / 16) ** (1 / power)
-        if power == 2:
-            return x.clamp(-most, most).square()
-        return x.abs().clamp(numbers.tiny, most).pow(power)  # the clamp has derivative 0 at 0
-    zero = x == 0
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
 
 
 class KernelRank(TemperatureRank):

@@ -13,6 +13,7 @@ from torch import Tensor
 # numbers into leaves.
 from torch.utils._pytree import register_pytree_node
 
+from ltr.operators.order import inverse, with_masked
 from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
 
 
@@ -146,10 +147,7 @@ class SoftPermutation:
         """
         self._needs_all_rows("ranks")
         position = positions(self.scores).expand(self.scores.shape)
-        ranks = self.mT.mv(position)
-        if self.mask is None:
-            return ranks
-        return torch.where(self.mask, ranks, count(ranks, self.mask) + 1)
+        return with_masked(self.mT.mv(position), self.mask)
 
     def sort(self) -> Tensor:
         """Return soft sorted scores (..., rows), in descending order; 0 past the real items."""
@@ -453,9 +451,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
 
     def _transposed_product(self, W: Tensor) -> Tensor:
         W = pad_rows(W, self)
-        positions = torch.arange(W.shape[-2], device=self.order.device).expand_as(self.order)
-        inverse = torch.zeros_like(self.order).scatter(-1, self.order, positions)
-        return self._spoil(take_along(W, inverse.unsqueeze(-1), -2))
+        return self._spoil(take_along(W, inverse(self.order).unsqueeze(-1), -2))
 
     def _spoil(self, y: Tensor) -> Tensor:
         # A list with a NaN score has no order, so its results are NaN.

@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator
-from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.pairwise import abs_power, item_weights
+from ltr.operators.distributions import abs_power
+from ltr.operators.order import hard_ranks, item_weights
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
 from ltr.shapes import (

@@ -8,8 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ltr.operators.order import with_masked
 from ltr.operators.permutation import DensePermutation, check_axis
-from ltr.shapes import check_whole, count
+from ltr.shapes import check_whole
 
 
 @dataclass(eq=False, repr=False)
@@ -77,7 +78,4 @@ class SinkhornPermutation(
             raise ValueError(
                 f"ranks needs all {self.all_rows} rows of the permutation, got {self.rows}"
             )
-        ranks = self.spread(self.row_weights.cumsum(-1))
-        if self.mask is None:
-            return ranks
-        return torch.where(self.mask, ranks, count(ranks, self.mask) + 1)
+        return with_masked(self.spread(self.row_weights.cumsum(-1)), self.mask)

@@ -14,7 +14,7 @@ from ltr.kernels.named import level_of, powers_of
 from ltr.kernels.table import Powers
 from ltr.operators.base import TemperatureRank, rank_steps
 from ltr.operators.distributions import normal_cdf
-from ltr.operators.hard import hard_ranks
+from ltr.operators.order import hard_ranks
 from ltr.operators.pairwise import kernel_ranks
 from ltr.operators.tiles import MOST, Tiles, over_tiles
 from ltr.shapes import (

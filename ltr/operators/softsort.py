@@ -8,14 +8,11 @@ from torch import Tensor, nn
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator, TemperatureRank
-from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.distributions import abs_power
 from ltr.operators.lazy_permutation import KernelPermutation, PowerPermutation
-from ltr.operators.pairwise import (
-    abs_power,
-    descending_scores,
-    with_masked,
-)
+from ltr.operators.order import descending_scores, hard_ranks, with_masked
 from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ltr.gains import with_exact_cutoff
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
-from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.order import hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.operators.base import RankOperator
-from ltr.operators.hard import hard_ranks
+from ltr.operators.order import hard_ranks
 from ltr.operators.pairwise import SigmoidRank
 from ltr.shapes import check_lists, check_number, count, masked_fill, widened
 

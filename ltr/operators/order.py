@@ -1,0 +1,117 @@
+"""What operators share: scores in order, hard ranks, weights of items, masked items and NaN."""
+
+import torch
+from torch import Tensor
+
+from ltr.kernels.sorting import descending_order
+from ltr.shapes import check_lists, count, masked_fill, positions, real_scores
+
+LEAST = 1e-30
+"""Added to every weight, so that an item of weight 0 has a rank but changes no other rank."""
+
+
+def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the ranks 1..m of the m real items; 1 = the highest score.
+
+    The ranks are those of `scipy.stats.rankdata(-scores, method="ordinal")`: ties get distinct
+    ranks, in the order of the list. Masked items get rank m + 1. In a list with a NaN score all
+    ranks are NaN. There is no gradient.
+
+    Args:
+        scores: (..., n), any floating dtype.
+        mask: (..., n) bool, True for a real item. Default: all are real.
+
+    Returns:
+        (..., n), in float32 for half-precision scores, else in the dtype of the scores. Cost: one
+        sort.
+
+    >>> hard_ranks(torch.tensor([0.1, 0.9, 0.9, 0.5]))
+    tensor([4., 1., 2., 3.])
+    """
+    scores = real_scores(scores, mask).detach()
+    order = descending_order(scores, mask)
+    position = positions(scores).expand(scores.shape)
+    ranks = torch.zeros_like(scores).scatter(-1, order, position)
+    if mask is not None:
+        ranks = torch.where(mask, ranks, count(scores, mask) + 1)
+    return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, ranks)
+
+
+def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Return weights (..., n) that sum to the number of real items; 0 where masked.
+
+    >>> item_weights(torch.zeros(2), None, torch.tensor([1.0, 3.0]))
+    tensor([0.5000, 1.5000])
+    """
+    if weights is None:
+        return masked_fill(torch.ones_like(scores), mask)
+    weights = masked_fill(weights.to(scores.dtype) + LEAST, mask)
+    total = weights.sum(-1, keepdim=True)
+    return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
+
+
+def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
+    """Return x (..., m), with NaN for each list whose scores (..., n) are not all finite.
+
+    >>> scores = torch.tensor([[1.0, 3e38, 3e38], [1.0, torch.inf, 0.0]])
+    >>> nan_unless_finite(torch.ones(2, 1), scores)
+    tensor([[1.],
+            [nan]])
+    """
+    fixed = scores.detach()
+    return x + (fixed - fixed).sum(-1, keepdim=True)
+
+
+def hard_expected_ranks(
+    scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
+) -> Tensor:
+    """Return the ranks of `kernel_ranks` at temperature 0, with ties in list order.
+
+    Without weights these are `hard_ranks`. With weights, each rank is the mean rank of the item's
+    copies.
+
+    >>> hard_expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
+    tensor([2.2500, 1.2500])
+    """
+    ranks = hard_ranks(scores, mask)
+    if weights is None:
+        return ranks
+    check_lists(scores, weights=weights)
+    w = item_weights(real_scores(scores, mask), mask, weights)
+    order = descending_order(masked_fill(scores.detach(), mask), mask)
+    heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
+    return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
+
+
+def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the ranks with m + 1 for masked items."""
+    return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
+
+
+def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores in descending order; the last real score fills the masked positions."""
+    points = scores.gather(-1, order)
+    if mask is None or not scores.shape[-1]:
+        return points
+    m = count(scores, mask)
+    last = points.gather(-1, (m - 1).clamp(min=0).long())
+    return torch.where(positions(points) <= m, points, last)
+
+
+def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores (..., n) in descending order, -inf in the masked positions.
+
+    This is a stable `torch.sort`: ties keep the order of the list, which matters for derivatives.
+    For short lists this is faster than `descending`, which needs an order.
+
+    >>> descending_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
+    tensor([3., 1., -inf])
+    """
+    filled = masked_fill(scores, mask, -torch.inf)
+    return torch.sort(filled, descending=True, stable=True).values
+
+
+def inverse(order: Tensor) -> Tensor:
+    """Return the inverse of a permutation `order` (..., n): the position of each item."""
+    positions = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.zeros_like(order).scatter(-1, order, positions)
