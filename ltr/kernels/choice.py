@@ -12,14 +12,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal
 
 from torch import Tensor
 
+from ltr.kernels import chosen
+from ltr.kernels.chosen import FORM, IMPLEMENTATION, Form
 from ltr.kernels.interface import Implementation
 from ltr.kernels.reference import REFERENCE
-
-Form = Literal["dense", "sums"]
 
 LENGTHS = {
     "laplace": 50,
@@ -55,19 +54,22 @@ of the sums has a fixed cost of about 0.4 ms, so the sums pay off only for many 
 `benchmarks/short_lists.py` measures both forms.
 """
 
-# All threads share these two lists, because torch runs the backward pass on a GPU in a thread of
-# its own.
-_pinned: list[Form] = []
-_forced: list[Implementation] = []
-
 
 @contextmanager
 def use(form: Form) -> Iterator[None]:
-    """Fix the form of all operators within the block, on all threads, to reproduce a run.
+    """Fix the form of all operators within the block, to reproduce a run.
 
     By default each operator uses its n x n matrix for short lists and small batches, and kernel
-    sums for all others: see `prefers_dense`. The results of the two forms differ by rounding. The
-    choice holds for the whole process.
+    sums for all others: see `prefers_dense`. The results of the two forms differ by rounding.
+
+    The choice is a context variable. It holds in this thread and in this asyncio task. A task takes
+    the choice of the code that creates it, and a new thread begins without a choice. Compiled code
+    sees the choice of each call: `torch.compile` guards a graph by the form, and traces the
+    function again for another form. An exported program keeps the form of its export. A backward
+    pass has the form of its forward pass, wherever it runs. Only a checkpoint computes again in the
+    thread of the backward pass, which on a GPU is torch's own: there, pass
+    `torch.utils.checkpoint.checkpoint` the argument
+    `context_fn=lambda: (nullcontext(), use(form))`.
 
     Args:
         form: "dense" for matrices, O(n^2) time and memory; "sums" for kernel sums.
@@ -84,11 +86,11 @@ def use(form: Form) -> Iterator[None]:
     """
     if form not in ("dense", "sums"):
         raise ValueError(f"form must be 'dense' or 'sums', got {form!r}")
-    _pinned.append(form)
+    token = FORM.set(form)
     try:
         yield
     finally:
-        _pinned.pop()
+        FORM.reset(token)
 
 
 def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
@@ -99,8 +101,9 @@ def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
     >>> prefers_dense("logistic", (4096, 10)), prefers_dense("logistic", (9999,))
     (True, False)
     """
-    if _pinned:
-        return _pinned[-1] == "dense"
+    form = chosen.form
+    if form is not None:
+        return form == "dense"
     n = shape[-1]
     return n < LENGTHS[kind] or math.prod(shape) * n <= ENTRIES.get(kind, 0)
 
@@ -113,24 +116,27 @@ def implementation(device: str) -> Implementation:
     >>> implementation("meta").name
     'reference'
     """
-    if _forced:
-        return _forced[-1]
+    found = IMPLEMENTATION.get()
+    if found is not None:
+        return found
     return _compiled() if device == "cpu" else REFERENCE
 
 
 @contextmanager
-def computed_by(chosen: Implementation) -> Iterator[None]:
-    """Use the implementation `chosen` within the block, on all threads, for tests and benchmarks.
+def computed_by(preferred: Implementation) -> Iterator[None]:
+    """Use one implementation within the block, for tests and benchmarks.
+
+    The choice is a context variable, as that of `use` is. Compiled code sees it when it runs.
 
     >>> with computed_by(REFERENCE):
     ...     implementation("cpu").name
     'reference'
     """
-    _forced.append(chosen)
+    token = IMPLEMENTATION.set(preferred)
     try:
         yield
     finally:
-        _forced.pop()
+        IMPLEMENTATION.reset(token)
 
 
 def is_compiled(x: Tensor) -> bool:

@@ -1,12 +1,16 @@
 """The two forms of an operator, matrices and kernel sums: they agree, and the choice of one."""
 
+import asyncio
 import math
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
 from pairwise import each, named, split, together
 from torch.func import jacrev, jvp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from ltr.kernels import use
 from ltr.kernels.choice import ENTRIES, LENGTHS, computed_by, prefers_dense
@@ -153,3 +157,93 @@ def test_the_choice_can_be_pinned():
 def test_empty_lists():
     for shape in ((0,), (3, 0), (0, 5)):
         assert SigmoidRank()(torch.zeros(shape)).shape == shape
+
+
+SCORES = draw(60, dtype=torch.float32)
+
+
+def ranks():
+    return SigmoidRank(0.1)(SCORES)
+
+
+def the_two_forms():
+    dense, sums = in_both_forms(ranks)
+    assert not torch.equal(dense, sums)
+    assert torch.equal(ranks(), dense)  # by default
+    return dense, sums
+
+
+def test_a_thread_has_its_own_choice():
+    dense, sums = the_two_forms()
+    with ThreadPoolExecutor(1) as pool:
+        with use("sums"):
+            assert torch.equal(pool.submit(ranks).result(), dense)
+            with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
+                assert torch.equal(pool.submit(lambda: in_both_forms(ranks)[1]).result(), sums)
+                with pytest.raises(SumsTakenError):
+                    ranks()
+            other = use("dense")
+            pool.submit(other.__enter__).result()  # it ends after this block
+            assert torch.equal(ranks(), sums)
+        assert torch.equal(ranks(), dense)
+        pool.submit(other.__exit__, None, None, None).result()
+
+
+def test_an_asyncio_task_has_its_own_choice():
+    expected = dict(zip(("dense", "sums"), the_two_forms(), strict=True))
+
+    async def some(form, turns):
+        found = []
+        with use(form):
+            for _ in range(turns):
+                await asyncio.sleep(0)  # the other task goes on, and may end its block
+                found.append(torch.equal(ranks(), expected[form]))
+        return found
+
+    async def later():
+        await asyncio.sleep(0)
+        return ranks()
+
+    async def all_tasks():
+        with use("sums"):
+            inherited = asyncio.create_task(later())
+            tasks = await asyncio.gather(some("dense", 2), some("sums", 3), some("dense", 4))
+        assert torch.equal(await inherited, expected["sums"])
+        return tasks
+
+    assert asyncio.run(all_tasks()) == [[True] * turns for turns in (2, 3, 4)]
+
+
+def test_compiled_code_sees_the_choice_of_each_call():
+    dense, sums = the_two_forms()
+    torch.compiler.reset()
+    compiled = torch.compile(ranks, backend="eager", fullgraph=True)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):  # traced, then found
+            assert torch.equal(compiled(), dense)
+            with use("sums"):
+                assert torch.equal(compiled(), sums)
+                assert torch.equal(pool.submit(compiled).result(), dense)
+
+
+def test_a_checkpoint_keeps_the_form_in_another_thread():
+    def gradient(total, run):
+        leaf = SCORES.clone().requires_grad_()
+        with use("sums"):
+            value = total(leaf)
+        run(value.backward)
+        assert leaf.grad is not None
+        return leaf.grad
+
+    def plain(leaf):
+        return (SigmoidRank(0.1)(leaf) ** 2).sum()
+
+    def checkpointed(leaf):
+        contexts = nullcontext(), use("sums")
+        return checkpoint(plain, leaf, use_reentrant=False, context_fn=lambda: contexts)
+
+    expected = gradient(plain, lambda call: call())
+    # A backward pass on a GPU runs in a thread of torch's own.
+    with ThreadPoolExecutor(1) as pool:
+        found = gradient(checkpointed, lambda call: pool.submit(call).result())
+    assert torch.equal(found, expected)
