@@ -11,6 +11,7 @@ from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.lists import ListDataset, ListSummary, collate_lists, collate_ragged, pad_batch
+from ltr.datasets.periodic import PeriodicEmbedding
 from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.samplers import BucketSampler, ListSampler
@@ -55,6 +56,7 @@ __all__ = [
     "ListTransform",
     "MinMaxPerList",
     "NoTransform",
+    "PeriodicEmbedding",
     "PiecewiseLinearBins",
     "Quantile",
     "QueryFolds",

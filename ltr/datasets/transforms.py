@@ -23,11 +23,12 @@ class FeatureTransform(nn.Module):
     masked documents.
 
     A subclass defines `transform`. If it learns from the data, it also defines `learn`, and keeps
-    the result in buffers. A buffer may be empty until the transform is fitted; when a state is
-    loaded, the buffer gets the shape of the loaded value. A checkpoint has the state and the
-    constructor's arguments, so each argument must be an attribute of the same name.
-    `TableTransform` handles missing values and categories, and passes the features to another
-    transform. A transform that looks at the other documents of a list is a `ListTransform`.
+    the result in buffers, or in parameters that training changes. Both may be empty until the
+    transform is fitted; when a state is loaded, they get the shape of the loaded value. A
+    checkpoint has the state and the constructor's arguments, so each argument must be an attribute
+    of the same name. `TableTransform` handles missing values and categories, and passes the
+    features to another transform. A transform that looks at the other documents of a list is a
+    `ListTransform`.
 
     Args:
         num_features: d, the number of features, if it is already known; fitting sets it, and so
@@ -263,6 +264,10 @@ def _before_loading(
         value = state_dict.get(prefix + name)
         if isinstance(value, Tensor) and not buffer.numel():
             setattr(transform, name, buffer.new_zeros(value.shape))
+    for name, parameter in [*transform.named_parameters(recurse=False)]:
+        value = state_dict.get(prefix + name)
+        if isinstance(value, Tensor) and not parameter.numel():
+            setattr(transform, name, nn.Parameter(parameter.detach().new_zeros(value.shape)))
 
 
 def _after_loading(transform: FeatureTransform, _: Any) -> None:
@@ -503,9 +508,6 @@ class Join(FeatureTransform):
         return [one for one in self.transforms if isinstance(one, FeatureTransform)]
 
 
-_FAR = torch.iinfo(torch.int64).max
-
-
 class ListTransform(FeatureTransform):
     """Base class of transforms that look at the whole list; a subclass defines `transform_lists`.
 
@@ -638,26 +640,44 @@ class RankPerList(ListTransform):
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
         """Return the scaled ranks."""
-        # Sort by value, then stably by list, which keeps the order by value in each list. The shape
-        # is (d, N), since sorting is fastest along the last axis.
-        values, order = features.detach().t().contiguous().sort(stable=True)
-        owners, again = lists[order].sort(stable=True)
-        values, order = values.gather(1, again), order.gather(1, again)
-        owner = owners[0]  # each feature has the same, since all are sorted by list
-        positions = torch.arange(lists.shape[0], device=lists.device)
-        before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
-        # Mark the first and the last index of each run of tied values.
-        new_list, end_list = owner != owner[before], owner != owner[after]
-        starts = (values != values.index_select(1, before)) | new_list | (positions == 0)
-        ends = (values != values.index_select(1, after)) | end_list | (positions == after)
-        first = torch.where(starts, positions, 0).cummax(dim=1).values
-        last = torch.where(ends, positions, _FAR).flip(1).cummin(dim=1).values.flip(1)
+        order, keys = _order_in_lists(features, lists)
+        # Equal keys are ties: the same value in the same list. Each run of them is a group.
+        groups = _runs(keys)
+        sizes = torch.zeros_like(keys).scatter_add(1, groups, torch.ones_like(keys))
+        ends = sizes.cumsum(1)
+        both = (2 * ends - sizes - 1).gather(1, groups)  # the first plus the last position, from 0
         counts = lists.new_zeros(num_lists).index_add(0, lists, torch.ones_like(lists))
+        owner = lists[order]
         start, room = (counts.cumsum(0) - counts)[owner], (counts - 1)[owner]
         dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
-        ranks = (first + last - 2 * start - room).to(dtype) / room.clamp(min=1)
+        ranks = (both - 2 * start - room).to(dtype) / room.clamp(min=1)
         found = torch.empty_like(ranks).scatter(1, order, ranks).t().to(features.dtype)
         return found.masked_fill(features.isnan(), torch.nan)
+
+
+def _order_in_lists(features: Tensor, lists: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort each feature (N, d) by list, and by value within each list.
+
+    ONNX has no stable sort. So the values are numbered first, equal ones alike, and the second sort
+    is by one whole number that has both the list and the number of the value.
+
+    Returns:
+        order: (d, N), the documents in sorted order; missing values are the last of their list.
+        keys: (d, N), the sorted whole numbers; equal ones are ties.
+    """
+    x = features.detach().t()
+    missing = x.isnan()
+    values, order = x.masked_fill(missing, torch.inf).contiguous().sort(dim=1)
+    numbers = torch.empty_like(order).scatter(1, order, _runs(values))
+    numbers = numbers.masked_fill(missing, features.shape[0])
+    keys, order = (lists * (features.shape[0] + 1) + numbers).sort(dim=1)
+    return order, keys
+
+
+def _runs(values: Tensor) -> Tensor:
+    """Return for sorted values (d, N) the index of each one's run of equal values, from 0."""
+    before = (torch.arange(values.shape[1], device=values.device) - 1).clamp(min=0)
+    return (values != values.index_select(1, before)).long().cumsum(1)
 
 
 def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
@@ -665,9 +685,28 @@ def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
     x = features if features.dtype == torch.float64 else features.float()
     limit = torch.finfo(x.dtype).max / 4  # no difference may overflow
     x = x.clamp(-limit, limit)
-    index = lists.unsqueeze(-1).expand_as(x)
-    ends, missing = x.new_zeros(num_lists, x.shape[1]), x.isnan()
-    least, most = x.masked_fill(missing, limit), x.masked_fill(missing, -limit)
-    low = ends.scatter_reduce(0, index, least, "amin", include_self=False).index_select(0, lists)
-    high = ends.scatter_reduce(0, index, most, "amax", include_self=False).index_select(0, lists)
+    if torch.compiler.is_exporting():
+        low, high = _ends_by_sorting(x, lists, num_lists)
+    else:
+        index = lists.unsqueeze(-1).expand_as(x)
+        ends, missing = x.new_zeros(num_lists, x.shape[1]), x.isnan()
+        least, most = x.masked_fill(missing, limit), x.masked_fill(missing, -limit)
+        low = ends.scatter_reduce(0, index, least, "amin", include_self=False)
+        high = ends.scatter_reduce(0, index, most, "amax", include_self=False)
+    low, high = (end.index_select(0, lists) for end in (low, high))
     return (x - low) / torch.where(high > low, high - low, 1)
+
+
+def _ends_by_sorting(x: Tensor, lists: Tensor, num_lists: int) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest value (num_lists, d) of each list.
+
+    ONNX has no minimum by index before opset 18.
+    """
+    order, _ = _order_in_lists(x, lists)
+    values = x.t().gather(1, order)
+    known = x.new_zeros(num_lists, x.shape[1]).index_add(0, lists, (~x.isnan()).to(x.dtype))
+    counts = lists.new_zeros(num_lists).index_add(0, lists, torch.ones_like(lists))
+    start = (counts.cumsum(0) - counts).unsqueeze(0).expand(x.shape[1], -1)
+    last = start + known.t().long() - 1
+    low, high = (values.gather(1, i.clamp(0, max(x.shape[0] - 1, 0))) for i in (start, last))
+    return low.t(), high.t()

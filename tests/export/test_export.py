@@ -12,16 +12,20 @@ import pytest
 import torch
 from lightgbm import LGBMRegressor
 from safetensors.torch import load_file
+from torch import nn
 
 from ltr.config.folder import with_digest
 from ltr.datasets import (
     Join,
     ListDataset,
+    MinMaxPerList,
+    PeriodicEmbedding,
     PiecewiseLinearBins,
     Quantile,
     RankPerList,
     SignedLog1pStandardize,
     Standardize,
+    StandardizePerList,
     TableTransform,
 )
 from ltr.estimators import NeuralRanker
@@ -206,6 +210,29 @@ def test_transforms_are_inside(transform, tmp_path):
     scorer = LinearScorer(fitted.out_features)
     written = export_model(RankingModel(scorer, fitted), tmp_path / "m.pt2", to="torch")
     assert written.difference < 1e-5
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [Join([PeriodicEmbedding(), RankPerList(), StandardizePerList()]), MinMaxPerList()],
+    ids=["periodic and relative", "min-max"],
+)
+def test_embeddings_and_columns_relative_to_the_list_in_onnx(transform, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3)).round(1).astype(np.float32)
+    rows[3, 0] = np.nan
+    fitted = TableTransform(transform).fit(rows)
+    scorer = MLPScorer(fitted.out_features, hidden=(8,), activation=nn.SiLU)
+    model = RankingModel(scorer, fitted).eval()
+    written = export_model(model, tmp_path / "m.onnx")
+    assert written.difference < 1e-5
+    # lists with ties, a missing value, equal values, and one document alone
+    lists = [rows[:7], np.repeat(rows[8:9], 3, 0), rows[9:10]]
+    ranker = OnnxRanker(tmp_path / "m.onnx")
+    for features in lists:
+        with torch.no_grad():
+            want = model(torch.from_numpy(features).unsqueeze(0))[0]
+        np.testing.assert_allclose(ranker.score_arrays(features), want, atol=1e-5)
 
 
 @pytest.mark.slow  # three seconds; the parts of the layers are those of other exports
