@@ -11,7 +11,11 @@ Each table has lists of 25 rows, graded 0 to 3 by the rank of a target within th
   proportion to 1 / (rank + 10);
 - "pairs": eight products of two of 60 normal columns, which say nothing alone;
 - "steps": 30 thresholds of 60 normal columns, 10 of them with missing values; half of the
-  thresholds hold only where another column is above one of its own.
+  thresholds hold only where another column is above one of its own;
+- "relative": as in a shop, where prices have another scale in each query: of 40 columns, 20 have a
+  mean and a spread of their own in each list. Of these, three say something by their difference
+  from the list's mean, in its standard deviations, two by their rank, and one by whether the row is
+  among the three lowest of its list. Ten other columns are summed; 24 say nothing.
 """
 
 from collections.abc import Callable
@@ -98,12 +102,27 @@ def _steps(draw: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarr
     return X, target
 
 
+def _relative(draw: np.random.Generator, rows: int) -> tuple[pd.DataFrame, np.ndarray]:
+    X = _normal(draw, rows, 40)
+    lists = X.to_numpy()[:, :20].reshape(-1, DOCUMENTS, 20)
+    z = (lists - lists.mean(1, keepdims=True)) / lists.std(1, keepdims=True)
+    ranks = lists.argsort(1).argsort(1)
+    relative = z[..., :3] @ draw.normal(size=3) + (ranks[..., 3:5] / DOCUMENTS).sum(-1)
+    relative = relative + 1.5 * (ranks[..., 5] < 3)
+    target = relative.ravel() + X.to_numpy()[:, 20:30] @ draw.normal(size=10) * 0.4
+    spread = np.exp(draw.normal(0, 0.7, size=(len(lists), 1, 20)))
+    shifted = lists * spread + draw.normal(0, 2, size=(len(lists), 1, 20))
+    X.iloc[:, :20] = shifted.reshape(rows, 20).astype(np.float32)
+    return X, target + draw.normal(0, 1, rows)
+
+
 TABLES: dict[str, Callable[[np.random.Generator, int], tuple[pd.DataFrame, np.ndarray]]] = {
     "noise": _noise,
     "levels": _levels,
     "tails": partial(_levels, sizes=(5000, 300), tail=True),
     "pairs": _pairs,
     "steps": _steps,
+    "relative": _relative,
 }
 
 

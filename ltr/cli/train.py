@@ -49,6 +49,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     add("--loss", metavar="NAME", help="of the networks: SoftNDCG, own.MyLoss; default: XENDCG")
     about = "scores only rise (=1) or fall (=-1) with this column of numbers"
     add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=about)
+    about = "columns relative to the list: rank and difference from its mean; default: auto"
+    add("--relative", choices=["auto", "true", "false"], default="auto", help=about)
     add("--metric", default="ndcg@10", help="of early stopping; default: ndcg@10")
     add("--seed", type=up_to(2**32 - 1), default=0, help="of all random numbers; default: 0")
     about = "CPU threads; default: as OpenMP says (OMP_NUM_THREADS)"
@@ -75,6 +77,7 @@ def train(parser: LineParser, args: list[str]) -> None:
     ranker: NeuralRanker | Blend = NeuralRanker(
         effort=given.effort,
         loss=_loss(given),
+        relative={"true": True, "false": False}.get(given.relative, "auto"),
         monotone=directions or None,
         metric=given.metric,
         random_state=given.seed,

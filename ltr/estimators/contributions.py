@@ -218,7 +218,7 @@ def contributions(
         if getattr(getattr(one, "model_", one), "looks_at_list", False):
             raise ValueError(
                 "ranker must score each row by itself, got one whose transform or scorer looks at "
-                "the whole list"
+                "the whole list (a NeuralRanker with relative=False does not)"
             )
     X = as_columns(X)
     X = _select(X, trained_positions(ranker, X))

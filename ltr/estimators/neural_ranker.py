@@ -27,25 +27,24 @@ from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_colum
 from ltr.estimators.parameters import (
     Columns,
     Effort,
+    Relative,
     Schedule,
     Settings,
     check_callbacks,
     check_monotone,
     check_parameters,
     device,
-    for_choice,
+    kinds,
     max_levels,
     settings,
 )
 from ltr.estimators.scoring import RankingEstimator
+from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, RankingModel, Scorer
 
 if TYPE_CHECKING:
     from ltr.export import Exported
-
-_CHOICE_LISTS = 10_000
-"""The choice of columns uses at most this many training lists."""
 
 Callback = Callable[[list[list[float]]], Any]
 
@@ -59,34 +58,50 @@ class NeuralRanker(RankingEstimator):
 
     Args:
         effort: "fast", "default" or "best". It sets the arguments that are None, depending on the
-            number of training rows; see `settings_`. "fast" trains one network; from 30,000
-            rows on, it trains two networks for a few epochs. "best" trains twice as many members as
-            the default, each a `CrossScorer`.
+            number of training rows and the kind of the networks; see `settings_`. "fast" trains one
+            network; from 30,000 rows on, it trains one network of periodic embeddings, or two of
+            bins, for a few epochs. "best" trains twice as many members as the default; those of
+            bins are `CrossScorer`s.
         columns: "all" or "useful". With "useful", one member is trained first, and each column is
             shuffled on the validation lists. Columns are dropped if shuffling them, alone and
             together, hardly lowers the metric; see `selected_`. Default: "useful" from 30,000
             training rows on, if there are validation lists.
+        relative: True, False or "auto": whether the networks also get columns relative to the list,
+            the rank of each number within its list and its difference from the list's mean, in
+            standard deviations of the list. A score then depends on the list, so that `predict`
+            needs `qid`; the line that `fit` prints says so. With "auto", two linear models are
+            fitted, with these columns and without. If the metric of the validation lists gains more
+            than one standard error by them, one network is trained for a short time with these
+            columns and one without. The columns are kept if the metric gains more than two standard
+            errors. "auto" is False
+            without validation lists, with fewer than 100 of them, with a `transform` of your own,
+            and with `monotone`.
         scorer: the network, made without `num_features`; each member is a copy of it.
-            Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
+            Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`); with
+            periodic embeddings `MLPScorer(hidden=(128, 64), activation=nn.SiLU)`.
         loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`.
         transform: the transform of the columns into the scorer's input. Default:
-            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`.
+            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`, networks
+            of bins. From 30,000 training rows on, if there are validation lists, and `scorer` and
+            `monotone` are None, a network of `TableTransform(PeriodicEmbedding())` is tried too.
+            One member of each kind is trained for a short time; the validation lists decide.
         monotone: a dict such as `{"price": -1, "rating": 1}`, which sets for numeric columns
             whether the score may only rise (1) or only fall (-1) as the value rises. The networks
             are then `MonotoneScorer`s. Missing values are exempt. Columns of an array are called
             x0, x1 and so on. Default: None; no column is restricted.
         members: the number of networks that are trained and averaged, >= 1. They differ only by
-            random draws. Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows on).
-        learning_rate: the learning rate of AdamW. Default: 3e-3.
+            random draws. Default: 5 ("best": 10; "fast": 1, and 2 from 30,000 rows on); with
+            periodic embeddings, which the members share, 3 ("best": 6; "fast": 1).
+        learning_rate: the learning rate of AdamW. Default: 3e-3; with periodic embeddings 6e-3.
         schedule: "constant" or "cycle". With "cycle", the learning rate rises in the first tenth of
             the steps of `max_epochs`, and then decreases to 0 along half a cosine wave. Default:
             "constant", and "cycle" from 30,000 rows on.
         weight_decay: the weight decay of AdamW.
         batch_size: the number of lists per training step.
         max_epochs: the largest number of passes over the training lists. Default: 100. With a
-            cycle, the number that gives 2,000 steps, but at least 5 and at most 15 ("fast" from
-            30,000 rows on: 5); if this gives fewer than 300 steps, the number that gives 300, but
-            at most 100.
+            cycle, the number that gives 2,000 steps, but at least 5 and at most 15 (periodic
+            embeddings: 6; "fast" from 30,000 rows on: 5). If this gives fewer than 300 steps, it is
+            the number that gives 300, but at most 100.
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.reports.evaluate`. Or a function of the labels,
             the scores and the qids of one list, numpy arrays (items,), that returns a number,
@@ -120,8 +135,9 @@ class NeuralRanker(RankingEstimator):
         selected_: for each column, by name, a `Column`: whether the column was kept, how much the
             metric decreases if the column is shuffled, the standard error of this decrease, and the
             reason in words. Columns of an array are called x0, x1 and so on.
-        settings_: the name of the loss, and the values of `members`, `learning_rate`, `schedule`,
-            `max_epochs`, `patience` and `columns` that training used.
+        settings_: the name of the loss; the values of `members`, `learning_rate`, `schedule`,
+            `max_epochs`, `patience`, `columns` and `relative` that training used; and the kind of
+            the networks, "bins" or "periodic" (None with a `transform` of your own).
         transform_: the transform of `model_`, fitted on the training lists.
         scorer_: the scorer of `model_`, an `Ensemble`.
         n_iter_: the number of epochs of the last training run.
@@ -163,6 +179,7 @@ class NeuralRanker(RankingEstimator):
         transform: FeatureTransform | None = None,
         effort: Effort = "default",
         columns: Columns | None = None,
+        relative: Relative = "auto",
         monotone: Mapping[str, int] | None = None,
         members: int | None = None,
         learning_rate: float | None = None,
@@ -184,6 +201,7 @@ class NeuralRanker(RankingEstimator):
         self.transform = transform
         self.effort = effort
         self.columns = columns
+        self.relative = relative
         self.monotone = monotone
         self.members = members
         self.learning_rate = learning_rate
@@ -321,6 +339,11 @@ class NeuralRanker(RankingEstimator):
             raise ValueError(
                 "qid or group must be given to predict: the transform or the scorer of this "
                 "NeuralRanker looks at the whole list"
+                + (
+                    " (columns relative to it; relative=False trains without them)"
+                    if self.settings_["relative"]
+                    else ""
+                )
             )
         return self.model_.predict(frame, names, device=device(self))
 
@@ -494,15 +517,29 @@ class NeuralRanker(RankingEstimator):
         warn_caller(data.notice)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
-        chosen = settings(self, int(lists.offsets[-1]), len(lists))
+        size = int(lists.offsets[-1]), len(lists)
+        tried = kinds(self, size[0])
+        if again and self.settings_["kind"] is not None:
+            tried = (self.settings_["kind"],)
+        directions = self._directions(schema)
+        candidates = [replace(settings(self, *size, x), directions=directions) for x in tried]
+        chosen = candidates[0]
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")
-        chosen = replace(chosen, directions=self._directions(schema))
         if again:
-            chosen = replace(chosen, members=self.scorer_.members)
+            relative = self.settings_["relative"]
+            chosen = replace(chosen, members=self.scorer_.members, relative=relative)
             selected = self.selected_
         else:
-            selected = self._select(chosen, lists, validation, schema, of_lists)
+            trial = None
+            if validation is not None:
+                auto = self.relative == "auto" and chosen.kind is not None and not any(directions)
+                given_lists = lists, validation, of_lists
+                chosen, trial = choose_settings(candidates, auto, *given_lists)
+            if chosen.relative:
+                relative_note = "with columns relative to the list: predict needs qid"
+                note = "; ".join(filter(None, [note, relative_note]))
+            selected = self._select(chosen, trial, lists, validation, schema, of_lists)
             kept = [name for name, one in selected.items() if one.kept]
             if len(kept) < len(selected):
                 narrow = schema.narrowed(kept)
@@ -570,6 +607,7 @@ class NeuralRanker(RankingEstimator):
     def _select(
         self,
         settings: Settings,
+        trial: Trial | None,
         lists: ListDataset,
         validation: ListDataset | None,
         schema: Schema,
@@ -577,10 +615,8 @@ class NeuralRanker(RankingEstimator):
     ) -> dict[str, Column]:
         """Return which columns to keep, and why.
 
-        One member is trained to choose the columns, unless all are kept without a choice.
+        The columns are chosen by one member, which is trained here if there was no trial.
         """
-        from ltr.estimators.training import train
-
         if settings.columns == "all":
             return all_kept(schema, "kept: no choice was made")
         if validation is None:
@@ -589,26 +625,6 @@ class NeuralRanker(RankingEstimator):
             return all_kept(schema, "kept: one validation list is too few to choose by")
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
-        # There is no validation here. Early stopping would favor an epoch that is good on the
-        # validation lists by chance. Shuffling any column would undo this luck, so each would look
-        # useful.
-        lists = _evenly(lists, _CHOICE_LISTS)
-        trained = train(
-            for_choice(settings, len(lists)),
-            lists,
-            None,
-            known=None,
-            of_lists=of_lists,
-            note="",
-            callbacks=(),
-        )
-        model = RankingModel(trained.scorer, trained.transform)
-        some = _evenly(validation, settings.choice.lists).to_fit()
-        return choose_columns(model, some, schema, self.metric, settings.device, trained.seed)
-
-
-def _evenly(lists: ListDataset, most: int) -> ListDataset:
-    """Return at most `most` of the lists, evenly spaced."""
-    if len(lists) <= most:
-        return lists
-    return lists.select(np.linspace(0, len(lists) - 1, most).astype(np.int64))
+        trial = trial or try_out(settings, lists, of_lists)
+        some = evenly(validation, settings.choice.lists).to_fit()
+        return choose_columns(trial.model, some, schema, self.metric, settings.device, trial.seed)

@@ -10,12 +10,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
+from torch import nn
 
 from ltr.datasets import (
     FeatureTransform,
     Join,
+    PeriodicEmbedding,
     PiecewiseLinearBins,
+    RankPerList,
     Standardize,
+    StandardizePerList,
     TableTransform,
 )
 from ltr.losses import XENDCG, RankingLoss
@@ -27,6 +31,9 @@ from ltr.shapes import check_number, check_whole
 Effort = Literal["fast", "default", "best"]
 Schedule = Literal["constant", "cycle"]
 Columns = Literal["all", "useful"]
+Relative = bool | Literal["auto"]
+Kind = Literal["bins", "periodic"]
+"""The kinds of networks: by the transform of their numeric columns."""
 
 LARGE = 30_000
 """A table with at least this many training rows is large: see `settings`."""
@@ -46,17 +53,19 @@ While the learning rate of a cycle is high, the metric moves up and down.
 
 @dataclass(frozen=True)
 class Choice:
-    """The amount of training and validation for the choice of columns.
+    """The amount of training and validation for the choice of networks and columns.
 
     Attributes:
         lists: the largest number of validation lists.
         epochs: the smallest number of training epochs.
         steps: the smallest number of training steps.
+        learning_rate: the learning rate at the top of the cycle.
     """
 
     lists: int = 2000
     epochs: int = 4
     steps: int = 300
+    learning_rate: float = 3e-3
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,8 @@ class Settings:
 
     `scorer` is not built yet, and `transform` is not fitted yet. `directions` has the direction of
     each feature (1, 0 or -1); it is empty if `monotone` is None. `choice` sets how many validation
-    lists and how much training are used to choose the columns. The other settings are as in
-    `NeuralRanker`.
+    lists and how much training are used to choose the kind of network and the columns. `kind` and
+    `relative` say what the default transform is. The other settings are as in `NeuralRanker`.
     """
 
     scorer: Scorer
@@ -85,25 +94,47 @@ class Settings:
     device: str
     random_state: Any
     verbose: int
+    kind: Kind | None
+    relative: bool = False
     directions: tuple[int, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
         """Return the loss's name and the settings that depend on `effort`, as plain data."""
         names = ("members", "learning_rate", "schedule", "max_epochs", "patience", "columns")
+        names = (*names, "kind", "relative")
         return {"loss": type(self.loss).__name__, **{name: getattr(self, name) for name in names}}
 
 
-_FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice", "directions"}
+_CHOSEN = {"transform", "choice", "kind", "relative", "directions"}
+_FIELDS = {one.name for one in fields(Settings)} - _CHOSEN
 
 
-def settings(estimator: Any, rows: int, lists: int) -> Settings:
-    """Return the settings of an estimator for the given numbers of training rows and lists."""
+def kinds(estimator: Any, rows: int) -> tuple[Kind, ...]:
+    """Return the kinds of networks that are tried for a number of training rows."""
+    own = estimator.scorer is not None or estimator.monotone is not None
+    if own or estimator.get_params(deep=False).get("transform") is not None or rows < LARGE:
+        return ("bins",)
+    return ("bins", "periodic")
+
+
+def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Settings:
+    """Return the settings of an estimator for the given numbers of training rows and lists.
+
+    Args:
+        estimator: the `NeuralRanker`.
+        rows: the number of training rows.
+        lists: the number of training lists.
+        kind: the kind of the networks, if neither the scorer nor the transform is given.
+    """
     named = {name: getattr(estimator, name) for name in _FIELDS}
     named["transform"] = estimator.get_params(deep=False).get("transform")
     given = {name: _plain(value) for name, value in named.items() if value is not None}
     given["batch_size"] = min(given["batch_size"], lists)  # torch takes no number beyond int64
     steps = math.ceil(lists / estimator.batch_size)
-    values = _values(estimator.effort, estimator.schedule, rows, steps)
+    values = _values(estimator.effort, estimator.schedule, rows, steps, kind)
+    values["kind"] = None if "transform" in given else kind
+    values["relative"] = estimator.relative is True
+    values["transform"] = default_transform(kind, values["relative"])
     given = {"loss": XENDCG(gamma="random"), **values, **given}
     patience = max(_EPOCHS, math.ceil(_STEPS / steps))
     if given["schedule"] == "cycle":
@@ -130,46 +161,73 @@ def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
     return any(True for _ in scorer.parameters()) or transform.num_features is not None
 
 
-def for_choice(settings: Settings, lists: int) -> Settings:
-    """Return the settings for training the one member that is used to choose the columns."""
+def for_trial(settings: Settings, lists: int) -> Settings:
+    """Return the settings of the one member that networks and columns are chosen by."""
     choice = settings.choice
     epochs = math.ceil(choice.steps / math.ceil(lists / settings.batch_size))
     return replace(
         settings,
         members=1,
         schedule="cycle",
-        learning_rate=3e-3,
+        learning_rate=choice.learning_rate,
         max_epochs=max(choice.epochs, epochs),
         verbose=0,
     )
 
 
-def _values(effort: Effort, schedule: Schedule | None, rows: int, steps: int) -> dict[str, Any]:
-    """Return the defaults for an effort and the numbers of training rows and steps per epoch."""
+def default_transform(kind: Kind, relative: bool) -> TableTransform:
+    """Return the default transform of a kind of networks.
+
+    Args:
+        kind: the kind.
+        relative: whether the networks also get the rank of each number within its list, and its
+            difference from the list's mean in standard deviations of the list.
+    """
+    parts: list[FeatureTransform]
+    parts = [PiecewiseLinearBins(4, thresholds=8), Standardize()]
+    if kind == "periodic":
+        parts = [PeriodicEmbedding()]
+    return TableTransform(Join([*parts, *([RankPerList(), StandardizePerList()] * relative)]))
+
+
+def with_relative(settings: Settings) -> Settings:
+    """Return the settings of the same networks, but with columns relative to the list."""
+    assert settings.kind is not None  # otherwise the transform is the user's
+    transform = default_transform(settings.kind, relative=True)
+    return replace(settings, transform=transform, relative=True)
+
+
+def _values(
+    effort: Effort, schedule: Schedule | None, rows: int, steps: int, kind: Kind
+) -> dict[str, Any]:
+    """Return the defaults of a kind for an effort and numbers of rows and of steps per epoch."""
     large = rows >= LARGE
     schedule = schedule or ("cycle" if large else "constant")
-    bins = PiecewiseLinearBins(4, thresholds=8)
+    periodic = kind == "periodic"
     found: dict[str, Any] = {
-        "scorer": MLPScorer(hidden=HIDDEN),
-        "members": 5,
-        "learning_rate": 3e-3,
+        "scorer": MLPScorer(hidden=HIDDEN, activation=nn.SiLU if periodic else nn.ReLU),
+        "members": 3 if periodic else 5,
+        "learning_rate": 6e-3 if periodic else 3e-3,
         "schedule": schedule,
-        "max_epochs": _cycle(steps) if schedule == "cycle" else 100,
+        "max_epochs": _cycle(steps, 6 if periodic else 15) if schedule == "cycle" else 100,
         "columns": "useful" if large else "all",
-        "choice": Choice(),
     }
+    choice: dict[str, Any] = {}
     if effort == "best":
-        found |= {"scorer": CrossScorer(hidden=HIDDEN), "members": 10}
+        found["members"] *= 2
+        if not periodic:
+            found["scorer"] = CrossScorer(hidden=HIDDEN)
     elif effort == "fast" and large:
-        found |= {"members": 2, "choice": Choice(lists=400, epochs=2, steps=150)}
+        found["members"] = 1 if periodic else 2
+        choice = {"lists": 400, "epochs": 2, "steps": 150}
         if schedule == "cycle":
             found["max_epochs"] = _cycle(steps, longest=5)
     elif effort == "fast":
         found["members"] = 1
-    return found | {"transform": TableTransform(Join([bins, Standardize()]))}
+    return found | {"choice": Choice(learning_rate=6e-3 if periodic else 3e-3, **choice)}
 
 
-def _cycle(steps: int, longest: int = 15) -> int:
+def _cycle(steps: int, longest: int) -> int:
     """Return the number of epochs of a cycle for a number of steps per epoch.
 
     A cycle has about 2,000 steps, but at least 5 and at most `longest` epochs. If these give fewer
@@ -205,6 +263,15 @@ def check_parameters(estimator: Any) -> None:
             f"scorer must be None if monotone is given, got {estimator.scorer!r}: "
             "the networks are MonotoneScorers"
         )
+    if not (estimator.relative == "auto" or isinstance(estimator.relative, bool | np.bool_)):
+        raise ValueError(f"relative must be True, False or 'auto', got {estimator.relative!r}")
+    if estimator.relative is True:
+        for name in ("transform", "monotone"):
+            if estimator.get_params(deep=False).get(name) is not None:
+                raise ValueError(
+                    f"relative must be False or 'auto' if {name} is given, got True"
+                    + (": put RankPerList into the transform" if name == "transform" else "")
+                )
     ranking_measure(estimator.metric)
     if estimator.learning_rate is not None:
         check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)

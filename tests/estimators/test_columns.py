@@ -11,9 +11,10 @@ import torch
 
 from ltr.config.folder import with_digest
 from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform, read_table
-from ltr.estimators import Blend, NeuralRanker
+from ltr.estimators import Blend, NeuralRanker, parameters, screening
 from ltr.estimators.columns import choose_columns
-from ltr.estimators.parameters import LARGE, max_levels, settings
+from ltr.estimators.parameters import LARGE, default_transform, kinds, max_levels, settings
+from ltr.estimators.scoring import values_of_lists
 from ltr.losses import SoftmaxLoss
 from ltr.models import CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 
@@ -247,6 +248,8 @@ def test_an_effort_sets_by_size_what_is_not_given():
         "max_epochs": 100,
         "patience": 40,
         "columns": "all",
+        "kind": "bins",
+        "relative": False,
     }
     assert settings(NeuralRanker(), *large).resolved() == {
         "loss": "XENDCG",
@@ -256,6 +259,19 @@ def test_an_effort_sets_by_size_what_is_not_given():
         "max_epochs": 15,
         "patience": 5,
         "columns": "useful",
+        "kind": "bins",
+        "relative": False,
+    }
+    assert settings(NeuralRanker(), *large, "periodic").resolved() == {
+        "loss": "XENDCG",
+        "members": 3,
+        "learning_rate": 6e-3,
+        "schedule": "cycle",
+        "max_epochs": 13,
+        "patience": 5,
+        "columns": "useful",
+        "kind": "periodic",
+        "relative": False,
     }
     fast = settings(NeuralRanker(effort="fast"), *small)
     assert fast.resolved() == settings(NeuralRanker(members=1), *small).resolved()
@@ -264,9 +280,61 @@ def test_an_effort_sets_by_size_what_is_not_given():
     assert (longer.max_epochs, longer.patience) == (13, 5)
     longest = settings(NeuralRanker(effort="fast"), 1_000_000, 40_000)
     assert (longest.members, longest.max_epochs, longest.patience) == (2, 5, 3)
+    smooth = settings(NeuralRanker(effort="fast"), 1_000_000, 40_000, "periodic")
+    assert (smooth.members, smooth.max_epochs) == (1, 5)
     best = settings(NeuralRanker(effort="best"), *large)
     assert best.members == 10
     assert isinstance(best.scorer, CrossScorer)
+    assert settings(NeuralRanker(effort="best"), *large, "periodic").members == 6
+
+
+def test_both_kinds_of_networks_are_tried_on_large_tables():
+    assert kinds(NeuralRanker(), LARGE - 1) == ("bins",)
+    assert kinds(NeuralRanker(), LARGE) == ("bins", "periodic")
+    own: list[dict[str, Any]] = [{"scorer": MLPScorer()}, {"transform": TableTransform()}]
+    for given in [*own, {"monotone": {"x0": 1}}]:
+        assert kinds(NeuralRanker(**given), LARGE) == ("bins",)
+
+
+@pytest.mark.parametrize(("bins", "periodic", "kind"), [(0.1, 0.2, "periodic"), (0.2, 0.1, "bins")])
+def test_the_kind_that_ranks_the_validation_lists_better_is_trained(
+    monkeypatch, bins: float, periodic: float, kind: str
+):
+    """The trials are measured in the order of the kinds; here they have given values."""
+    X, y, qid = draw(60)
+    means = iter((bins, periodic))
+
+    def values(*given: Any, **more: Any) -> np.ndarray:
+        return np.full_like(values_of_lists(*given, **more), next(means))
+
+    monkeypatch.setattr(parameters, "LARGE", 500)
+    monkeypatch.setattr(screening, "values_of_lists", values)
+    ranker = NeuralRanker(members=1, max_epochs=2, columns="all", random_state=0, verbose=0)
+    ranker.fit(X, y, qid=qid)
+    for _ in range(2):
+        assert ranker.settings_["kind"] == kind
+        assert ranker.settings_["learning_rate"] == (6e-3 if kind == "periodic" else 3e-3)
+        has_weights = any(True for _ in ranker.transform_.parameters())
+        assert has_weights == (kind == "periodic")
+        ranker.partial_fit(X, y, qid=qid)  # goes on with the same kind
+
+
+@pytest.mark.slow  # 30,000 rows, and several networks
+def test_smooth_functions_of_many_columns_want_periodic_embeddings():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40_000, 60)).astype(np.float32)
+    target = X[:, :20] @ rng.normal(size=20) * 0.4 + 1.5 * np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2]
+    y = (target + rng.normal(size=len(X)) > 2).astype(float)
+    qid = np.arange(len(X)) // 10
+    train = qid < 3500
+    found = {}
+    for kind, transform in (("periodic", None), ("bins", default_transform("bins", False))):
+        one = NeuralRanker(transform=transform, random_state=0, verbose=0)
+        one.fit(X[train], y[train], qid=qid[train])
+        if transform is None:
+            assert one.settings_["kind"] == kind
+        found[kind] = one.score(X[~train], y[~train], qid=qid[~train])
+    assert found["periodic"] > found["bins"], found
 
 
 @pytest.mark.parametrize(
@@ -310,7 +378,7 @@ def test_every_argument_wins_over_the_effort():
     for effort in ("fast", "default", "best"):
         ranker = NeuralRanker(effort=effort, scorer=scorer, transform=transform, **given)
         found = settings(ranker, 1_000_000, 40_000)
-        assert found.resolved() == {"loss": "XENDCG", **given}
+        assert found.resolved() == {"loss": "XENDCG", **given, "kind": None, "relative": False}
         assert found.scorer is scorer
         assert found.transform is transform
 
@@ -341,6 +409,8 @@ def test_fit_shows_what_it_was_set_to():
         "max_epochs": 2,
         "patience": 40,
         "columns": "all",
+        "kind": "bins",
+        "relative": False,
     }
     assert ranker.get_params()["members"] is None
     assert len(ranker.scorer_.copies) == 1

@@ -182,7 +182,7 @@ def test_memory_does_not_grow_with_the_features_on_disk(tmp_path, monkeypatch):
     total = features.nbytes
     del features, data
     ranker = quick(max_epochs=1, scorer=LinearScorer(), members=1, batch_size=64)
-    ranker.fit(stored.select(range(32)))  # which imports what is needed
+    ranker.fit(stored.select(range(600)))  # which imports what is needed
     tracemalloc.start()
     ranker.fit(stored)
     _, peak = tracemalloc.get_traced_memory()
