@@ -31,6 +31,7 @@ from ltr.estimators.trees import (
     is_trees,
     library_of,
     set_names,
+    takes_relative,
     tree_categories,
     tree_positions,
     tree_table,
@@ -106,6 +107,10 @@ class Blend(RankingEstimator):
         rankers_: the fitted rankers.
         schema_: the schema of the columns, with the levels of the categories in the training lists.
             Columns of an array are called x0, x1 and so on.
+        relative_: (rankers,), whether each ranker is of trees that get columns relative to the
+            list: the rank of each number within its list, and its difference from the list's mean
+            in standard deviations. Trees without constraints get these columns if a network of the
+            blend does; see `NeuralRanker(relative="auto")`. `predict` then needs `qid`.
         scales_: (rankers,), the constants that the scores of the rankers are multiplied by.
         weights_: (rankers,), the weights of the rankers, >= 0, which add up to 1.
         validation_score_: NDCG@10 of the blend on the validation lists; None if there are none.
@@ -133,6 +138,7 @@ class Blend(RankingEstimator):
     rankers_: list[Any]
     columns_: list[str]
     schema_: Schema
+    relative_: list[bool]
     scales_: np.ndarray
     weights_: np.ndarray
 
@@ -386,7 +392,16 @@ class Blend(RankingEstimator):
             candidates = [[network], self._default_trees(val is not None)]
         for one in (one for some in candidates for one in some):
             _check_takes(one, train)
-        self.rankers_ = [self._best(some, train, val, data.list_weights) for some in candidates]
+        self.rankers_ = [None] * len(candidates)
+        self.relative_ = [False] * len(candidates)
+        # The networks are fitted first: they decide whether trees get columns relative to the list.
+        networks = [at for at, some in enumerate(candidates) if isinstance(some[0], NeuralRanker)]
+        others = [at for at in range(len(candidates)) if at not in networks]
+        for at in (*networks, *others):
+            looks = at in others and any(self.rankers_[i].settings_["relative"] for i in networks)
+            self.relative_[at] = looks and takes_relative(candidates[at][0])
+            lists = train, val, data.list_weights
+            self.rankers_[at] = self._best(candidates[at], *lists, self.relative_[at])
         self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.validation_score_ = None
@@ -465,18 +480,27 @@ class Blend(RankingEstimator):
         return tree_positions(self.schema_, self.columns_)
 
     def _best(
-        self, candidates: Sequence[Any], train: Rows, val: Rows | None, list_weights: bool
+        self,
+        candidates: Sequence[Any],
+        train: Rows,
+        val: Rows | None,
+        list_weights: bool,
+        relative: bool,
     ) -> Any:
         """Fit the candidates, and return the one with the best NDCG@10 on the validation lists.
 
         Among equally good candidates, and without validation lists, the first one is returned.
         """
-        fitted = [self._fitted(one, train, val, list_weights) for one in candidates]
+        fitted = [self._fitted(one, train, val, list_weights, relative) for one in candidates]
         if val is None or len(fitted) == 1:
             return fitted[0]
-        return max(fitted, key=lambda one: val.ndcg(self._scores_of(one, val, False)).mean())
+        scores = (self._scores_of(one, val, False, relative) for one in fitted)
+        means = [val.ndcg(one).mean() for one in scores]
+        return fitted[int(np.argmax(means))]
 
-    def _fitted(self, given: Any, train: Rows, val: Rows | None, list_weights: bool) -> Any:
+    def _fitted(
+        self, given: Any, train: Rows, val: Rows | None, list_weights: bool, relative: bool
+    ) -> Any:
         """Return a fitted copy of a ranker; a trained `Booster` is returned as it is."""
         if is_booster(given):
             return given
@@ -494,18 +518,22 @@ class Blend(RankingEstimator):
             elif categories and hasattr(ranker, "enable_categorical"):
                 ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
         if val is not None:
-            X = self._columns_for(ranker, val)
+            X = self._columns_for(ranker, val, relative=relative)
             arguments |= _evaluation(takes, X, val, arguments) | _stopping(ranker, takes)
-        ranker.fit(self._columns_for(ranker, train), train.labels, **arguments)
+        X = self._columns_for(ranker, train, relative=relative)
+        ranker.fit(X, train.labels, **arguments)
         return ranker
 
-    def _columns_for(self, ranker: Any, rows: Rows, named: bool = False) -> Any:
+    def _columns_for(
+        self, ranker: Any, rows: Rows, named: bool = False, relative: bool = False
+    ) -> Any:
         """Return the columns in the form that a ranker takes that is not a network.
 
         Args:
             ranker: the ranker.
             rows: the rows.
             named: whether the ranker is a `Booster` that the user trained; see `tree_table`.
+            relative: whether trees get columns relative to the list too.
 
         Raises:
             ValueError: the ranker takes tables alone, and the rows are those of lists.
@@ -516,7 +544,9 @@ class Blend(RankingEstimator):
                 most = ranker.max_bins
             given = rows.features, rows.lists.categories, self._tree_positions
             form: Form = "codes" if library == "catboost" else "categories"
-            return tree_table(rows.schema, *given, form=form, most=most, named=named)
+            more = rows.relative if relative else None
+            options = {"form": form, "most": most, "named": named, "relative": more}
+            return tree_table(rows.schema, *given, **options)
         if rows.X is None:
             raise ValueError(
                 "rankers must be NeuralRankers or trees of LightGBM, XGBoost or CatBoost for lists "
@@ -524,18 +554,18 @@ class Blend(RankingEstimator):
             )
         return rows.X
 
-    def _scores_of(self, ranker: Any, rows: Rows, named: bool) -> np.ndarray:
+    def _scores_of(self, ranker: Any, rows: Rows, named: bool, relative: bool) -> np.ndarray:
         """Return the scores (rows,) of a fitted ranker, not scaled; see `_columns_for`."""
         if isinstance(ranker, NeuralRanker):
             lists = of_columns(rows.lists, rows.schema, ranker.schema_)
             return ranker.model_.score(lists, device=device(ranker)).astype(np.float64)
-        return scores_of(ranker, self._columns_for(ranker, rows, named), rows.groups)
+        return scores_of(ranker, self._columns_for(ranker, rows, named, relative), rows.groups)
 
     def _scores(self, rows: Rows) -> np.ndarray:
         """Return the scores (rankers, rows), not scaled."""
         given = self._rankers() or self.rankers_
-        each = zip(self.rankers_, map(is_booster, given), strict=True)
-        return np.stack([self._scores_of(one, rows, named) for one, named in each])
+        each = zip(self.rankers_, map(is_booster, given), self.relative_, strict=True)
+        return np.stack([self._scores_of(one, rows, *how) for one, *how in each])
 
     def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""

@@ -20,7 +20,7 @@ from ltr.estimators.saving import content, make
 from ltr.names import one_line
 
 _PARAMETERS = ("validation", "n_jobs", "verbose")
-_PLAIN = ("columns", "validation_score", "validation_queries")
+_PLAIN = ("columns", "relative", "validation_score", "validation_queries")
 
 
 class _Format(NamedTuple):

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.frames import Frame
 from ltr.datasets.prepare import RowOrder, check_types, features_of, to_lists
 from ltr.estimators.scoring import values_of_lists
+from ltr.estimators.trees import relative_to_list
 from ltr.models.ranking_model import list_order, predict_table, read_frame
 
 
@@ -71,6 +73,14 @@ class Rows:
         rows = len(lists.features)
         X = None if self.X is None else _take(self.X, np.arange(rows))
         return Rows(self.schema, lists, self.features[:rows], X)
+
+    @cached_property
+    def relative(self) -> np.ndarray:
+        """`features` relative to their lists, float64 (rows, 2 d); see `relative_to_list`."""
+        with torch.no_grad():
+            lengths = torch.from_numpy(self.sizes)
+            numbers = torch.from_numpy(np.asarray(self.features, np.float64))
+            return relative_to_list(numbers, lengths=lengths).numpy()
 
     @cached_property
     def labels(self) -> np.ndarray:

@@ -116,8 +116,8 @@ def choose_settings(
         return values(trial.model.score(some, device=first.device))
 
     if relative and len(validation) >= _FEWEST and lists.num_features:
-        with_and_without = [values(scores) for scores in linear_scores(lists, some)]
-        relative = _gains(*with_and_without, _PROMISING)
+        with_them, without = (values(scores) for scores in linear_scores(lists, some))
+        relative = _gains(with_them, without, _PROMISING)
     else:
         relative = False
     if len(candidates) == 1 and not relative:

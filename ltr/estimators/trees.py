@@ -12,9 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
+from torch import Tensor
 
-from ltr.datasets import Category, Schema
+from ltr.datasets import Category, RankPerList, Schema, StandardizePerList
 from ltr.datasets.column_steps import as_text, kind_of
 from ltr.estimators import tables as tables
 
@@ -114,6 +116,7 @@ def tree_table(
     form: Form = "categories",
     most: int | None = None,
     named: bool = False,
+    relative: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return the table that trees get. A boolean is 0 or 1; a missing value is NaN or no category.
 
@@ -129,6 +132,7 @@ def tree_table(
             Default: no category does.
         named: whether columns and levels are called as in the user's table, for a `Booster` that
             was trained on such a table. Default: x0, x1 and so on, and the indices of the levels.
+        relative: (rows, 2 d), the last columns; see `relative_to_list`. Default: none.
 
     >>> table = pa.table({"q": [1, 1], "shop: name": ["a", "b"], "new": [True, None]})
     >>> schema = Schema.infer(table, qid="q").fit_levels(table)
@@ -149,7 +153,36 @@ def tree_table(
             columns[index] = _category(categories[at - width], own, form, most, named)
     known = [*schema.feature_names, *schema.categories]
     names = [known[at] if named else f"x{index}" for index, at in enumerate(positions)]
+    if relative is not None:
+        columns |= dict(enumerate(relative.T, start=len(names)))
+        names = [f"x{index}" for index in range(len(columns))]
     return pd.DataFrame(columns, index=range(len(features))).set_axis(names, axis=1)
+
+
+def relative_to_list(features: Tensor, **lists: Any) -> Tensor:
+    """Return the columns relative to the list that trees get: (..., n, d) -> (..., n, 2 d).
+
+    These are the ranks of each feature within its list, and then its differences from the list's
+    mean, in standard deviations of the list. A missing value gives NaN.
+
+    Args:
+        features: see `FeatureTransform.forward`.
+        lists: `mask` or `lengths`; see `FeatureTransform.forward`.
+    """
+    return torch.cat(
+        [RankPerList()(features, **lists), StandardizePerList()(features, **lists)], -1
+    )
+
+
+def takes_relative(ranker: Any) -> bool:
+    """Return whether a ranker gets columns relative to the list if a network of its blend does.
+
+    Trees without constraints do: a list of constraints has one for each column of the table.
+    """
+    if not is_trees(ranker) or is_booster(ranker):
+        return False
+    given = ranker.get_params()
+    return all(given.get(name) is None for name in _CONSTRAINTS)
 
 
 def tree_values(category: Category) -> list[float]:

@@ -19,6 +19,7 @@ from ltr.estimators.trees import (
     category_of,
     is_booster,
     ranker_positions,
+    relative_to_list,
     tree_positions,
     tree_values,
 )
@@ -45,6 +46,8 @@ class ExportedBlend(ExportedModule):
             scores.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32; else float64, as in the trees of LightGBM.
+        relative: for each ranker whether it is of trees with columns relative to the list, which
+            follow the others. Default: none is.
 
     Attributes:
         saved: the parts, configuration and files that make the folder of an export loadable; None
@@ -64,6 +67,7 @@ class ExportedBlend(ExportedModule):
         predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
         per_document: bool = False,
         single: bool = False,
+        relative: Sequence[bool] = (),
     ) -> None:
         categories = [len(one.levels) for one in schema.categories.values()]
         networks = [one for one in members if isinstance(one, ExportedRanker)]
@@ -73,12 +77,12 @@ class ExportedBlend(ExportedModule):
         self.predict, self.single = predict, single
         self.saved: Saved | None = None
         self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
-        each = zip(members, factors, positions, strict=True)
+        each = zip(members, factors, positions, relative or [False] * len(members), strict=True)
         self.parts = nn.ModuleList(
             _Network(one, factor, schema)
             if isinstance(one, ExportedRanker)
-            else _Forest(one, factor, schema, own, single)
-            for one, factor, own in each
+            else _Forest(one, factor, schema, own, single, looks)
+            for one, factor, own, looks in each
             if factor
         )
         self.eval()
@@ -138,7 +142,8 @@ class ExportedBlend(ExportedModule):
                 )
         factors = (blend.weights_ * blend.scales_).tolist()
         predict = blend.model_.score_codes
-        return cls(members, factors, blend.schema_, positions, predict, per_document, single)
+        more = per_document, single, blend.relative_
+        return cls(members, factors, blend.schema_, positions, predict, *more)
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
@@ -286,6 +291,7 @@ class _Forest(nn.Module):
         schema: the schema of the blend.
         positions: see `ExportedBlend`.
         single: whether features are float32.
+        relative: whether the last columns are relative to the list.
     """
 
     order: Tensor
@@ -293,11 +299,21 @@ class _Forest(nn.Module):
     values: Tensor
 
     def __init__(
-        self, trees: Trees, factor: float, schema: Schema, positions: Sequence[int], single: bool
+        self,
+        trees: Trees,
+        factor: float,
+        schema: Schema,
+        positions: Sequence[int],
+        single: bool,
+        relative: bool,
     ) -> None:
         super().__init__()
         self.trees, self.factor, self.single = trees, factor, single or trees.single
-        self.register_buffer("order", torch.tensor(positions, dtype=torch.int64))
+        self.relative = relative
+        width = schema.num_features
+        start = width + len(schema.categories)
+        order = [*positions, *(range(start, start + 2 * width) if relative else ())]
+        self.register_buffer("order", torch.tensor(order, dtype=torch.int64))
         tables = []
         for at, category in enumerate(schema.categories.values(), start=schema.num_features):
             own = {
@@ -312,9 +328,12 @@ class _Forest(nn.Module):
     def forward(
         self, features: Tensor, codes: Tensor | None, mask: Tensor | None, part: int
     ) -> Tensor:
+        numbers = features
         if codes is not None:
             values = self.values.to(features.dtype)[codes + self.starts]
             features = torch.cat([features, values], dim=-1)
+        if self.relative:
+            features = torch.cat([features, relative_to_list(numbers, mask=mask)], dim=-1)
         rows = features.flatten(0, -2).index_select(1, self.order)
         rows = rows.float() if self.single else rows
         if not math.isnan(self.trees.missing):

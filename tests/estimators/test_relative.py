@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from lightgbm import LGBMRanker
+from sklearn.base import clone
 
 from ltr.datasets import Standardize, TableTransform
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 
 
 def shop(lists: int, relative: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -94,3 +96,31 @@ def test_bad_arguments(given, message):
     X, y, qid = shop(10, relative=True)
     with pytest.raises(ValueError, match=message):
         ranker(**given).fit(X, y, qid=qid)
+
+
+@pytest.mark.filterwarnings("ignore:The argument 'eval_")
+def test_a_blend_gives_its_trees_the_columns_of_its_networks(tmp_path):
+    X, y, qid = shop(900, relative=True)
+    test = shop(300, relative=True, seed=1)
+    trees = LGBMRanker(n_estimators=60, n_jobs=1, verbose=-1, random_state=0)
+    constrained = clone(trees).set_params(monotone_constraints=[0, 1, 0])
+    rankers = [trees, ranker(), constrained]
+    blend = Blend(rankers, verbose=0).fit(X, y, qid=qid)
+    assert blend.relative_ == [True, False, False]
+    plain = Blend([trees, ranker(relative=False)], verbose=0).fit(X, y, qid=qid)
+    assert plain.relative_ == [False, False]
+
+    found = []
+    for one in (blend, plain):
+        one.weights_ = np.eye(len(one.rankers_))[0]  # the trees alone
+        found.append(one.score(test[0], test[1], qid=test[2]))
+    assert found[0] > found[1] + 0.02
+    blend.weights_ = np.array([0.5, 0.3, 0.2])
+    with pytest.raises(ValueError, match="qid"):
+        blend.predict(X)
+    blend.save(tmp_path / "model")
+    want = blend.predict(X[:200], qid[:200])
+    again = Blend.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X[:200], qid[:200]), want)
+    written = blend.export(tmp_path / "model.onnx")
+    assert written.difference < 1e-5
