@@ -341,7 +341,7 @@ class NeuralRanker(RankingEstimator):
                 "NeuralRanker looks at the whole list"
                 + (
                     " (columns relative to it; relative=False trains without them)"
-                    if self.settings_["relative"]
+                    if self.settings_.get("relative")
                     else ""
                 )
             )
@@ -519,15 +519,17 @@ class NeuralRanker(RankingEstimator):
 
         size = int(lists.offsets[-1]), len(lists)
         tried = kinds(self, size[0])
-        if again and self.settings_["kind"] is not None:
-            tried = (self.settings_["kind"],)
+        # Rankers that 0.2 saved are of bins, without columns relative to the list.
+        before = {"kind": "bins", "relative": False, **self.settings_} if again else {}
+        if before.get("kind") is not None:
+            tried = (before["kind"],)
         directions = self._directions(schema)
         candidates = [replace(settings(self, *size, x), directions=directions) for x in tried]
         chosen = candidates[0]
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")
         if again:
-            relative = self.settings_["relative"]
+            relative = before["relative"]
             chosen = replace(chosen, members=self.scorer_.members, relative=relative)
             selected = self.selected_
         else:
