@@ -52,7 +52,8 @@ def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
     """
     for one in callbacks:
         kind = one if hasattr(one, "__qualname__") else type(one)
-        if kind.__module__.partition(".")[0] in ("lightgbm", "xgboost"):
+        package = (kind.__module__ or "").partition(".")[0]  # None for a method of a built-in class
+        if package in ("lightgbm", "xgboost"):
             raise ValueError(
                 f"callbacks must be functions of the history, got {kind.__qualname__} of "
                 f"{kind.__module__}: give NeuralRanker(patience=...) to stop early, and verbose=2 "

@@ -125,6 +125,7 @@ def test_positions_and_a_protected_group_change_the_model(ltr, table):
     frame = frame.assign(click=clicks, spot=shelf + 1, new=(price > 0).astype(int))
     frame.to_parquet("clicks.parquet")
     given = ("--qid", "q", "--label", "click", "--features", "price", "shelf", *QUICK)
+    given += ("--relative", "false")  # rows are scored one by one below
     probe = pd.DataFrame({"price": [0.0, 0.0], "shelf": [0, 4]})
     gaps = {}
     for name, more in (("no", ()), ("position", ("--position", "spot"))):
