@@ -21,7 +21,6 @@ PLOT = Path(__file__).parent / "img" / "quality.svg"
 PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
 TREES, NETWORK, BOTH, OURS = "LightGBM", "NeuralRanker()", "blend", "Blend()"
-TUNED = "LightGBM, tuned"
 LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
 """From which seed on generated tables were for choosing; see `large_tables.py`."""
@@ -152,24 +151,6 @@ def defaults(found: Result) -> str:
             ]
         )
     return table(["table, rows", TREES, f"`{NETWORK}`", "both", "CPU seconds"], rows)
-
-
-def full(found: Result) -> str:
-    """Return the table of LightGBM at full strength, `NeuralRanker()` and `Blend()`.
-
-    NDCG@10 is bold if it is better than LightGBM's after Holm's correction, italic if worse.
-    """
-    rows: list[list[str]] = []
-    for data, each in _compared(found).items():
-        ours = [each.get(name) for name in (NETWORK, OURS)]
-        known = [one for one in ours if one is not None]
-        names = [name for name, one in zip((NETWORK, OURS), ours, strict=True) if one is not None]
-        seconds = [_seconds(found, known[0], TUNED, key) for key in ("seconds", "search_seconds")]
-        seconds += [_seconds(found, one, name) for one, name in zip(known, names, strict=True)]
-        cells = ["" if x is None else f"{cell(x)} ({x['difference'][0]:+.4f})" for x in ours]
-        times = " / ".join(f"{x:.0f}" for x in seconds)
-        rows.append([data, f"{known[0]['trees']:.4f}", *cells, times])
-    return table(["table, rows", "LightGBM", f"`{NETWORK}`", f"`{OURS}`", "CPU seconds"], rows)
 
 
 def efforts(found: Result) -> str:
@@ -374,7 +355,6 @@ def tables() -> dict[str, str]:
         named[name] = rows(json.loads((RESULTS / f"large_tables_{name}.json").read_text()))
     fits = json.loads((RESULTS / "fit_parts.json").read_text())
     named |= {"parts": parts(fits), "steps": steps(fits)}
-    named["full"] = full(json.loads((RESULTS / "large_tables_full.json").read_text()))
     return named | {"first": first(by_default), "blends": blends(ours, leaves)}
 
 
