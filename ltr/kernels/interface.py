@@ -27,4 +27,4 @@ class Implementation(NamedTuple):
     name: str
     """The name of the implementation's folder: "cpu" or "reference"."""
     kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
-    """Returns one sum (..., N) per output, from scores (..., N), lists and columns (..., N)."""
+    """Returns one sum (..., n) per output, from scores (..., n), lists and columns (..., n)."""

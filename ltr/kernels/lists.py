@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr.kernels.sorting import descending_order, group_order
-from ltr.shapes import check_lists, refuse_nested
+from ltr.kernels.sorting import descending_order
+from ltr.shapes import check_lists, count, refuse_nested
 
 Lengths = Tensor | Sequence[int]
 """The lengths (R,) of R ragged lists: whole numbers in a tensor, a numpy array or a list."""
@@ -27,21 +27,15 @@ SPARE = 1 << 14
 
 @dataclass(frozen=True)
 class SortedLists:
-    """Lists along the last axis of scores (..., N), and the order of their items.
-
-    Padded batches have one list per row: `starts` (..., 1) is 0, and `lengths` (..., 1) is the
-    number of real items. Ragged batches have all lists in one row.
+    """Lists along the last axis of scores (..., n), one per row, and the order of their items.
 
     Args:
-        order: (..., N) int64, the items (their indices in the row), list by list, by descending
-            score; None if the scores themselves are in that order.
-        starts: (..., R) int64, the position at which each list begins in `order`, or in the scores
-            if `order` is None.
-        lengths: (..., R) int64, the number of items of each list. Sums are 0 for items in no list.
+        order: (..., n) int64, the items (their indices in the row) by descending score, and the
+            masked items last; None if the scores themselves are in that order.
+        lengths: (..., 1) int64, the number of real items of each list. Sums are 0 for all others.
     """
 
     order: Tensor | None
-    starts: Tensor
     lengths: Tensor
 
 
@@ -57,11 +51,7 @@ def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
     """
     check_lists(scores, mask=mask)
     order = descending_order(scores.detach(), mask)
-    shape = (*order.shape[:-1], 1)
-    starts = order.new_zeros(shape)
-    if mask is None:
-        return SortedLists(order, starts, order.new_full(shape, order.shape[-1]))
-    return SortedLists(order, starts, mask.sum(-1, keepdim=True))
+    return SortedLists(order, count(order, mask))
 
 
 def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
@@ -73,31 +63,11 @@ def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
     >>> in_order(torch.tensor([3.0, 2.0, 0.0]), torch.tensor([True, False, True])).lengths
     tensor([2])
     """
-    shape = (*points.shape[:-1], 1)
-    starts = points.new_zeros(shape, dtype=torch.int64)
     if mask is None:
-        return SortedLists(None, starts, starts + points.shape[-1])
-    return SortedLists(None, starts, mask.sum(-1, keepdim=True))
-
-
-def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
-    """Sort ragged lists without padding. Cost: two sorts.
-
-    Args:
-        scores: (N,), the scores of one list after another.
-        lengths: (R,) whole numbers, the number of items of each list; they sum to N.
-
-    Raises:
-        ValueError: a shape or dtype is wrong, or, on the CPU, lengths are negative or do not sum
-            to N.
-
-    >>> import torch
-    >>> sort_ragged(torch.tensor([0.1, 0.9, 0.2, 0.3, 0.4]), torch.tensor([2, 3])).order
-    tensor([1, 0, 4, 3, 2])
-    """
-    lengths = check_lengths(scores, lengths)
-    order = group_order(descending_order(scores.detach()), list_ids(scores, lengths))
-    return SortedLists(order, lengths.cumsum(0) - lengths, lengths)
+        lengths = points.new_full((*points.shape[:-1], 1), points.shape[-1], dtype=torch.int64)
+    else:
+        lengths = mask.sum(-1, keepdim=True)
+    return SortedLists(None, lengths)
 
 
 def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Tensor:

@@ -100,7 +100,7 @@ def _parts(
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
     # Return the lists, then u and c in the order of the items, and then ones.
     lengths = count(order, mask)
-    lists = SortedLists(order, torch.zeros_like(lengths), lengths)
+    lists = SortedLists(order, lengths)
     one = scores.new_ones(()).expand(scores.shape)
     (c,) = inner_sums(scores, [one], [(0, laplace())], lists, temperature)
     rho = torch.empty_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))

@@ -116,24 +116,6 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.from_numpy(order)
 
 
-def group_order(order: Tensor, ids: Tensor) -> Tensor:
-    """Return the order (N,) of all items, regrouped list by list but unchanged within each list.
-
-    Args:
-        order: (N,) int64, the order of all items.
-        ids: (N,) int64, the index of each item's list.
-
-    >>> group_order(torch.tensor([2, 0, 1]), torch.tensor([1, 0, 0]))
-    tensor([2, 1, 0])
-    """
-    ids = ids[order]
-    if ids.device.type != "cpu" or len(order) >= 2**31:
-        return order[torch.argsort(ids, stable=True)]
-    pairs = ids.bitwise_left_shift(32).add_(torch.arange(len(order))).numpy()
-    pairs.sort()  # no two pairs are equal, so numpy's fast sort is stable
-    return order[torch.from_numpy(pairs).bitwise_and_(0xFFFFFFFF)]
-
-
 torch.library.define("ltr::descending_order", "(Tensor scores, Tensor? mask) -> Tensor")
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
 

@@ -35,16 +35,16 @@ def kernel_sums(
     """Return, for each output (c, k), y_i = sum over j in i's list of k((s_i - s_j) / tau) v_cj.
 
     Args:
-        scores: (..., N), float32 or float64.
-        columns: the v_c, (..., N) each.
+        scores: (..., n), float32 or float64.
+        columns: the v_c, (..., n) each.
         outputs: pairs of a column's index and a `Kernel`, all with the same nodes.
         lists: the sorted lists of these scores, as `sort_lists` returns them.
         temperature: tau > 0, in units of the scores.
 
     Returns:
-        One tensor (..., N) per output, in the scores' order and dtype; 0 for items in no list. All
+        One tensor (..., n) per output, in the scores' order and dtype; 0 for masked items. All
         sums of a list with a NaN or an infinite score are NaN. The sums are differentiable in
-        scores and columns, to any order. Cost: O(N) time per node, column and output, and O(N)
+        scores and columns, to any order. Cost: O(n) time per node, column and output, and O(n)
         memory.
 
     Raises:
@@ -60,7 +60,7 @@ def kernel_sums(
     """
     check_sums(scores, columns, outputs, lists, temperature)
     rule = _KernelSums(tuple(outputs), float(temperature))
-    return differentiable(rule, scores, lists.order, lists.starts, lists.lengths, *columns)
+    return differentiable(rule, scores, lists.order, lists.lengths, *columns)
 
 
 def check_sums(
@@ -90,10 +90,10 @@ def check_sums(
         if kernel.nodes is not nodes and kernel.nodes != nodes:
             raise ValueError(f"outputs must share their nodes, got {nodes} and {kernel.nodes}")
     shape = scores.shape if lists.order is None else lists.order.shape
-    if shape != scores.shape or lists.starts.shape[:-1] != scores.shape[:-1]:
+    if shape != scores.shape or lists.lengths.shape != (*scores.shape[:-1], 1):
         raise ValueError(
             f"lists must fit scores {tuple(scores.shape)}, got an order {tuple(shape)} and "
-            f"starts {tuple(lists.starts.shape)}"
+            f"lengths {tuple(lists.lengths.shape)}"
         )
 
 
@@ -109,7 +109,7 @@ def inner_sums(
     Under `torch.compile`, which supports no second derivatives, the sums have no derivatives.
     """
     rule = _KernelSums(tuple(outputs), temperature)
-    tensors = scores, lists.order, lists.starts, lists.lengths, *columns
+    tensors = scores, lists.order, lists.lengths, *columns
     if torch.compiler.is_compiling():
         return rule.values(*tensors)
     return differentiable(rule, *tensors)  # `vmap` may act on a backward pass without grad mode
@@ -117,22 +117,21 @@ def inner_sums(
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums(Rule):
-    """The rule of `kernel_sums`: a function of scores, order, starts, lengths and columns."""
+    """The rule of `kernel_sums`: a function of scores, order, lengths and columns."""
 
     outputs: Outputs
     temperature: float
 
     def values(
-        self, scores: Tensor, order: Maybe, starts: Tensor, lengths: Tensor, *columns: Tensor
+        self, scores: Tensor, order: Maybe, lengths: Tensor, *columns: Tensor
     ) -> tuple[Tensor, ...]:
         numbers = op_numbers if torch.compiler.is_compiling() else _cached_numbers
         given = numbers(self.outputs, self.temperature)
-        lists = order, starts, lengths
-        return tuple(torch.ops.ltr.kernel_sums(scores, *lists, list(columns), *given))
+        return tuple(torch.ops.ltr.kernel_sums(scores, order, lengths, list(columns), *given))
 
     def gradients(self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any) -> list[Maybe]:
-        scores, order, starts, lengths, *columns = saved
-        by_scores, _, _, _, *by_column = needed
+        scores, order, lengths, *columns = saved
+        by_scores, _, _, *by_column = needed
         some = [(o, g) for o, g in enumerate(given) if g is not None]
         wanted: list[tuple[int, Kernel]] = []
         for g, (o, _) in enumerate(some, len(columns)):
@@ -144,7 +143,7 @@ class _KernelSums(Rule):
         of_scores: Maybe = None
         of_columns: list[Maybe] = [None] * len(columns)
         if wanted:
-            lists = SortedLists(order, starts, lengths)
+            lists = SortedLists(order, lengths)
             sources = [*columns, *(g for _, g in some)]
             found = iter(inner_sums(scores, sources, wanted, lists, self.temperature))
             for o, gradient in some:
@@ -156,7 +155,7 @@ class _KernelSums(Rule):
                 if by_column[column]:
                     part, total = next(found), of_columns[column]
                     of_columns[column] = part if total is None else total + part
-        return [of_scores, None, None, None, *of_columns]
+        return [of_scores, None, None, *of_columns]
 
 
 def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
@@ -175,7 +174,7 @@ _cached_numbers = lru_cache(op_numbers)
 
 torch.library.define(
     "ltr::kernel_sums",
-    "(Tensor scores, Tensor? order, Tensor starts, Tensor lengths, Tensor[] columns, float scale,"
+    "(Tensor scores, Tensor? order, Tensor lengths, Tensor[] columns, float scale,"
     " float[] nodes, float[] rows, int[] sources) -> Tensor[]",
 )
 
@@ -190,8 +189,8 @@ torch.library.register_fake("ltr::kernel_sums", _fake)
 def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
     if not scores.numel():
         return _fake(scores, *arguments)
-    order, starts, lengths, columns, *numbers = arguments
-    lists, numbers = SortedLists(order, starts, lengths), SumNumbers(*numbers)
+    order, lengths, columns, *numbers = arguments
+    lists, numbers = SortedLists(order, lengths), SumNumbers(*numbers)
     return implementation(scores.device.type).kernel_sums(scores, lists, columns, numbers)
 
 

@@ -21,20 +21,19 @@ def profile_at(profile: Profile, kernel: Kernel, x: Tensor) -> Tensor:
 def dense_sum(
     scores: Tensor, v: Tensor, kernel: Kernel, lists: SortedLists, temperature: float = 1.0
 ) -> Tensor:
-    """y_i = sum over the j of i's list of k((s_i - s_j) / temperature) v_j: one row (N,)."""
-    y = torch.zeros(scores.shape, dtype=torch.float64)
+    """y_i = sum over the list's real j of k((s_i - s_j) / temperature) v_j: one list (n,)."""
     order = torch.arange(len(scores)) if lists.order is None else lists.order
-    for start, length in zip(lists.starts.tolist(), lists.lengths.tolist(), strict=True):
-        items = order[start : start + length]
-        s = scores.double()[items]
-        gaps = (s.unsqueeze(-1) - s) / temperature  # [i, j]
-        above = torch.ones(length, length).tril(-1).bool()  # j stands before i
-        own = torch.eye(length, dtype=torch.bool)
-        k = torch.where(
-            above,
-            profile_at(kernel.above, kernel, (-gaps).clamp(min=0)),
-            profile_at(kernel.below, kernel, gaps.clamp(min=0)),
-        )
-        k = torch.where(own, kernel.own, k) / temperature**kernel.order
-        y = y.index_put((items,), (k * v.double()[items]).sum(-1))
-    return y
+    length = int(lists.lengths)
+    items = order[:length]
+    s = scores.double()[items]
+    gaps = (s.unsqueeze(-1) - s) / temperature  # [i, j]
+    above = torch.ones(length, length).tril(-1).bool()  # j stands before i
+    own = torch.eye(length, dtype=torch.bool)
+    k = torch.where(
+        above,
+        profile_at(kernel.above, kernel, (-gaps).clamp(min=0)),
+        profile_at(kernel.below, kernel, gaps.clamp(min=0)),
+    )
+    k = torch.where(own, kernel.own, k) / temperature**kernel.order
+    y = torch.zeros(scores.shape, dtype=torch.float64)
+    return y.index_put((items,), (k * v.double()[items]).sum(-1))

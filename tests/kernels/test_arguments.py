@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ltr.kernels.lists import sort_lists, sort_ragged
+from ltr.kernels.lists import check_lengths, sort_lists
 from ltr.kernels.named import gaussian, laplace, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
@@ -41,8 +41,8 @@ def test_kernel_sums(arguments, words):
         (lambda: sort_lists(SCORES, ONES[:, :2].bool()), "mask must"),
         (lambda: sort_lists(SCORES.long()), "scores must"),
         (lambda: descending_order(SCORES, ONES[:, :2].bool()), r"mask must"),
-        (lambda: sort_ragged(torch.arange(3), torch.tensor([3])), "scores must"),
-        (lambda: sort_ragged([0.1], torch.tensor([1])), "scores.*list"),
+        (lambda: check_lengths(torch.arange(3), torch.tensor([3])), "scores must"),
+        (lambda: check_lengths([0.1], torch.tensor([1])), "scores.*list"),
         (lambda: kernel_sums_at(ONES[:1], SCORES, [ONES], [OUTPUT]), r"queries must"),
         (lambda: kernel_sums_at(ONES.double(), SCORES, [ONES], [OUTPUT]), "queries must"),
         (lambda: survival("cauchy"), "distribution.*'cauchy'"),

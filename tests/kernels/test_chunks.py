@@ -6,7 +6,7 @@ from dense import dense_sum
 from test_sums import KERNELS, any_kernel, both, draw
 
 from ltr.kernels.choice import computed_by
-from ltr.kernels.lists import in_order, sort_lists, sort_ragged
+from ltr.kernels.lists import in_order, sort_lists
 from ltr.kernels.named import sign
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.reference import sums as plain_sums
@@ -34,10 +34,11 @@ def check(scores, lists, columns, outputs, temperature):
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_pieces_of_ragged_lists(kernel, size):
-    scores = draw(23).mul(3).round().div(3)  # with ties
-    lists = sort_ragged(scores, torch.tensor([0, 1, 9, 0, 2, 11, 0]))
-    check(scores, lists, [draw(23, seed=1)], [(0, kernel)], 0.3)
+@pytest.mark.parametrize("length", [0, 1, 2, 9, 11])
+def test_pieces_of_lists(kernel, length, size):
+    scores = draw(11).mul(3).round().div(3)  # with ties
+    lists = sort_lists(scores, torch.arange(11) < length)
+    check(scores, lists, [draw(11, seed=1)], [(0, kernel)], 0.3)
 
 
 def test_pieces_of_many_columns_and_outputs(size):
@@ -63,21 +64,21 @@ def test_pieces_of_rows_are_each_row_alone(size):
 
 
 def test_non_finite_numbers_make_every_piece_of_their_list_nan(size):
-    scores, v, one = draw(15), draw(15, seed=1), torch.ones(15).double()
-    lengths, outputs = torch.tensor([4, 7, 4]), [(0, any_kernel(0, False)), (1, KERNELS["real"])]
-    clean = plain(scores, [v, one], outputs, sort_ragged(scores, lengths), 0.5)
-    inside = (torch.arange(15) >= 4) & (torch.arange(15) < 11)
+    scores, v, one = draw(3, 7), draw(3, 7, seed=1), torch.ones(3, 7).double()
+    mask = torch.arange(7) < torch.tensor([[4], [7], [4]])
+    outputs = [(0, any_kernel(0, False)), (1, KERNELS["real"])]
+    clean = plain(scores, [v, one], outputs, sort_lists(scores, mask), 0.5)
     for bad in (torch.nan, torch.inf, -torch.inf):
         spoiled = scores.clone()
-        spoiled[6] = bad
-        found = plain(spoiled, [v, one], outputs, sort_ragged(spoiled, lengths), 0.5)
+        spoiled[1, 2] = bad
+        found = plain(spoiled, [v, one], outputs, sort_lists(spoiled, mask), 0.5)
         for y, expected in zip(found, clean, strict=True):
-            assert y[inside].isnan().all()
-            torch.testing.assert_close(y[~inside], expected[~inside], rtol=0, atol=0)
+            assert y[1].isnan().all()
+            torch.testing.assert_close(y[::2], expected[::2], rtol=0, atol=0)
         w = v.clone()
-        w[6] = bad
-        y, other = plain(scores, [w, one], outputs, sort_ragged(scores, lengths), 0.5)
-        assert y[inside].isnan().all()
+        w[1, 2] = bad
+        y, other = plain(scores, [w, one], outputs, sort_lists(scores, mask), 0.5)
+        assert y[1].isnan().all()
         torch.testing.assert_close(other, clean[1])
 
 

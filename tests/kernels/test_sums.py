@@ -95,7 +95,7 @@ def test_several_columns_and_outputs(implementation, size):
     lists = sort_lists(scores, mask)
     found = call(implementation, scores, columns, outputs, lists, 0.7)
     for i in range(0, size[0], 13):
-        row = SortedLists(lists.order[i], lists.starts[i], lists.lengths[i])
+        row = SortedLists(lists.order[i], lists.lengths[i])
         for y, (c, k) in zip(found, outputs, strict=True):
             expected = dense_sum(scores[i], columns[c][i], k, row, 0.7)
             torch.testing.assert_close(y[i], expected, rtol=1e-9, atol=1e-9)
@@ -130,28 +130,37 @@ def test_any_temperature(implementation, kernel, temperature):
 
 
 @both
-def test_ragged_lists_and_a_spoiled_one(implementation):
+def test_lists_of_any_length_and_a_spoiled_one(implementation):
     lengths = torch.tensor([3, 0, 500, 1, 400, 90])
-    starts = lengths.cumsum(0) - lengths
-    scores, v = draw(1000), draw(1000, seed=1)
-    bounds = zip(starts.tolist(), lengths.tolist(), strict=True)
-    order = torch.cat([scores[a : a + n].argsort(descending=True) + a for a, n in bounds])
-    order = torch.cat([order, torch.arange(994, 1000)])
-    lists = SortedLists(order, starts, lengths)
-    left = SortedLists(order, starts[[0, 2, 3, 5]], lengths[[0, 2, 3, 5]])
-    all_expected = [dense_sum(scores, v, kernel, left) for kernel in KERNELS.values()]
-    for bad in [float("nan"), float("inf"), -float("inf")]:
-        broken = scores.clone()
-        broken[700] = bad
-        order[504:904] = broken[504:904].argsort(descending=True) + 504
-        for kernel, expected in zip(KERNELS.values(), all_expected, strict=True):
+    mask = torch.arange(506) < lengths.unsqueeze(-1)
+    scores, v = draw(6, 506), draw(6, 506, seed=1)
+    rows = [(i, sort_lists(scores[i], mask[i])) for i in (0, 2, 3, 5)]
+    for kernel in KERNELS.values():
+        expected = torch.stack([dense_sum(scores[i], v[i], kernel, row) for i, row in rows])
+        for bad in [float("nan"), float("inf"), -float("inf")]:
+            broken = scores.clone()
+            broken[4, 196] = bad
+            lists = sort_lists(broken, mask)
             found = call(implementation, broken, [v], [(0, kernel)], lists)[0]
-            assert found[504:904].isnan().all()
-            assert (found[994:] == 0).all()
+            assert found[4, :400].isnan().all()
+            assert (found[~mask] == 0).all()
             scale = scale_of(expected)
-            keep = torch.arange(1000).sub(704).abs() > 200
-            keep[504] = False
-            torch.testing.assert_close(found[keep] / scale, expected[keep] / scale)
+            torch.testing.assert_close(found[[0, 2, 3, 5]] / scale, expected / scale)
+
+
+@both
+def test_scores_under_the_mask_are_in_no_gap(implementation):
+    scores, v = draw(2, 5), draw(2, 5, seed=1)
+    mask = torch.tensor([[False, True, True, True, False], [True, True, False, False, True]])
+    for hidden in (1e308, -1e308, torch.inf, torch.nan):
+        given = torch.where(mask, scores, hidden)
+        lists = sort_lists(given, mask)
+        for kernel in KERNELS.values():
+            found = call(implementation, given, [v], [(0, kernel)], lists, 0.1)[0]
+            for row in range(2):
+                part, w = scores[row, mask[row]], v[row, mask[row]]
+                expected = dense_sum(part, w, kernel, sort_lists(part), 0.1)
+                torch.testing.assert_close(found[row, mask[row]], expected)
 
 
 @both
@@ -248,7 +257,7 @@ def test_the_bare_ops():
     lists, kernel = sort_lists(scores, mask), KERNELS["complex"]
     nodes = kernel.nodes
     numbers = [nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count]
-    arguments = (lists.order, lists.starts, lists.lengths, [scores.cos()], 2.0, numbers)
+    arguments = (lists.order, lists.lengths, [scores.cos()], 2.0, numbers)
     opcheck(torch.ops.ltr.kernel_sums, (scores, *arguments, list(kernel.row), [0]))
     opcheck(torch.ops.ltr.descending_order, (scores, mask))
 

@@ -376,31 +376,29 @@ def sums(data, plan, out, chunks, states, begin, stop):
 
 @entry
 @jit
-def cut(starts, lengths, size):
-    """Return the chunks (chunks, 6) of lists (B, R): row, begin, length, before, after and index.
+def cut(lengths, size):
+    """Return the chunks (chunks, 6) of lists (B,): row, begin, length, before, after and index.
 
     A chunk has at most `size` items, and the chunks of a list differ in length by at most one item.
     "before" and "after" are the positions of the items next to the chunk, or -1 at the list's ends.
     """
     total = 0
     for row in range(len(lengths)):
-        for r in range(lengths.shape[1]):
-            total += (lengths[row, r] + size - 1) // size
+        total += (lengths[row] + size - 1) // size
     chunks = np.empty((total, 6), np.int64)
     number = 0
     for row in range(len(lengths)):
-        for r in range(lengths.shape[1]):
-            length, start = lengths[row, r], starts[row, r]
-            count = (length + size - 1) // size
-            begin = start
-            for k in range(count):
-                end = start + length * (k + 1) // count
-                chunks[number, 0] = row
-                chunks[number, 1] = begin
-                chunks[number, 2] = end - begin
-                chunks[number, 3] = begin - 1 if k else -1
-                chunks[number, 4] = end if k < count - 1 else -1
-                chunks[number, 5] = number
-                begin = end
-                number += 1
+        length = lengths[row]
+        count = (length + size - 1) // size
+        begin = 0
+        for k in range(count):
+            end = length * (k + 1) // count
+            chunks[number, 0] = row
+            chunks[number, 1] = begin
+            chunks[number, 2] = end - begin
+            chunks[number, 3] = begin - 1 if k else -1
+            chunks[number, 4] = end if k < count - 1 else -1
+            chunks[number, 5] = number
+            begin = end
+            number += 1
     return chunks

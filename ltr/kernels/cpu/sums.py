@@ -31,7 +31,6 @@ def kernel_sums(
     count, outputs = int(nodes[4]), len(sources)
     x = _rows(scores)
     item = NO_ORDER if lists.order is None else _rows(lists.order)
-    first, size = _rows(lists.starts), _rows(lists.lengths)
     # A constant column is passed as a single value.
     slots, fills, written = [], [], []
     for source in used:
@@ -45,7 +44,7 @@ def kernel_sums(
     values = written[0][None] if len(written) == 1 else np.empty((len(written), *x.shape), x.dtype)
     if len(written) > 1:
         np.stack(written, out=values)
-    total, chunks, lanes, joined = _layout(first, size)
+    total, chunks, lanes, joined = _layout(lists.lengths.numpy().reshape(-1))
     if not total:
         return [torch.zeros_like(scores) for _ in sources]
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
@@ -70,25 +69,22 @@ def kernel_sums(
     return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
 
 
-def _layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
-    if size.size <= FEW:
-        return _cached_layout(size.shape, first.tobytes(), size.tobytes())
-    return _new_layout(first, size)
+def _layout(lengths: Any) -> tuple[int, Any, Any, bool]:
+    if len(lengths) <= FEW:
+        return _cached_layout(lengths.tobytes())
+    return _new_layout(lengths)
 
 
 @lru_cache(64)
-def _cached_layout(
-    shape: tuple[int, ...], starts: bytes, lengths: bytes
-) -> tuple[int, Any, Any, bool]:
-    first, size = (np.frombuffer(x, np.int64).reshape(shape).copy() for x in (starts, lengths))
-    return _new_layout(first, size)
+def _cached_layout(lengths: bytes) -> tuple[int, Any, Any, bool]:
+    return _new_layout(np.frombuffer(lengths, np.int64).copy())
 
 
-def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
+def _new_layout(lengths: Any) -> tuple[int, Any, Any, bool]:
     # Return the number of items, the chunks, the chunks in the order of the lanes, and whether any
     # list has more than one chunk.
-    total = int(size.sum())
-    chunks = cut(first, size, _chunk(total, size.size))
+    total = int(lengths.sum())
+    chunks = cut(lengths, _chunk(total, len(lengths)))
     lanes = chunks
     if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
         # Sort the chunks by length, so that the lanes of a group end at about the same position.

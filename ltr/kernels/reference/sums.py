@@ -39,13 +39,13 @@ def kernel_sums(
     """Compute `ltr.kernels.interface.Implementation.kernel_sums` on any device."""
     scale, nodes, rows, sources = numbers
     n, sources = scores.shape[-1], list(sources)  # as an index, a tuple would mean several axes
-    order, starts, lengths = lists.order, lists.starts, lists.lengths
+    order, lengths = lists.order, lists.lengths
     table = torch.tensor(rows, dtype=_exact(scores), device=scores.device).view(len(sources), -1)
     own = table[:, :1].unsqueeze(-1)
     above, below = table[:, 1:].view(len(sources), 2, -1).unbind(1)
     size = CHUNK if scores.device.type == "cpu" else CHUNK_ELSEWHERE
     out = [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in sources]
-    given = [y.reshape(-1, y.shape[-1]) for y in (scores, starts, lengths, *columns)]
+    given = [y.reshape(-1, y.shape[-1]) for y in (scores, lengths, *columns)]
     positions = None if order is None else order.reshape(-1, n)
     together = max(1, max(size, TOGETHER) // max(n, 1))
     for first in range(0, len(given[0]), together):
@@ -66,31 +66,20 @@ def _exact(x: Tensor) -> torch.dtype:
 class _Chunk(NamedTuple):
     """Consecutive positions of B sorted rows: points x (B, p), values v (C, B, p) of C columns."""
 
-    x: Tensor  # it is 0 if the point is not finite or is in no list
-    v: Tensor  # it is 0 if the value or its point is not finite, or if the point is in no list
-    begins: Tensor  # it says whether a list begins at the position
-    inside: Tensor  # it says whether the position is in a list
-    ids: Tensor  # it is the number of the position's list, counted from 1, or 0 outside all lists
-    # It says whether the position is in a list and its value or point is not finite.
+    x: Tensor  # it is 0 if the point is not finite, and the last real point at the masked positions
+    v: Tensor  # it is 0 if the value or its point is not finite, or if the position is masked
+    real: Tensor  # it says whether the position holds a real item
+    # It says whether the position holds a real item whose value or point is not finite.
     bad: Tensor  # (C, B, p)
 
 
 class _Lists:
     """The lists in some rows. Only one chunk at a time is sorted and converted to `_exact(x)`."""
 
-    def __init__(
-        self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
-    ):
-        self.x, self.columns, self.order = x, columns, order
-        self.shape, self.lists = x.shape, lengths.shape[-1]
-        some = (lengths > 0).int()
-        edges = torch.zeros(len(x), x.shape[-1] + 1, dtype=torch.int32, device=x.device)
-        self.begins = edges.scatter_add_(-1, starts, some)[:, :-1] > 0
-        edges.scatter_add_(-1, starts + lengths, -some)
-        self.inside = edges.cumsum(-1, dtype=torch.int32)[:, :-1] > 0
-        self.ids = self.inside
-        if self.lists > 1:
-            self.ids = self.begins.cumsum(-1, dtype=torch.int32) * self.inside
+    def __init__(self, x: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None):
+        self.x, self.lengths, self.columns, self.order = x, lengths, columns, order
+        last = (lengths - 1).clamp(min=0)
+        self.lowest = x.gather(-1, last if order is None else order.gather(-1, last))
 
     def chunk(self, first: int, last: int) -> _Chunk:
         """Return the chunk of the positions `first` to `last` - 1."""
@@ -99,11 +88,11 @@ class _Lists:
             y[:, first:last] if order is None else y.gather(-1, order)
             for y in (self.x, *self.columns)
         )
-        begins, inside, ids = (y[:, first:last] for y in (self.begins, self.inside, self.ids))
-        x, v = x.to(_exact(x)), torch.stack(v).to(_exact(x))
-        usable = inside & x.isfinite() & v.isfinite()
-        x, v = torch.where(inside & x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
-        return _Chunk(x, v, begins, inside, ids.long(), inside & ~usable)
+        real = torch.arange(first, last, device=x.device) < self.lengths
+        x, v = torch.where(real, x, self.lowest).to(_exact(x)), torch.stack(v).to(_exact(x))
+        usable = real & x.isfinite() & v.isfinite()
+        x, v = torch.where(x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
+        return _Chunk(x, v, real, real & ~usable)
 
 
 def _sums(
@@ -111,30 +100,23 @@ def _sums(
 ) -> None:
     # Fill out[o] (B, n). The first sweep goes down the lists, and the second sweep goes up.
     down, up = sweeps
-    rows, n = lists.shape
+    rows, n = lists.x.shape
     chunks = [(first, min(first + size, n)) for first in range(0, n, size)]
     chunk = lru_cache(1)(lists.chunk)  # if there is only one chunk, both sweeps share it
     # If a score is not finite, all sums of its list are NaN. If a value of a column is not finite,
     # only the sums of this column in its list are NaN.
-    spoiled = torch.zeros(
-        len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
-    )
+    spoiled = torch.zeros(len(lists.columns), rows, 1, dtype=torch.bool, device=lists.x.device)
     partial: list[Tensor] = []
     for bounds in chunks:
-        x, v, begins, _, ids, bad = chunk(*bounds)
-        spoiled.scatter_add_(-1, ids.expand(bad.shape), bad.long())
-        partial.append(down.step(x, v, begins))
-    ends = torch.ones(rows, 1, dtype=torch.bool, device=lists.x.device)
+        x, v, _, bad = chunk(*bounds)
+        spoiled |= bad.any(-1, keepdim=True)
+        partial.append(down.step(x, v))
     for first, last in reversed(chunks):
-        x, v, begins, inside, ids, bad = chunk(first, last)
-        edges = begins | ~inside
-        ends = torch.cat([edges[:, 1:], ends], -1)
-        result = up.step(-x.flip(-1), v.flip(-1), ends.flip(-1)).flip(-1)
-        ends = edges[:, :1]
+        x, v, real, _ = chunk(first, last)
+        result = up.step(-x.flip(-1), v.flip(-1)).flip(-1)
         result += partial.pop()
         result += own * v[up.sources]
-        unknown = (spoiled.gather(-1, ids.expand(bad.shape)) > 0)[up.sources]
-        result = torch.where(unknown, torch.nan, torch.where(inside, result, 0.0))
+        result = torch.where(spoiled[up.sources], torch.nan, result).where(real, 0.0)
         for y, each in zip(out, result.to(out[0].dtype), strict=True):
             if lists.order is None:
                 y[:, first:last] = each
@@ -155,45 +137,42 @@ class _Sweep:
         self.states: dict[str, Tensor] = {}
         self.last: tuple[Tensor, Tensor] | None = None
 
-    def step(self, x: Tensor, v: Tensor, begins: Tensor) -> Tensor:
+    def step(self, x: Tensor, v: Tensor) -> Tensor:
         """Return the sums (outputs, B, p) of the next p positions.
 
         Args:
             x: (B, p), the points, descending in each list.
             v: (C, B, p), the values.
-            begins: (B, p), whether a list begins at the position, in the sweep's direction.
         """
         last_x, last_v = self.last or (x[:, :1], torch.zeros_like(v[..., :1]))
         self.last = x[:, -1:].clone(), v[..., -1:].clone()
-        gaps = torch.where(begins, 0.0, torch.cat([last_x, x[:, :-1]], -1).sub_(x) * self.scale)
-        keep = (~begins).to(x.dtype)
-        before = keep * torch.cat([last_v, v[..., :-1]], -1)
+        gaps = torch.cat([last_x, x[:, :-1]], -1).sub_(x).mul_(self.scale)
+        before = torch.cat([last_v, v[..., :-1]], -1)
         constant, linear, tie, *_ = self.weights.unbind(-1)
         result = torch.zeros_like(v[self.sources])
         if constant.any() or linear.any():
-            passed = self._scan("constant", keep, before)
+            ones = torch.ones_like(gaps)
+            passed = self._scan("constant", ones, before)
             result += constant[:, None, None] * passed[self.sources]
             if linear.any():
-                moved = self._scan("linear", keep, passed * gaps)
+                moved = self._scan("linear", ones, passed * gaps)
                 result += linear[:, None, None] * moved[self.sources]
         if tie.any():
-            tied = keep * (gaps == 0)
+            tied = (gaps == 0).to(x.dtype)
             result += tie[:, None, None] * self._scan("tied", tied, tied * before)[self.sources]
         if self.together is None:
             self.together = max(1, TOGETHER // v.numel())
         for begin in range(0, len(self.nodes), self.together):
-            result += self._nodes(slice(begin, begin + self.together), keep, before, gaps)
+            result += self._nodes(slice(begin, begin + self.together), before, gaps)
         return result
 
-    def _nodes(self, some: slice, keep: Tensor, before: Tensor, gaps: Tensor) -> Tensor:
+    def _nodes(self, some: slice, before: Tensor, gaps: Tensor) -> Tensor:
         count = len(self.nodes)
         w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
         kind = torch.promote_types(gaps.dtype, torch.complex64)
         nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
-        # Gaps are negative only in lists whose sums become NaN. Clamp them, so that no infinity
-        # from such a list reaches the next list.
-        gaps = gaps.clamp(min=0, max=FARTHEST)
-        decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
+        gaps = gaps.clamp(max=FARTHEST)
+        decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_()
         if not self.is_complex:
             states = self._scan(f"node {some.start}", decay, decay * before)[:, self.sources]
             return (w * states).sum(0)
