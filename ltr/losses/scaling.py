@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.choice import is_compiled
 from ltr.operators import SoftPermutation
 
 
@@ -110,9 +109,7 @@ class _Potentials(Rule):
     saved_outputs = (0, 1)
 
     def values(self, matrix: Tensor) -> tuple[Tensor, ...]:
-        if torch.compiler.is_compiling():
-            return potentials(matrix, self.iterations)
-        return torch.ops.ltr.sinkhorn_potentials(matrix, self.iterations)
+        return potentials(matrix, self.iterations)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -123,59 +120,7 @@ class _Potentials(Rule):
         )
         if torch.is_grad_enabled():  # second derivatives need the graph of `us` and `vs`
             us, vs = potentials(matrix, self.iterations)
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            left, right = adjoint(matrix, us, vs, of_us, of_vs)
-        else:
-            left, right = differentiable(_Adjoint(), matrix, us, vs, of_us, of_vs)
+        left, right = adjoint(matrix, us, vs, of_us, of_vs)
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return (torch.matmul(rows.mT, columns),)
-
-
-class _Adjoint(Rule):
-    """The `Rule` of `adjoint`, so that it supports `vmap`; it is not differentiated again."""
-
-    def values(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return torch.ops.ltr.sinkhorn_adjoint(*tensors)
-
-
-torch.library.define(
-    "ltr::sinkhorn_potentials", "(Tensor matrix, int iterations) -> (Tensor, Tensor)"
-)
-torch.library.define(
-    "ltr::sinkhorn_adjoint",
-    "(Tensor matrix, Tensor us, Tensor vs, Tensor of_us, Tensor of_vs) -> (Tensor, Tensor)",
-)
-torch.library.impl("ltr::sinkhorn_potentials", "CompositeExplicitAutograd", potentials)
-torch.library.impl("ltr::sinkhorn_adjoint", "CompositeExplicitAutograd", adjoint)
-
-
-@torch.library.register_fake("ltr::sinkhorn_potentials")
-def _(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    *batch, n, m = matrix.shape
-    return matrix.new_empty((*batch, iterations, n)), matrix.new_empty((*batch, iterations, m))
-
-
-@torch.library.register_fake("ltr::sinkhorn_adjoint")
-def _(matrix: Tensor, us: Tensor, vs: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(us), torch.empty_like(vs)
-
-
-@torch.library.impl("ltr::sinkhorn_potentials", "CPU")
-def _potentials_on_cpu(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    if not matrix.numel() or not is_compiled(matrix):
-        return potentials(matrix, iterations)
-    from ltr.kernels.cpu import scaling
-
-    return scaling.potentials(matrix, iterations)
-
-
-@torch.library.impl("ltr::sinkhorn_adjoint", "CPU")
-def _adjoint_on_cpu(
-    matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
-) -> tuple[Tensor, Tensor]:
-    if not matrix.numel() or not is_compiled(matrix):
-        return adjoint(matrix, us, vs, of_us, of_vs)
-    from ltr.kernels.cpu import scaling
-
-    return scaling.adjoint(matrix, us, vs, of_us, of_vs)
