@@ -1,9 +1,5 @@
-"""The cache of numba's compiled code; it may be read-only, missing, or shared by processes."""
+"""The cache of numba's compiled code; it may be missing, or shared by processes."""
 
-import atexit
-import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from numba import config
-
-SETTINGS: Any = config
-"""`numba.config`, which creates its attributes at run time."""
 
 WAIT = 300.0
 """Seconds that a process waits while another one compiles, before it compiles by itself."""
@@ -30,16 +22,12 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 
     Without a cache each process compiles again, and one warning says so.
     """
-    given = SETTINGS.CACHE_DIR
     try:
-        SETTINGS.CACHE_DIR = _usable(given)
         return compile(True)
     except RuntimeError:
         function = compile(False)  # this raises again if the error is not about the cache
         _warn_once()
         return function
-    finally:
-        SETTINGS.CACHE_DIR = given
 
 
 @contextmanager
@@ -73,28 +61,3 @@ def _warn_once() -> None:
         "ahead of time with `python -m ltr.precompile`.",
         stacklevel=2,
     )
-
-
-@cache
-def _usable(folder: str) -> str:
-    # Numba reads a cache only from a folder that it can write. So a temporary folder gets links to
-    # the files of a read-only cache. The links are deleted when this process ends.
-    if not folder or not os.path.isdir(folder) or _writable(folder):
-        return folder
-    try:
-        links = Path(tempfile.mkdtemp(prefix="ltr-numba-"))
-    except OSError:
-        return folder
-    atexit.register(shutil.rmtree, links, ignore_errors=True)
-    for kept in Path(folder).resolve().glob("*/*.nb[ci]"):
-        (links / kept.parent.name).mkdir(exist_ok=True)
-        (links / kept.parent.name / kept.name).symlink_to(kept)
-    return str(links)
-
-
-def _writable(folder: str) -> bool:
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
