@@ -297,7 +297,7 @@ def _is_finished(out: Path, run: Run, options: list[str]) -> bool:
         if names := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
             raise CommandError(
                 f"{out} has results of other settings, with another {', '.join(names[:3])}: "
-                f"give another --outputput, or delete {out}"
+                f"give another --output, or delete {out}"
             )
     return (folder / "result.json").is_file()
 
