@@ -193,7 +193,7 @@ def test_mistakes(tmp_path: Path):
         ImageClassifier(metrics={"loss": NDCG()})
     with pytest.raises(ValueError, match=r"metrics.*3 for 'x'"):
         ImageClassifier(metrics={"x": 3})  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="loss.reduction must be"):
+    with pytest.raises(ValueError, match=r"loss\.reduction must be"):
         trainer(tmp_path).fit(classifier(SoftmaxLoss(reduction="none")), ImageDataModule())
 
 
