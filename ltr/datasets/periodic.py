@@ -128,3 +128,7 @@ class PeriodicEmbedding(Standardize):
             "transform must not be a PeriodicEmbedding if monotone is given, since its outputs "
             "rise and fall with a column: use PiecewiseLinearBins or Standardize"
         )
+
+    def source_columns(self) -> Tensor:
+        """Return the feature of each output."""
+        return torch.arange(self.num_features or 0).repeat_interleave(1 + self.size)

@@ -157,6 +157,8 @@ class PiecewiseLinearBins(FeatureTransform):
         """Return the column of each bin's feature."""
         return self.columns
 
+    source_columns = monotone_columns
+
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest value of each feature in training, (d,) each."""
         width = self.num_features or 0
@@ -243,6 +245,8 @@ class Quantile(FeatureTransform):
     def monotone_columns(self) -> Tensor:
         """Return 0 to d - 1: each output rises with the feature in the same column."""
         return torch.arange(self.num_features or 0)
+
+    source_columns = monotone_columns
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest quantile of each feature, (d,) each."""

@@ -210,6 +210,12 @@ class TableTransform(FeatureTransform):
         others = torch.full((len(self.indicators) + self._codes,), -1)
         return torch.cat([self.features.monotone_columns(), others]) if len(self.median) else others
 
+    def source_columns(self) -> Tensor:
+        """Return the `source_columns` of `features`, of the indicators and of the levels."""
+        levels = torch.arange(len(self.levels), device=self.levels.device)
+        others = [self.indicators, (levels + len(self.median)).repeat_interleave(self.levels + 1)]
+        return torch.cat([*([self.features.source_columns()] * bool(len(self.median))), *others])
+
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the range of the features in training; see `FeatureTransform.training_range`."""
         if not len(self.median):

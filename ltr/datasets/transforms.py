@@ -13,6 +13,9 @@ from ltr.kernels.lists import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)
+_OUTPUTS = frozenset({"transform", "forward", "coded", "transform_lists"})
+"""The methods that compute a transform's outputs."""
+
 _VALUES = 1 << 19  # a chunk has this many values, and its copy in float64 fits into a CPU cache
 
 
@@ -53,6 +56,12 @@ class FeatureTransform(nn.Module):
     fits_missing = False
     fits_labels = False
     within_list = False
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        # What a base class says of its outputs need not hold for other outputs.
+        if "source_columns" not in vars(cls) and not _OUTPUTS.isdisjoint(vars(cls)):
+            cls.source_columns = FeatureTransform.source_columns
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
@@ -117,6 +126,17 @@ class FeatureTransform(nn.Module):
             f"{type(self).__name__} does not say which columns its outputs rise with, as monotone "
             "needs: give it a method `monotone_columns`"
         )
+
+    def source_columns(self) -> Tensor:
+        """Return for each output the column that it depends on, (out_features,), after `fit`.
+
+        The columns are the features 0 to d - 1, and then the categories, from d. The index is -1 if
+        the output depends on several columns, on other documents, or on an unknown column. That is
+        the default, and also what a class inherits if it defines `transform` or `forward` but not
+        this method. With all indices, `NeuralRanker(columns="useful")` shuffles a column by
+        shuffling its outputs, and need not transform the others again.
+        """
+        return torch.full((self.out_features or 0,), -1)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return roughly the smallest and the largest value of each feature in training, (d,) each.
@@ -294,6 +314,8 @@ class NoTransform(FeatureTransform):
         """Return 0 to d - 1: each output rises with the feature in the same column."""
         return torch.arange(self.num_features or 0)
 
+    source_columns = monotone_columns
+
 
 class Standardize(FeatureTransform):
     """Standardizes each feature by its mean and standard deviation in training.
@@ -365,6 +387,8 @@ class Standardize(FeatureTransform):
     def monotone_columns(self) -> Tensor:
         """Return 0 to d - 1: each output rises with the feature in the same column."""
         return torch.arange(self.num_features or 0)
+
+    source_columns = monotone_columns
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the mean minus and plus three standard deviations, (d,) each."""
@@ -489,6 +513,10 @@ class Join(FeatureTransform):
     def monotone_columns(self) -> Tensor:
         """Return the `monotone_columns` of all transforms, concatenated."""
         return torch.cat([one.monotone_columns() for one in self._parts()])
+
+    def source_columns(self) -> Tensor:
+        """Return the `source_columns` of all transforms, concatenated."""
+        return torch.cat([one.source_columns() for one in self._parts()])
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest lower end and the largest upper end of the transforms' ranges."""

@@ -1,15 +1,19 @@
 """Choose the columns to train a ranker on, by shuffling columns on the validation lists."""
 
+import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ltr.datasets import ListDataset, Schema
-from ltr.estimators.scoring import values_of_lists
+from ltr.datasets.coded import Coded
 from ltr.models import RankingModel
+from ltr.models.scorer import transformed
 
 _CLEAR = 2.0
 """A column is always kept if shuffling it costs more than this many standard errors."""
@@ -25,6 +29,9 @@ A column is weak if shuffling it alone costs at most `_CLEAR` standard errors.
 
 _SHUFFLES = 3
 """How many times each set is shuffled: after only one shuffle, useless columns may look useful."""
+
+_TOGETHER = 64
+"""The documents are transformed once more for this many columns that are shuffled alone."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,9 @@ def choose_columns(
 
     If no column would be left, all are kept, with a warning: the model has learned too little.
 
-    Cost: the lists are scored once for each column, and at most 64 times more.
+    Cost: the lists are scored once for each column, and at most 64 times more. If each output of
+    the transform depends on one column (see `FeatureTransform.source_columns`), the lists are
+    transformed once for 32 columns; otherwise once for each column.
 
     Args:
         model: the model, trained on all columns.
@@ -85,7 +94,7 @@ def choose_columns(
     """
     names, title = column_names(schema), metric if isinstance(metric, str) else metric.__name__
     shuffled = _Shuffled(model, lists, schema, metric, device, seed)
-    costs = {name: shuffled.cost([name]) for name in names}
+    costs = shuffled.costs_alone(names)
     found = {}
     weak = []
     for name, (cost, error) in costs.items():
@@ -114,10 +123,6 @@ def choose_columns(
             why = f"kept: alone it costs {cost:.4f} +- {error:.4f}, but more with others, of "
         found[name] = Column(position >= len(dropped), cost, error, why + title)
     return {name: found[name] for name in names}
-
-
-def _chosen(positions: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
-    return np.array([position for name in names for position in positions[name]], dtype=np.int64)
 
 
 def _longest(
@@ -158,13 +163,18 @@ class _Shuffled:
         device: str,
         seed: int,
     ) -> None:
-        self.model, self.device = model, device
-        self.lists, self.metric = lists, metric
-        self.groups = np.repeat(np.arange(len(lists)), lists.lengths)
+        from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
+
+        self.model, self.device = copy.deepcopy(model).to(device).eval(), device
+        self.scorer = RankingModel(self.model.scorer)
+        self.lists, self.measure = lists, ranking_measure(metric)
+        self.labels, self.lengths = torch.from_numpy(lists.labels), torch.from_numpy(lists.lengths)
         self.draw = np.random.default_rng(seed)
-        self.features = _positions(schema.features)
-        self.categories = _positions(dict.fromkeys(schema.categories, 1))
-        self.whole = self._values(self.lists)
+        self.columns = _positions({**schema.features, **dict.fromkeys(schema.categories, 1)})
+        width = lists.features.shape[1]
+        self.categories = width, width + len(schema.categories)
+        self.sources = _sources(model)
+        self.whole = self._values(self.model.score(lists, device=device))
 
     def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
         """Return the mean decrease of the metric if columns are shuffled, and its standard error.
@@ -172,31 +182,116 @@ class _Shuffled:
         All columns are shuffled by the same permutation, so the decrease measures their joint
         information.
         """
-        lost = self.whole - np.mean([self._shuffled_values(names) for _ in range(shuffles)], axis=0)
+        values = []
+        for _ in range(shuffles):
+            lists = self._shuffled(dict.fromkeys(names, self._order()))
+            values.append(self._values(self.model.score(lists, device=self.device)))
+        return self._lost(np.mean(values, axis=0))
+
+    def costs_alone(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+        """Return the `cost` of each column alone.
+
+        If each output of the transform depends on one column, a shuffled column changes only its
+        own outputs. So one transform of lists in which each column is shuffled by a permutation of
+        its own gives the changed outputs of many columns.
+        """
+        if self.sources is None:
+            return {name: self.cost([name]) for name in names}
+        costs = {}
+        for start in range(0, len(names), _TOGETHER):
+            some = names[start : start + _TOGETHER]
+            scores = self._scores_alone(some)
+            costs |= {name: self._lost(self._values(x)) for name, x in scores.items()}
+        return costs
+
+    def _scores_alone(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the scores (documents,) if each column alone is shuffled."""
+        shuffled = self._shuffled({name: self._order() for name in names})
+        scores: dict[str, list[np.ndarray]] = {name: [] for name in names}
+        pairs = zip(self._batches(self.lists), self._batches(shuffled), strict=True)
+        with torch.inference_mode():
+            for batch, other in pairs:
+                whole, changed = self._outputs(**batch), self._outputs(**other)
+                mixed = _copy(whole)
+                for name in names:
+                    self._replace(mixed, changed, name)
+                    found = self.scorer(mixed, lengths=batch.get("lengths"))
+                    scores[name].append(found.float().cpu().numpy())
+                    self._replace(mixed, whole, name)
+        return {name: np.concatenate(blocks) for name, blocks in scores.items()}
+
+    def _batches(self, lists: ListDataset) -> Any:
+        return self.model.batches(lists, self.device)
+
+    def _outputs(self, features: Tensor, **more: Tensor) -> Tensor | Coded:
+        assert self.model.transform is not None
+        return transformed(self.model.scorer, self.model.transform, features, None, **more)
+
+    def _replace(self, outputs: Tensor | Coded, others: Tensor | Coded, name: str) -> None:
+        """Replace the outputs that depend on a column by others, in place."""
+        assert self.sources is not None
+        column, tensors = self.columns[name], _tensors(outputs)
+        codes = torch.arange(*self.categories)
+        sources = self.sources[: tensors[0].shape[1]], codes
+        for one, other, source in zip(tensors, _tensors(others), sources, strict=False):
+            chosen = (source >= column.start) & (source < column.stop)
+            its = chosen.nonzero().squeeze(1).to(one.device)
+            one.index_copy_(1, its, other.index_select(1, its))
+
+    def _order(self) -> np.ndarray:
+        return self.draw.permutation(len(self.lists.features))
+
+    def _shuffled(self, orders: Mapping[str, np.ndarray]) -> ListDataset:
+        """Return the lists with some columns shuffled, each by its own permutation."""
+        arrays = {"features": self.lists.features.copy()}
+        if self.lists.categories is not None:
+            arrays["categories"] = self.lists.categories.copy()
+        width = self.categories[0]
+        for name, order in orders.items():
+            start, stop = self.columns[name].start, self.columns[name].stop
+            array = arrays["features"]
+            if start >= width:
+                array, start, stop = arrays["categories"], start - width, stop - width
+            array[:, start:stop] = array[order, start:stop]
+        return self.lists.with_arrays(**arrays)
+
+    def _lost(self, values: np.ndarray) -> tuple[float, float]:
+        """Return the mean decrease to these values (lists,) and its standard error."""
+        lost = self.whole - values
         if len(lost) < 2:
             return float(lost.mean()), float("inf")
         return float(lost.mean()), float(lost.std(ddof=1) / len(lost) ** 0.5)
 
-    def _shuffled_values(self, names: Sequence[str]) -> np.ndarray:
-        order = self.draw.permutation(len(self.lists.features))
-        shuffled: dict[str, np.ndarray] = {}
-        for attribute, positions in (("features", self.features), ("categories", self.categories)):
-            chosen = _chosen(positions, [name for name in names if name in positions])
-            if len(chosen):
-                array = shuffled[attribute] = getattr(self.lists, attribute).copy()
-                array[:, chosen] = array[:, chosen][order]
-        return self._values(self.lists.with_arrays(**shuffled))
-
-    def _values(self, lists: ListDataset) -> np.ndarray:
-        scores = self.model.score(lists, device=self.device)
-        values = values_of_lists(scores, lists.labels, self.groups, metric=self.metric)
-        return values.astype(np.float64)
+    def _values(self, scores: np.ndarray) -> np.ndarray:
+        """Return the metric of each list, (lists,)."""
+        given = torch.from_numpy(scores), self.labels, self.lengths
+        values = self.measure.per_list(*given, largest=float(self.labels.max()))
+        return values.double().numpy()
 
 
-def _positions(widths: Mapping[str, int]) -> dict[str, range]:
-    """Return each column's range of indices in the array of features or of category codes."""
+def _copy(outputs: Tensor | Coded) -> Tensor | Coded:
+    if isinstance(outputs, Coded):
+        return outputs._replace(numbers=outputs.numbers.clone(), codes=outputs.codes.clone())
+    return outputs.clone()
+
+
+def _tensors(outputs: Tensor | Coded) -> list[Tensor]:
+    return [outputs.numbers, outputs.codes] if isinstance(outputs, Coded) else [outputs]
+
+
+def _sources(model: RankingModel) -> Tensor | None:
+    """Return the column of each output of the transform; None if some depend on several."""
+    if model.transform is None:
+        return None
+    sources = model.transform.source_columns().cpu()
+    known = len(sources) == model.transform.out_features and bool((sources >= 0).all())
+    return sources if known else None
+
+
+def _positions(widths: Mapping[str, int]) -> dict[str, slice]:
+    """Return each column's indices among the features, which the categories follow."""
     found, start = {}, 0
     for name, width in widths.items():
-        found[name] = range(start, start + width)
+        found[name] = slice(start, start + width)
         start += width
     return found

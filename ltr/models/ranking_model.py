@@ -171,22 +171,29 @@ class RankingModel(nn.Module):
         if device.type != "cpu" or any(x.training for x in self.modules() if x is not self):
             model = copy.deepcopy(self).to(device).eval()  # other threads may use `self`
         with torch.inference_mode():
-            found = [
-                model._of_rows(part, start, end, device)
-                for part in lists.blocks()
-                for start, end in _bounds(part, self.looks_at_list)
-            ]
+            found = [model(**x).float().cpu().numpy() for x in model.batches(lists, device)]
         return np.concatenate([np.empty(0, np.float32), *found])
 
-    def _of_rows(self, lists: ListDataset, start: int, end: int, device: Any) -> np.ndarray:
-        """Return the scores of documents `start` to `end`: whole lists, if `looks_at_list`."""
-        batch = {"features": torch.from_numpy(lists.features[start:end]).to(device)}
-        if lists.categories is not None:
-            batch["categories"] = torch.from_numpy(lists.categories[start:end]).to(device)
-        if self.looks_at_list:
-            inside = lists.offsets[(lists.offsets >= start) & (lists.offsets <= end)]
-            batch["lengths"] = torch.from_numpy(np.diff(inside)).to(device)
-        return self(**batch).float().cpu().numpy()
+    def batches(
+        self, lists: ListDataset, device: str | torch.device = "cpu"
+    ) -> Iterator[dict[str, Tensor]]:
+        """Yield the arguments of `forward` for all documents, some thousand documents at a time.
+
+        If `looks_at_list`, they are whole lists, with their lengths.
+
+        Args:
+            lists: the lists, in memory or on disk.
+            device: the device of the tensors.
+        """
+        for part in lists.blocks():
+            for start, end in _bounds(part, self.looks_at_list):
+                batch = {"features": torch.from_numpy(part.features[start:end]).to(device)}
+                if part.categories is not None:
+                    batch["categories"] = torch.from_numpy(part.categories[start:end]).to(device)
+                if self.looks_at_list:
+                    inside = part.offsets[(part.offsets >= start) & (part.offsets <= end)]
+                    batch["lengths"] = torch.from_numpy(np.diff(inside)).to(device)
+                yield batch
 
     def predict(
         self, table: Any, qid: Any = None, *, device: str | torch.device = "cpu"

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -406,3 +407,59 @@ def test_a_missing_value_does_not_count_for_its_list(transform):
     torch.testing.assert_close(found[there][:, :1], alone)
     padded = transform(features[None, :4])
     torch.testing.assert_close(padded[0], found[:4], equal_nan=True)
+
+
+def test_each_output_depends_on_its_source_column_alone(rows):
+    draw = np.random.default_rng(0)
+    categories, rows[:, 5] = draw.integers(0, 3, (len(rows), 2)), draw.normal(size=len(rows))
+    rows[::9, 1] = np.nan
+    parts: list[FeatureTransform] = [
+        NoTransform(),
+        Standardize(),
+        SignedLog1pStandardize(),
+        Quantile(),
+        PiecewiseLinearBins(3),
+        PeriodicEmbedding(size=2),
+        Join([Standardize(), PiecewiseLinearBins(2)]),
+    ]
+    given = torch.from_numpy(rows), torch.from_numpy(categories)
+    whole = Join(parts)
+    table = TableTransform(whole).fit(rows, categories)
+    for transform in (*parts, whole, table):
+        inputs = given if transform is table else (torch.nan_to_num(given[0]),)
+        before, sources = _call(transform, inputs), transform.source_columns()
+        assert len(sources) == before.shape[1] == transform.out_features
+        assert sources.unique().tolist() == list(range(8 if transform is table else 6))
+        for column in range(8 if transform is table else 6):
+            changed = [one.clone() for one in inputs]
+            one = changed[column // 6][:, column % 6]
+            one.copy_(one.roll(1))
+            differ = (_call(transform, changed) != before).any(0)
+            assert differ.any()
+            assert (sources[differ] == column).all()
+
+
+def _call(transform: FeatureTransform, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    return transform(inputs[0], None, *inputs[1:]).detach()
+
+
+def test_a_class_with_outputs_of_its_own_does_not_inherit_their_columns(rows):
+    class Sums(Quantile):
+        def transform(self, features, mask):
+            return features.cumsum(-1)
+
+    class Halves(Sums):
+        def transform(self, features, mask):
+            return features / 2
+
+        source_columns = Standardize.source_columns
+
+    class Named(Standardize):
+        """The same outputs."""
+
+    assert Sums().fit(rows).source_columns().tolist() == [-1] * 6
+    assert Halves().fit(rows).source_columns().tolist() == [*range(6)]
+    assert Named().fit(rows).source_columns().tolist() == [*range(6)]
+    assert Join([Named(), Sums()]).fit(rows).source_columns().tolist() == [*range(6), *[-1] * 6]
+    for kind in (RankPerList, MinMaxPerList, StandardizePerList):
+        assert kind().fit(rows).source_columns().tolist() == [-1] * 6
