@@ -65,7 +65,7 @@ CASES = {
     "far apart": (torch.tensor([[1e4, 0, 1e4 + 0.3, 0.2, -7000]]).double(), None, 0.7),
     "cold": (draw(2, 6), None, 1e-6),
     "hot": (draw(2, 6), None, 1e6),
-    "banded": (draw(2, 120), torch.arange(120) < torch.tensor([[120], [100]]), 0.3),
+    "several tiles": (draw(2, 120), torch.arange(120) < torch.tensor([[120], [100]]), 0.3),
 }
 
 
