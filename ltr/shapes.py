@@ -146,7 +146,8 @@ def check_lists(scores: Tensor, **others: Tensor | None) -> None:
             continue
         if not isinstance(other, Tensor):
             raise ValueError(f"{name} must be a tensor, got {type(other).__name__}")
-        refuse_nested(**{name: other})
+        if other.is_nested:
+            refuse_nested(**{name: other})
         if other.shape != scores.shape:
             raise ValueError(
                 f"{name} must have the shape of scores {tuple(scores.shape)}, "
@@ -229,7 +230,9 @@ def real_scores(scores: Tensor, mask: Tensor | None, weights: Tensor | None = No
     tensor([2., 0.])
     """
     check_lists(scores, mask=mask, weights=weights)
-    return upcast(masked_fill(scores, mask))
+    if mask is not None:
+        scores = torch.where(mask, scores, 0.0)
+    return scores.float() if scores.dtype in HALF else scores
 
 
 def count(x: Tensor, mask: Tensor | None) -> Tensor:

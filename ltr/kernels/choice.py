@@ -33,7 +33,7 @@ LENGTHS = {
 """For each kind of sum: lists shorter than this use matrices, whatever the number of lists.
 
 "laplace", "logistic" and "normal" are soft ranks, named by the distribution of the noise;
-"softplus" is `softplus_ranks`. "softsort 1" and "softsort 2" are the rows of SoftSort, named by its
+"softplus" is `SoftplusRank`. "softsort 1" and "softsort 2" are the rows of SoftSort, named by its
 power. "softsort 1, ranks" are SoftSort's ranks for power 1: one compiled call, which is faster than
 a matrix at every length. "neuralsort" is NeuralSort's sum A_j = sum_k |s_j - s_k|.
 """

@@ -2,16 +2,30 @@
 
 A new operator is one subclass. A `RankOperator` defines `forward`, and a `SortOperator` defines
 `permutation`. Every loss accepts the new operator without registration.
+
+The operators of `ltr` define `soft_ranks` and `soft_permutation` instead, which are mathematics
+alone: the `forward` and `permutation` of the base classes do the rest for them, in this order. They
+check the arguments, refuse weights, set masked scores to 0, compute half precision in float32,
+give hard results if `is_hard`, call the operator's method, set the ranks of masked items to m + 1,
+and make the ranks of a list with a NaN score NaN.
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ltr.gains import CUT_WIDTH, truncated
-from ltr.operators.permutation import SoftPermutation
-from ltr.shapes import check_temperature, masked_fill
+from ltr.kernels.sorting import descending_order
+from ltr.operators.order import expected_ranks, nan_unless_finite, with_masked
+from ltr.operators.permutation import HardPermutation, SoftPermutation
+from ltr.shapes import (
+    check_temperature,
+    masked_fill,
+    real_scores,
+    refuse_weights,
+)
 
 
 class RankOperator(nn.Module):
@@ -34,6 +48,12 @@ class RankOperator(nn.Module):
     - An operator without a weighted form refuses `weights` with a ValueError, because each position
       holds one item. A loss can weight its terms instead, as `SoftNDCG` weights the gains.
 
+    Attributes:
+        weighted: whether the operator has a weighted form; if False, `forward` and `permutation`
+            refuse weights before they call `soft_ranks` or `soft_permutation`.
+        spreads_nan: whether `soft_ranks` itself gives NaN for all items of a list with a score that
+            is not finite, as sums over all items do; if False, `forward` sets them to NaN.
+
     >>> class HingeRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):
     ...         above = torch.relu(1 + scores.unsqueeze(-2) - scores.unsqueeze(-1))
@@ -42,6 +62,14 @@ class RankOperator(nn.Module):
     tensor([52.,  1.])
     """
 
+    weighted: ClassVar[bool] = False
+    spreads_nan: ClassVar[bool] = False
+
+    @property
+    def is_hard(self) -> bool:
+        """Return whether the results are hard, as at temperature 0."""
+        return False
+
     @property
     def exact_cutoff(self) -> bool:
         """Return whether `discounts` uses only whole ranks, so that a cutoff is exact.
@@ -49,12 +77,24 @@ class RankOperator(nn.Module):
         True for hard ranks (temperature 0), and for an operator whose `discounts` are averages over
         a distribution of whole ranks. The soft ranks of such an operator are not whole.
         """
-        return False
+        return self.is_hard
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return soft ranks of scores, with an optional bool mask and weights; all are (..., n)."""
+        scores = admitted(self, scores, mask, weights)
+        if self.is_hard:
+            return expected_ranks(scores, mask, weights)
+        ranks = with_masked(self.soft_ranks(scores, mask, weights), mask)
+        return ranks if self.spreads_nan else nan_unless_finite(ranks, scores)
+
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return the soft ranks (..., n) of the real items, for `forward`.
+
+        The scores are checked, float32 or float64, and 0 where masked; the results for masked items
+        are not used. `weights` is None unless the class sets `weighted`.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def discounts(
@@ -116,6 +156,25 @@ def check_operator(operator: RankOperator) -> RankOperator:
     return operator
 
 
+def admitted(
+    operator: nn.Module, scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
+) -> Tensor:
+    """Check the arguments (..., n) of an operator, and return the scores, with 0 for masked items.
+
+    Half precision becomes float32.
+
+    Raises:
+        ValueError: see `check_lists`; or weights are given, and the operator is not `weighted`.
+
+    >>> from ltr.operators import HardRank
+    >>> admitted(HardRank(), torch.tensor([2.0, torch.nan]).half(), torch.tensor([True, False]))
+    tensor([2., 0.])
+    """
+    if weights is not None and not getattr(operator, "weighted", False):
+        refuse_weights(operator, weights)
+    return real_scores(scores, mask, weights)
+
+
 class SortOperator(RankOperator):
     """Base class of rank operators with a soft permutation matrix.
 
@@ -135,6 +194,15 @@ class SortOperator(RankOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
         """Return the `SoftPermutation` that sorts scores (..., n) in descending order."""
+        scores = admitted(self, scores, mask, weights)
+        if self.is_hard:
+            return HardPermutation(descending_order(scores, mask), scores, mask)
+        return self.soft_permutation(scores, mask, weights)
+
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> SoftPermutation:
+        """Return the soft permutation, for `permutation`; the arguments are as in `soft_ranks`."""
         raise NotImplementedError(f"{type(self).__name__} must define permutation")
 
     def forward(
@@ -160,7 +228,7 @@ class TemperatureRank(RankOperator):
         self.temperature = check_temperature(temperature)
 
     @property
-    def exact_cutoff(self) -> bool:
+    def is_hard(self) -> bool:
         """Return whether the temperature is 0."""
         return self.temperature == 0
 

@@ -7,16 +7,13 @@ from ltr.kernels.choice import prefers_dense
 from ltr.kernels.named import level_of, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.two_sets import kernel_sums_at
-from ltr.operators.base import TemperatureRank
-from ltr.operators.order import descending, hard_ranks, nan_unless_finite, with_masked
+from ltr.operators.base import TemperatureRank, admitted
+from ltr.operators.order import descending, hard_membership, nan_unless_finite
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
-    check_lists,
     check_whole,
     count,
     masked_fill,
-    real_scores,
-    refuse_weights,
 )
 
 
@@ -58,15 +55,9 @@ class DFTopK(TemperatureRank):
     tensor([0.0474, 0.7311, 0.2689])
     """
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        if self.temperature == 0:
-            return hard_ranks(scores, mask)
-        scores = real_scores(scores, mask)
-        points = descending(scores, descending_order(scores.detach(), mask), mask)
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return soft ranks (..., n): 1 + the soft number of thresholds above each item."""
+        points = descending(scores, descending_order(scores, mask), mask)
         thresholds = points[..., :-1] / 2 + points[..., 1:] / 2
         real = None
         if mask is not None:  # m items have m - 1 thresholds
@@ -79,7 +70,7 @@ class DFTopK(TemperatureRank):
             above = survival("logistic", level_of(scores.dtype))
             given = [(0, above)], self.temperature, mask, real
             (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *given)
-        return with_masked(nan_unless_finite(1 + missed, scores), mask)
+        return 1 + missed
 
     def _missed(self, scores: Tensor, thresholds: Tensor, real: Tensor | None) -> Tensor:
         missed = torch.sigmoid((thresholds.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
@@ -98,10 +89,9 @@ class DFTopK(TemperatureRank):
             ValueError: k is not a whole number >= 1.
         """
         k = check_whole("k", k)
-        check_lists(scores, mask=mask)
-        if self.temperature == 0:
-            return masked_fill((k + 1 - hard_ranks(scores, mask)).clamp(0, 1), mask)
-        scores = real_scores(scores, mask)
+        scores = admitted(self, scores, mask)
+        if self.is_hard:
+            return hard_membership(k, scores, mask)
         if k >= scores.shape[-1]:
             members = nan_unless_finite(torch.ones_like(scores), scores) + 0 * scores
             return masked_fill(members, mask)

@@ -1,10 +1,6 @@
 """Hard ranks as an operator, which every soft operator relaxes."""
 
-from torch import Tensor
-
 from ltr.operators.base import RankOperator
-from ltr.operators.order import hard_ranks
-from ltr.shapes import refuse_weights
 
 
 class HardRank(RankOperator):
@@ -20,13 +16,6 @@ class HardRank(RankOperator):
     """
 
     @property
-    def exact_cutoff(self) -> bool:
+    def is_hard(self) -> bool:
         """Return True."""
         return True
-
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return hard ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        return hard_ranks(scores, mask)

@@ -8,16 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import TemperatureRank
-from ltr.operators.order import hard_ranks
+from ltr.operators.base import TemperatureRank, admitted
+from ltr.operators.order import nan_in_list
 from ltr.shapes import (
-    check_lists,
     check_temperature,
     count,
-    masked_fill,
     positions,
-    refuse_weights,
-    upcast,
     widened,
 )
 
@@ -183,18 +179,11 @@ class IsotonicRank(TemperatureRank):
         _check_regularization(regularization)
         self.regularization: Regularization = regularization
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        if self.temperature == 0:
-            return hard_ranks(scores, mask)
-        check_lists(scores, mask=mask)
-        dtype = upcast(scores).dtype
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return the projection's ranks (..., n) of scores (..., n)."""
         # Sums over long blocks lose digits in float32, and float64 costs almost nothing here.
-        exact = widened(masked_fill(scores, mask))
-        order = descending_order(exact.detach(), mask)
+        exact = widened(scores)
+        order = descending_order(exact, mask)
         descending = exact.gather(-1, order)
         position = positions(exact).expand(exact.shape)
         kl = self.regularization == "kl"
@@ -207,11 +196,7 @@ class IsotonicRank(TemperatureRank):
             size = _block_sum(torch.ones_like(position), ids)
             inside = descending - _block_sum(descending, ids) / size
             ranked = _block_sum(position, ids) / size - inside / self.temperature
-        ranks = torch.zeros_like(ranked).scatter(-1, order, ranked)
-        if mask is not None:
-            ranks = torch.where(mask, ranks, count(ranks, mask) + 1)
-        broken = exact.isnan().any(-1, keepdim=True)
-        return torch.where(broken, torch.nan, ranks).to(dtype)
+        return torch.zeros_like(ranked).scatter(-1, order, ranked).to(scores.dtype)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""
@@ -268,10 +253,8 @@ class IsotonicSort(nn.Module):
 
         The values descend, and are 0 past the m real items.
         """
-        refuse_weights(self, weights)
-        check_lists(scores, mask=mask)
-        dtype = upcast(scores).dtype
-        exact = widened(masked_fill(scores, mask))
+        scores = admitted(self, scores, mask, weights)
+        exact = widened(scores)
         descending = exact.gather(-1, descending_order(exact.detach(), mask))
         values = descending
         if self.temperature > 0:
@@ -290,8 +273,7 @@ class IsotonicSort(nn.Module):
                 values = _block_sum(descending, ids) / size - inside / self.temperature
         if mask is not None:
             values = torch.where(positions(exact) <= count(exact, mask), values, 0.0)
-        broken = exact.isnan().any(-1, keepdim=True)
-        return torch.where(broken, torch.nan, values).to(dtype)
+        return nan_in_list(values, scores).to(scores.dtype)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

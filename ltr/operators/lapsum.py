@@ -14,20 +14,16 @@ from ltr.kernels.named import laplace, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
-from ltr.operators.base import SortOperator
+from ltr.operators.base import RankOperator, SortOperator, admitted
 from ltr.operators.distributions import laplace_cdf
-from ltr.operators.order import descending, hard_ranks
-from ltr.operators.pairwise import KernelRank, kernel_ranks
-from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation, take_along
+from ltr.operators.order import descending, hard_membership, nan_in_list, with_masked
+from ltr.operators.pairwise import KernelRank, counts_of
+from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.shapes import (
-    check_lists,
     check_number,
     count,
     masked_fill,
     positions,
-    real_scores,
-    refuse_weights,
-    upcast,
 )
 
 ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
@@ -57,11 +53,6 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
     one = scores.new_ones(()).expand(scores.shape)
     first, second = kernel_sums(scores, [one], [(0, ABOVE), (0, BELOW)], lists, temperature)
     return first, second
-
-
-def _spoil(x: Tensor, scores: Tensor) -> Tensor:
-    # A list with a NaN score has no threshold, so its results are NaN.
-    return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
 
 
 def _arguments(
@@ -216,7 +207,8 @@ class LapSumPermutation(
         n - 1 thresholds.
         """
         self._needs_all_rows("ranks")
-        return kernel_ranks(self.scores, self.mask, "laplace", self.temperature)
+        counts = counts_of("laplace", self.temperature, self.scores, self.mask)
+        return with_masked(0.5 + counts, self.mask)
 
 
 class LapSum(KernelRank, SortOperator):
@@ -263,31 +255,27 @@ class LapSum(KernelRank, SortOperator):
     """
 
     distribution = "laplace"
+    weighted = False
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return Laplace ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        return super().forward(scores, mask)
+        return RankOperator.forward(self, scores, mask, weights)  # this does not build the matrix
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> SoftPermutation:
-        """Return the soft permutation of scores (..., n); weights are refused.
+        """Return the soft permutation of scores (..., n).
 
         The rows and columns of real items sum to 1. The hard limit is `torch.argsort(scores,
         descending=True)` as a one-hot matrix.
         """
-        refuse_weights(self, weights)
-        scores = real_scores(scores, mask)
-        order = descending_order(scores.detach(), mask)
-        if self.temperature == 0:
-            return HardPermutation(order, scores, mask)
+        order = descending_order(scores, mask)
         sizes = torch.arange(scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
         x, width = _arguments(scores, sizes, mask, self.temperature)
         log_p = _log_difference(x[..., 1:, :], x[..., :-1, :], width.unsqueeze(-1))
-        log_p = _spoil(log_p, scores.unsqueeze(-2))
+        log_p = nan_in_list(log_p, scores.unsqueeze(-2))  # there is no threshold
         if mask is not None:
             rows = positions(scores) <= count(scores, mask)
             log_p = masked_fill(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
@@ -316,20 +304,14 @@ class LapSum(KernelRank, SortOperator):
         >>> LapSum(0.1).top_k(1.5, torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.0677, 0.9323, 0.5000])
         """
-        check_lists(scores, mask=mask)
+        scores = admitted(self, scores, mask)
         if not isinstance(k, Tensor):
-            k = torch.tensor(
-                check_number("k", k, minimum=0.0, strict=True),
-                dtype=upcast(scores).dtype,
-                device=scores.device,
-            )
-        k = k.to(upcast(scores).dtype).unsqueeze(-1)
-        if self.temperature == 0:
-            ranks = hard_ranks(scores, mask)
-            return masked_fill((k + 1 - ranks).clamp(0, 1), mask)
-        scores = real_scores(scores, mask)
+            k = scores.new_tensor(check_number("k", k, minimum=0.0, strict=True))
+        k = k.to(scores.dtype).unsqueeze(-1)
+        if self.is_hard:
+            return hard_membership(k, scores, mask)
         x, _ = _arguments(scores, k, mask, self.temperature)
-        return masked_fill(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
+        return masked_fill(nan_in_list(laplace_cdf(x.squeeze(-2)), scores), mask)
 
     def sort(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft sorted scores (..., n): descending, 0 past the m real items.
@@ -352,15 +334,12 @@ class LapSum(KernelRank, SortOperator):
         >>> LapSum(0.2).sort(torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.7815, 0.5000, 0.2185])
         """
-        scores = real_scores(scores, mask)
+        if self.is_hard:
+            return self.permutation(scores, mask).sort()
+        scores = admitted(self, scores, mask)
         if not scores.shape[-1]:
             return scores
         rows = None if mask is None else positions(scores) <= count(scores, mask)
-        if self.temperature == 0:
-            order = descending_order(scores.detach(), mask)
-            values = take_along(scores, order, -1)
-            values = torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, values)
-            return masked_fill(values, rows)
         if mask is not None:  # a list without real items counts as all real, and is masked below
             mask = mask | ~mask.any(-1, keepdim=True)
         position = positions(scores).expand(scores.shape)

@@ -286,7 +286,7 @@ class KernelPermutation(
             ValueError: rows are missing, after `top(k)`.
         """
         if self.power != 1 or self.num_rows is not None or not fused(self.scores):
-            return super().ranks()
+            return SoftPermutation.ranks(self.ordered())
         return compiled_ranks(self.scores, self.mask, self.order, self.temperature)
 
     def _points(self) -> Tensor:

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator, TemperatureRank
-from ltr.operators.order import inverse
+from ltr.operators.order import inverse, nan_in_list
 from ltr.operators.permutation import (
-    HardPermutation,
     SoftPermutation,
     pad_rows,
     rows_of_top,
@@ -22,8 +20,6 @@ from ltr.operators.permutation import (
 )
 from ltr.shapes import (
     count,
-    real_scores,
-    refuse_weights,
 )
 
 Network = Literal["odd_even", "bitonic"]
@@ -196,14 +192,14 @@ class NetworkPermutation(
         # The layers lead from items to positions.
         if self.first is not None:
             V = take_along(V, self.first.unsqueeze(-1), -2)
-        return self._spoil(self._through(V, 1)[..., : self.rows, :])
+        return nan_in_list(self._through(V, 1)[..., : self.rows, :], self.scores.unsqueeze(-2))
 
     def _transposed_product(self, W: Tensor) -> Tensor:
         # The layers in reverse lead from positions to items.
         V = self._through(pad_rows(W, self), -1)
         if self.first is not None:
             V = take_along(V, inverse(self.first).unsqueeze(-1), -2)
-        return self._spoil(V)
+        return nan_in_list(V, self.scores.unsqueeze(-2))
 
     def _through(self, V: Tensor, step: int) -> Tensor:
         # Send the columns of V (..., n, d) through all layers. The wires are the last axis of x.
@@ -211,10 +207,6 @@ class NetworkPermutation(
         for layer, weight in list(zip(layers, self.swaps, strict=True))[::step]:
             x = _swap(x, weight.unsqueeze(-3), layer)
         return x.mT
-
-    def _spoil(self, V: Tensor) -> Tensor:
-        # A list with a NaN score has no order, so its results are NaN.
-        return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, V)
 
 
 class SortingNetwork(TemperatureRank, SortOperator):
@@ -272,14 +264,10 @@ class SortingNetwork(TemperatureRank, SortOperator):
         self.network: Network = network
         self.distribution: Distribution = distribution
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> SoftPermutation:
-        """Return the soft permutation of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        scores = real_scores(scores, mask)
-        if self.temperature == 0:
-            return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
+        """Return the soft permutation of scores (..., n), the product of the layers."""
         # Real items come first, so that a list of m items uses the wires of a list of length m.
         first = None if mask is None else torch.argsort(~mask, dim=-1, stable=True)
         values = scores if first is None else take_along(scores, first, -1)

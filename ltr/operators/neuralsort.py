@@ -2,11 +2,9 @@
 
 from torch import Tensor
 
-from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.lazy_permutation import NeuralSortPermutation
-from ltr.operators.permutation import HardPermutation, SoftPermutation
-from ltr.shapes import real_scores, refuse_weights
+from ltr.operators.permutation import SoftPermutation
 
 
 class NeuralSort(TemperatureRank, SortOperator):
@@ -54,15 +52,8 @@ class NeuralSort(TemperatureRank, SortOperator):
     def __init__(self, temperature: float = 1.0):
         super().__init__(temperature)
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> SoftPermutation:
-        """Return the soft permutation of scores (..., n); weights are refused.
-
-        Tied items have equal columns.
-        """
-        refuse_weights(self, weights)
-        scores = real_scores(scores, mask)
-        if self.temperature == 0:
-            return HardPermutation(descending_order(scores, mask), scores, mask)
+        """Return the soft permutation of scores (..., n), whose rows are softmaxes."""
         return NeuralSortPermutation(scores, mask, None, self.temperature).ordered()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import descending_order
-from ltr.shapes import check_lists, count, masked_fill, positions, real_scores
+from ltr.shapes import count, masked_fill, positions, real_scores
 
 LEAST = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but changes no other rank."""
@@ -28,13 +28,37 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hard_ranks(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([4., 1., 2., 3.])
     """
-    scores = real_scores(scores, mask).detach()
+    return expected_ranks(real_scores(scores, mask), mask)
+
+
+def expected_ranks(scores: Tensor, mask: Tensor | None, weights: Tensor | None = None) -> Tensor:
+    """Return hard ranks, of which a weighted item has the mean of its copies: (..., n).
+
+    The arguments are checked, and the scores 0 where masked. Without weights these are
+    `hard_ranks`. An item of weight w counts as w tied copies; ties are in list order.
+
+    >>> expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
+    tensor([2.2500, 1.2500])
+    """
+    scores = scores.detach()
     order = descending_order(scores, mask)
-    position = positions(scores).expand(scores.shape)
-    ranks = torch.zeros_like(scores).scatter(-1, order, position)
-    if mask is not None:
-        ranks = torch.where(mask, ranks, count(scores, mask) + 1)
-    return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, ranks)
+    if weights is None:
+        ranks = torch.zeros_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))
+    else:
+        w = item_weights(scores, mask, weights)
+        ranks = 0.5 + w.gather(-1, order).cumsum(-1).gather(-1, inverse(order)) - w / 2
+    return nan_in_list(with_masked(ranks, mask), scores)
+
+
+def hard_membership(k: int | Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return 1 for the first k of the real items and 0 for others, (..., n); k may be a fraction.
+
+    The arguments are checked, and the scores 0 where masked.
+
+    >>> hard_membership(torch.tensor(1.5), torch.tensor([0.1, 0.9, 0.5]), None)
+    tensor([0.0000, 1.0000, 0.5000])
+    """
+    return masked_fill((k + 1 - expected_ranks(scores, mask)).clamp(0, 1), mask)
 
 
 def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -62,25 +86,14 @@ def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
     return x + (fixed - fixed).sum(-1, keepdim=True)
 
 
-def hard_expected_ranks(
-    scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
-) -> Tensor:
-    """Return the ranks of `kernel_ranks` at temperature 0, with ties in list order.
+def nan_in_list(x: Tensor, scores: Tensor) -> Tensor:
+    """Return x (..., m), with NaN, without a gradient, for each list with a NaN among its scores.
 
-    Without weights these are `hard_ranks`. With weights, each rank is the mean rank of the item's
-    copies.
-
-    >>> hard_expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
-    tensor([2.2500, 1.2500])
+    >>> nan_in_list(torch.ones(2, 1), torch.tensor([[1.0, torch.inf], [1.0, torch.nan]]))
+    tensor([[1.],
+            [nan]])
     """
-    ranks = hard_ranks(scores, mask)
-    if weights is None:
-        return ranks
-    check_lists(scores, weights=weights)
-    w = item_weights(real_scores(scores, mask), mask, weights)
-    order = descending_order(masked_fill(scores.detach(), mask), mask)
-    heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
-    return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
+    return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
 
 
 def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:

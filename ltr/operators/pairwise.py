@@ -7,79 +7,50 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.lists import SortedLists, in_order, sort_lists
+from ltr.kernels.lists import SortedLists, in_order
 from ltr.kernels.named import Distribution, level_of, softplus, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import RankOperator, TemperatureRank
 from ltr.operators.distributions import Count, counts_above
-from ltr.operators.order import (
-    descending,
-    hard_expected_ranks,
-    item_weights,
-    with_masked,
-)
+from ltr.operators.order import descending, item_weights
 from ltr.operators.tiles import by_lists
-from ltr.shapes import (
-    check_soft_temperature,
-    real_scores,
-)
+from ltr.shapes import check_soft_temperature, count
 
 LONG = 20_000
 """From this length on, scores are sorted first, so that the sums read memory in order."""
 
 
-def kernel_ranks(
+def counts_of(
+    kind: Count,
+    temperature: float,
     scores: Tensor,
     mask: Tensor | None,
-    distribution: Distribution,
-    temperature: float,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the ranks 1 + sum over j != i of F(s_j - s_i), in one sort and O(n) time.
+    """Return, for each item, how much all items, itself included, count as above it: (..., n).
 
-    F is the distribution function of symmetric noise. So tied items share their mean rank, and the
-    ranks of a list sum to m (m + 1) / 2. Masked items have rank m + 1. An item of weight w counts
-    as w tied copies of itself and gets the mean rank of the copies. The backward pass takes O(n)
-    time too. Short lists use the n x n form (`ltr.kernels.use`).
+    An item j counts F((s_j - s_i) / temperature) at item i, where F is the distribution function of
+    symmetric noise: the item itself counts 1/2, and the ranks 1/2 + counts of tied items are their
+    mean rank. With the kind "softplus", F is softplus / log 2: the item itself counts 1, and the
+    counts bound the hard ranks from above. An item of weight w counts as w tied copies of itself.
+    In a list with a score that is not finite all counts are NaN.
+
+    Cost: one sort and O(n) time, forward and backward. Short lists use the n x n form
+    (`ltr.kernels.use`).
 
     Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
+        kind: the noise of a score difference: "laplace", "logistic" or "normal"; or "softplus".
+        temperature: the scale of the noise, > 0.
+        scores: (..., n), float32 or float64, checked, and 0 where masked.
         mask: (..., n) bool, or None.
-        distribution: the noise of a score difference: "laplace", "logistic" or "normal".
-        temperature: the scale of the noise, >= 0; 0 gives hard ranks, with ties in list order.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
-    >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
+    >>> 0.5 + counts_of("logistic", 0.1, torch.tensor([1.0, 3.0, 3.0]), None)
     tensor([3.0000, 1.5000, 1.5000])
-    """
-    if temperature == 0:
-        return hard_expected_ranks(scores, mask, weights)
-    counts = _counts(scores, mask, distribution, temperature, weights)
-    return with_masked(0.5 + counts, mask)  # the sum counts the item itself as 1/2
-
-
-def softplus_ranks(
-    scores: Tensor, mask: Tensor | None, temperature: float, weights: Tensor | None = None
-) -> Tensor:
-    """Return the ranks 1 + sum over j != i of softplus((s_j - s_i) / temperature) / log 2.
-
-    These ranks bound the hard ranks from above. The arguments are those of `kernel_ranks`, with a
-    temperature > 0. An item of weight w counts as w tied copies of itself, and each copy adds 1 to
-    the ranks of the others.
-
-    >>> softplus_ranks(torch.tensor([1.0, 3.0, 3.0]), None, 0.1)
+    >>> counts_of("softplus", 0.1, torch.tensor([1.0, 3.0, 3.0]), None)
     tensor([58.7078,  2.0000,  2.0000])
     """
-    return with_masked(_counts(scores, mask, "softplus", temperature, weights), mask)
-
-
-def _counts(
-    scores: Tensor, mask: Tensor | None, kind: Count, temperature: float, weights: Tensor | None
-) -> Tensor:
-    # Return, for each item i, the sum over all items j (i included) of how much j counts as above
-    # i.
-    scores = real_scores(scores, mask, weights)
     column = None if weights is None else item_weights(scores, mask, weights)
     if prefers_dense(kind, scores.shape):
         if mask is not None:
@@ -87,13 +58,15 @@ def _counts(
 
         def dense(scores: Tensor, column: Tensor | None) -> Tensor:
             fixed = scores.detach()
-            scales = temperature + (fixed - fixed)  # an infinite score makes the whole list NaN
+            # An infinite score makes the whole list NaN, as in the kernel sums.
+            scales = temperature + (fixed - fixed)
             return counts_above(scores, kind, scales.unsqueeze(-2), column)
 
         return by_lists(dense, scores.size(-1), scores, (column, 1))
-    if scores.shape[-1] < LONG:
-        return _sums(scores, kind, sort_lists(scores, mask), temperature, column)
     order = descending_order(scores, mask)
+    if scores.shape[-1] < LONG:
+        lists = SortedLists(order, count(order, mask))
+        return _sums(scores, kind, lists, temperature, column)
     points = descending(scores, order, mask)
     column = None if column is None else column.gather(-1, order)
     counts = _sums(points, kind, in_order(points, mask), temperature, column)
@@ -124,13 +97,13 @@ class KernelRank(TemperatureRank):
 
     distribution: ClassVar[Distribution]
     width: ClassVar[float] = 1.0
+    weighted = True
+    spreads_nan = True
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
         scale = self.width * self.temperature
-        return kernel_ranks(scores, mask, self.distribution, scale, weights)
+        return 0.5 + counts_of(self.distribution, scale, scores, mask, weights)
 
 
 class SigmoidRank(KernelRank):
@@ -287,15 +260,16 @@ class SoftplusRank(RankOperator):
     tensor([73.1348,  1.0000])
     """
 
+    weighted = True
+    spreads_nan = True
+
     def __init__(self, temperature: float = 1.0):
         super().__init__()
         self.temperature = check_soft_temperature(temperature)
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
-        return softplus_ranks(scores, mask, self.temperature, weights)
+        return counts_of("softplus", self.temperature, scores, mask, weights)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameter, for `print`."""

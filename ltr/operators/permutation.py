@@ -13,7 +13,7 @@ from torch import Tensor
 # numbers into leaves.
 from torch.utils._pytree import register_pytree_node
 
-from ltr.operators.order import inverse, with_masked
+from ltr.operators.order import inverse, nan_in_list, with_masked
 from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
 
 
@@ -437,7 +437,9 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         n = self.scores.shape[-1]
         items = torch.arange(n, device=self.scores.device)
         chosen = self.order[..., : self.rows].unsqueeze(-1) == items
-        log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype))
+        log_p = nan_in_list(
+            torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype), self.scores.unsqueeze(-2)
+        )
         rows = self.row_mask()
         return log_p if rows is None else masked_fill(log_p, rows.unsqueeze(-1), -torch.inf)
 
@@ -447,15 +449,15 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         return self.order
 
     def _product(self, V: Tensor) -> Tensor:
-        return self._spoil(take_along(V, self.order[..., : self.rows].unsqueeze(-1), -2))
+        return nan_in_list(
+            take_along(V, self.order[..., : self.rows].unsqueeze(-1), -2), self.scores.unsqueeze(-2)
+        )
 
     def _transposed_product(self, W: Tensor) -> Tensor:
         W = pad_rows(W, self)
-        return self._spoil(take_along(W, inverse(self.order).unsqueeze(-1), -2))
-
-    def _spoil(self, y: Tensor) -> Tensor:
-        # A list with a NaN score has no order, so its results are NaN.
-        return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, y)
+        return nan_in_list(
+            take_along(W, inverse(self.order).unsqueeze(-1), -2), self.scores.unsqueeze(-2)
+        )
 
 
 def pad_rows(W: Tensor, P: SoftPermutation) -> Tensor:

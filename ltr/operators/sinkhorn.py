@@ -8,21 +8,19 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import SortOperator
+from ltr.operators.base import SortOperator, admitted
 from ltr.operators.distributions import abs_power
-from ltr.operators.order import hard_ranks, item_weights
+from ltr.operators.order import hard_membership, hard_ranks, item_weights, nan_in_list
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
 from ltr.shapes import (
     check_levels,
-    check_lists,
     check_number,
     check_temperature,
     check_top_k,
     check_whole,
     count,
     masked_fill,
-    real_scores,
     widened,
 )
 
@@ -247,10 +245,17 @@ class SinkhornSort(SortOperator):
         self.register_buffer("row_points", row_points, persistent=False)
         self.register_buffer("row_weights", weights, persistent=False)
 
+    weighted = True
+
+    @property
+    def is_hard(self) -> bool:
+        """Return whether epsilon is 0."""
+        return self.epsilon == 0
+
     @property
     def exact_cutoff(self) -> bool:
         """Return whether epsilon is 0 and there is one milestone per item."""
-        return self.epsilon == 0 and self.row_weights is None
+        return self.is_hard and self.row_weights is None
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -264,7 +269,7 @@ class SinkhornSort(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SinkhornPermutation:
         """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
-        scores = real_scores(scores, mask, weights)
+        scores = admitted(self, scores, mask, weights)
         items = count(scores, mask)
         if self.row_weights is None:
             b = masked_fill(torch.ones_like(scores), mask)
@@ -285,11 +290,9 @@ class SinkhornSort(SortOperator):
             ValueError: k is not a whole number >= 1.
         """
         k = check_whole("k", k)
-        check_lists(scores, mask=mask)
-        if self.epsilon == 0:
-            ranks = hard_ranks(scores, mask)
-            return masked_fill((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)  # NaN stays NaN
-        scores = real_scores(scores, mask)
+        scores = admitted(self, scores, mask)
+        if self.is_hard:
+            return hard_membership(k, scores, mask)
         items = count(scores, mask)
         first = items.clamp(max=k)
         b = torch.cat([first, items - first], -1)
@@ -331,7 +334,7 @@ class SinkhornSort(SortOperator):
         """
         wanted = check_levels("levels", levels)
         single = isinstance(levels, (int, float, Real))
-        scores = real_scores(scores, mask, weights)
+        scores = admitted(self, scores, mask, weights)
         items = count(scores, mask)
         level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
         middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
@@ -372,11 +375,10 @@ class SinkhornSort(SortOperator):
         >>> SinkhornSort(1e-4).normalize(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
         tensor([9., 0., 5.])
         """
-        check_lists(scores, mask=mask, weights=weights)
+        scores = admitted(self, scores, mask, weights)
         if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
             got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
             raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")
-        scores = real_scores(scores, mask)
         values = target.to(scores.dtype).sort(-1, descending=True).values
         share = scores.new_full((target.shape[-1],), 1 / target.shape[-1])
         b = count(scores, mask) * share
@@ -392,12 +394,10 @@ class SinkhornSort(SortOperator):
     ) -> SinkhornPermutation:
         """Return the coupling of the items with rows whose weights b (..., R) sum to m."""
         order = None if callable(self.cost) else descending_order(scores.detach(), mask)
-        if self.epsilon == 0:
+        if self.is_hard:
             a = item_weights(scores, mask, weights)
             order = descending_order(scores.detach(), mask)
-            log_p = sorted_coupling(a, b, order).log()
-            broken = scores.isnan().any(-1, keepdim=True).unsqueeze(-1)
-            log_p = torch.where(broken, torch.nan, log_p)
+            log_p = nan_in_list(sorted_coupling(a, b, order).log(), scores.unsqueeze(-2))
         else:
             a, t = self._problem(scores, mask, weights, b, row_points)
             kernel = self._log_kernel(t, scores.dtype)

@@ -12,20 +12,16 @@ from torch.nn.functional import pad
 from ltr.gains import Cut, inverse_log2, log2_discount
 from ltr.kernels.named import level_of, powers_of
 from ltr.kernels.table import Powers
-from ltr.operators.base import TemperatureRank, rank_steps
+from ltr.operators.base import TemperatureRank, admitted, rank_steps
 from ltr.operators.distributions import normal_cdf
-from ltr.operators.order import hard_ranks
-from ltr.operators.pairwise import kernel_ranks
+from ltr.operators.order import expected_ranks
+from ltr.operators.pairwise import counts_of
 from ltr.operators.tiles import MOST, Tiles, over_tiles
 from ltr.shapes import (
-    check_lists,
     check_top_k,
     full_precision,
     masked_fill,
     positions,
-    real_scores,
-    refuse_weights,
-    upcast,
 )
 
 SHORT = 16
@@ -159,8 +155,7 @@ def _means(
 ) -> Tensor:
     # Return, for each item, the sum of `values` (width,) times the results of `law`: (..., n). Only
     # some items are processed at a time.
-    x = real_scores(scores, mask)
-    n = x.shape[-1]
+    x, n = scores, scores.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
     values = values.to(x.dtype).expand(*x.shape[:-1], len(values))
     given = x, values, *([] if mask is None else [mask])
@@ -238,6 +233,8 @@ class SoftRank(TemperatureRank):
     tensor(1.)
     """
 
+    spreads_nan = True
+
     def __init__(self, temperature: float = 0.1, distribution: RankDistribution = "paper"):
         super().__init__(temperature)
         check_distribution(distribution)
@@ -248,19 +245,16 @@ class SoftRank(TemperatureRank):
         """Return True: `discounts` averages over whole ranks."""
         return True
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return expected ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        return kernel_ranks(scores, mask, "normal", 2**0.5 * self.temperature)
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return expected ranks (..., n) of scores (..., n)."""
+        return 0.5 + counts_of("normal", 2**0.5 * self.temperature, scores, mask)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the steps (..., n, n) between expected ranks.
 
         The steps are smooth, since expected ranks are not whole, but exact at temperature 0.
         """
-        return rank_steps(self(scores, mask), exact=self.temperature == 0)
+        return rank_steps(self(scores, mask), exact=self.is_hard)
 
     def rank_distribution(
         self, scores: Tensor, mask: Tensor | None = None, top_k: int | None = None
@@ -291,14 +285,13 @@ class SoftRank(TemperatureRank):
         tensor([0.2500, 0.5000, 0.2500])
         """
         check_top_k(top_k)
-        check_lists(scores, mask=mask)
-        width = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
-        if self.temperature == 0:
-            ranks = hard_ranks(scores, mask).unsqueeze(-1)
+        x = admitted(self, scores, mask)
+        width = x.shape[-1] if top_k is None else min(top_k, x.shape[-1])
+        if self.is_hard:
+            ranks = expected_ranks(x, mask).unsqueeze(-1)
             found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
         else:
             law = partial(_count_distribution, width=width)
-            x = real_scores(scores, mask)
             position = torch.arange(x.shape[-1], device=x.device)
             found = _by_item(law, x, mask, position, x, self.temperature, self.distribution)
         return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
@@ -314,9 +307,9 @@ class SoftRank(TemperatureRank):
         discount. `mean_by_recursion` is used for any other discount, for a cutoff by
         `truncated` at k < n, and for lists of at most 16 items.
         """
-        if self.temperature == 0:
-            return masked_fill(discount(hard_ranks(scores, mask)), mask)
-        check_lists(scores, mask=mask)
+        if self.is_hard:
+            return super().discounts(discount, scores, mask)
+        scores = admitted(self, scores, mask)
         n, k, smooth = scores.shape[-1], None, discount
         law = {"temperature": self.temperature, "distribution": self.distribution}
         if isinstance(discount, Cut) and discount.is_exact:
@@ -329,7 +322,7 @@ class SoftRank(TemperatureRank):
         if name is not None and n > SHORT and (k is None or k >= n):
             powers = powers_of(name, n, level_of(scores.dtype))
             return mean_by_powers(powers, scores, mask, **law)
-        ranks = positions(upcast(scores), n if k is None else min(n, k))
+        ranks = positions(scores, n if k is None else min(n, k))
         values = discount(ranks).to(ranks.dtype).expand(ranks.shape)
         return mean_by_recursion(values, scores, mask, **law)
 

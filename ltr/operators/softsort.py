@@ -7,21 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import SortOperator, TemperatureRank
+from ltr.operators.base import SortOperator, TemperatureRank, admitted
 from ltr.operators.distributions import abs_power
 from ltr.operators.lazy_permutation import KernelPermutation, PowerPermutation
-from ltr.operators.order import descending_scores, hard_ranks, with_masked
-from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation
+from ltr.operators.order import descending_scores
+from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
     check_number,
     count,
     masked_fill,
     positions,
-    real_scores,
-    refuse_weights,
 )
 
 Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
@@ -132,26 +129,17 @@ class SoftSort(DistanceRank, SortOperator):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Return soft ranks (..., n): the transposed permutation applied to 1..n."""
-        if self.power != 1 or self.temperature == 0:
+        """Return soft ranks (..., n) of scores (..., n); weights are refused."""
+        if self.power != 1 or self.is_hard:
             return super().forward(scores, mask, weights)
-        refuse_weights(self, weights)
-        scores = real_scores(scores, mask)
-        if not fused(scores):
-            return super().forward(scores, mask)
-        return compiled_ranks(scores, mask, None, self.temperature)
+        # These ranks need no order: the compiled sums sort in the same call.
+        scores = admitted(self, scores, mask, weights)
+        return KernelPermutation(scores, mask, None, self.temperature, 1).ranks()
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> SoftPermutation:
-        """Return the soft permutation of scores (..., n); weights are refused.
-
-        Tied items have equal columns.
-        """
-        refuse_weights(self, weights)
-        scores = real_scores(scores, mask)
-        if self.temperature == 0:
-            return HardPermutation(descending_order(scores, mask), scores, mask)
+        """Return the soft permutation of scores (..., n), whose rows are softmaxes of distances."""
         if not callable(self.power):
             kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
             return kind(scores, mask, None, self.temperature, self.power).ordered()
@@ -205,17 +193,8 @@ class SoftSortRank(DistanceRank):
 
     by_item = True
 
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n); weights are refused.
-
-        Masked items have rank m + 1.
-        """
-        refuse_weights(self, weights)
-        if self.temperature == 0:
-            return hard_ranks(scores, mask)
-        scores = real_scores(scores, mask)
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return soft ranks (..., n); in a list whose scores are not finite they may be wrong."""
         if callable(self.power):  # a power that is a function has only the dense form
             return self._dense(scores, mask)
         has_sums = self.power in (1, 2)
@@ -226,11 +205,9 @@ class SoftSortRank(DistanceRank):
         order = descending_order(scores.detach(), mask)
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
-        fixed = scores.detach()
-        # One score that is not finite makes the list NaN.
-        position = positions(scores) + (fixed - fixed)
+        position = positions(scores).expand(scores.shape)
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, position))
-        return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
+        return torch.empty_like(ranks).scatter(-1, order, ranks)
 
     def _dense(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         rows, tops = None, descending_scores(scores, mask)
@@ -241,8 +218,4 @@ class SoftSortRank(DistanceRank):
         if mask is not None and rows is not None:
             # Columns of masked items keep finite logits until after the softmax.
             logits = torch.where(rows.unsqueeze(-1) | ~mask.unsqueeze(-2), logits, -torch.inf)
-        fixed = tops.detach()
-        # One score that is not finite makes the whole list NaN.
-        position = positions(scores) + (fixed - fixed)
-        ranks = (torch.softmax(logits, dim=-2) * position.unsqueeze(-1)).sum(-2)
-        return with_masked(ranks, mask)
+        return (torch.softmax(logits, dim=-2) * positions(scores).unsqueeze(-1)).sum(-2)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ltr.gains import with_exact_cutoff
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
-from ltr.operators.order import hard_ranks
+from ltr.operators.base import RankOperator, SortOperator, admitted, check_operator, rank_steps
+from ltr.operators.order import expected_ranks, hard_membership, hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
-from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
+from ltr.shapes import check_whole, masked_fill
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -139,20 +139,18 @@ class StraightThrough(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return hard ranks (..., n), with soft gradients; weights are refused."""
-        refuse_weights(self, weights)
-        soft = self.operator(scores, mask)
-        return _straight_through(hard_ranks(scores, mask), soft)
+        values = admitted(self, scores, mask, weights)
+        return _straight_through(expected_ranks(values, mask), self.operator(scores, mask))
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> SoftPermutation:
-        """Return the hard permutation (..., n, n), with soft gradients; weights are refused.
+        """Return the hard permutation (..., n, n), with soft gradients.
 
         Raises:
             ValueError: the operator has no permutation, or its permutation does not have n rows or
                 does not list its tensors.
         """
-        refuse_weights(self, weights)
         operator = needs_matrix(self.operator, "StraightThrough.permutation")
         soft = operator.permutation(scores, mask)
         n = scores.shape[-1]
@@ -164,9 +162,8 @@ class StraightThrough(SortOperator):
             )
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
-        values = real_scores(scores, mask)
-        order = descending_order(values.detach(), mask)
-        return StraightThroughPermutation(HardPermutation(order, values, mask), soft)
+        hard = HardPermutation(descending_order(scores, mask), scores, mask)
+        return StraightThroughPermutation(hard, soft)
 
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
@@ -180,9 +177,7 @@ class StraightThrough(SortOperator):
         """Return membership in the first k, 0 or 1, with the gradient of the soft membership."""
         k = check_whole("k", k)
         soft = self.operator.top_k(k, scores, mask)
-        ranks = hard_ranks(scores, mask)
-        hard = masked_fill((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
-        return _straight_through(hard, soft)
+        return _straight_through(hard_membership(k, admitted(self, scores, mask), mask), soft)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the steps of the hard ranks, 0 or 1, with the gradient of the soft steps."""
