@@ -281,7 +281,7 @@ class Metric:
 
         The arguments are those of `Objective.__call__`.
         """
-        from ltr.metrics.base import measure_lists
+        from ltr.metrics.core import measure_lists
 
         of_xgboost = is_xgboosts(y_pred)
         y_true, y_pred, weight, group = labeled_scores(y_true, y_pred, weight, group)

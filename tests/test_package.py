@@ -33,7 +33,7 @@ STEPS = {
     "comparisons": "from ltr.metrics import join, holm",
     "boosting": "import ltr.boosting",
     "readers": "from ltr.datasets import read_letor, ListDataset, Standardize",
-    "metrics": "from ltr.metrics import NDCG, functional; import ltr.reports",
+    "functions": "from ltr.metrics import functional, named; import ltr.reports",
     "evaluate": (
         "from ltr.cli import main\n"
         "open('a.run', 'w').write('1 Q0 d 1 1.0 t\\n')\n"
@@ -48,6 +48,20 @@ STEPS = {
         "ranker = ltr.estimators.NeuralRanker(members=1, max_epochs=2, verbose=0)\n"
         "ranker.fit(X, X[:, 0] > 0, qid=np.arange(200) // 10).predict(X)"
     ),
+    "commands": (
+        "import pandas as pd\n"
+        "table = pd.DataFrame(X, columns=['a', 'b', 'c'])\n"
+        "table['qid'], table['label'] = np.arange(200) // 10, (X[:, 0] > 0).astype(int)\n"
+        "table.assign(score=X[:, 0]).to_csv('t.csv', index=False)\n"
+        "ranker.fit(table[['a', 'b', 'c']], table['label'], qid=table['qid']).save('model')\n"
+        "with redirect_stdout(sys.stderr):\n"
+        "    assert main(['evaluate', 't.csv']) == 0\n"
+        "    given = ['a.run', 'a.run', '--qrels', 'qrels', '--method', 'combsum']\n"
+        "    assert main(['fuse', *given, '--output', 'b.run']) == 0\n"
+        "    assert main(['predict', 'model', 't.csv', '--output', 'p.csv']) == 0\n"
+        "    assert main(['test', 'model', 't.csv', '--qid', 'qid', '--label', 'label']) == 0"
+    ),
+    "metrics": "from ltr.metrics import NDCG",
 }
 # A copy of the process after the step "torch" takes these.
 ENGINE_STEPS = {
@@ -117,7 +131,17 @@ def test_evaluate_loads_neither_lightning_nor_pandas(loaded):
 def test_readers_and_metrics_do_not_load_lightning(loaded):
     heavy = {"lightning", "pytorch_lightning", "sklearn", "scipy", "jsonargparse"}
     assert not loaded["readers"] & (heavy | {"torchmetrics"})
-    assert not loaded["metrics"] & ({*heavy, "numba", "pandas", "pytrec_eval"} - {"scipy"})
+    assert not loaded["functions"] & {*heavy, "torchmetrics", "numba", "pandas", "pytrec_eval"}
+
+
+def test_the_arithmetic_of_metrics_needs_neither_torchmetrics_nor_lightning(loaded):
+    heavy = {"lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics"}
+    for step in ("functions", "evaluate", "estimators", "a fit", "commands"):
+        assert not loaded[step] & heavy, step
+    # torch's compiler, which takes longer to import than the rest of torch, needs sympy
+    assert "sympy" not in loaded["functions"] | loaded["evaluate"]
+    assert "torchmetrics" in loaded["metrics"]
+    assert not loaded["metrics"] & (heavy - {"torchmetrics"})
 
 
 def test_a_fit_of_an_estimator_loads_neither_lightning_nor_numba(loaded):

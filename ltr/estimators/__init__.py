@@ -1,6 +1,6 @@
 """Estimators as in scikit-learn: `NeuralRanker().fit(X, y, qid=qid)`, `Blend`, and explanations.
 
-The first `fit` imports torchmetrics, which takes a second. Lightning is not needed.
+Neither Lightning nor torchmetrics is needed.
 """
 
 from typing import TYPE_CHECKING, Any

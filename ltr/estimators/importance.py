@@ -12,6 +12,7 @@ from ltr.estimators import tables as tables
 from ltr.estimators.plots import bar_axes
 from ltr.estimators.scoring import scores_of, values_of_lists
 from ltr.metrics.compare import text_table
+from ltr.metrics.named import ranking_measure
 from ltr.names import nearest
 from ltr.shapes import check_at_least, check_number
 
@@ -168,8 +169,6 @@ def importance(
     >>> bool(result.table.loc["x0", "within_low"] > 0.2)
     True
     """
-    from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
-
     X = as_columns(X)
     labels = tables.as_labels(y, len(X))
     groups, _ = tables.list_groups(tables.query_names(len(X), qid, group))

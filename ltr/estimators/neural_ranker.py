@@ -41,6 +41,7 @@ from ltr.estimators.parameters import (
 from ltr.estimators.scoring import RankingEstimator
 from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss
+from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
 
 if TYPE_CHECKING:
@@ -468,8 +469,6 @@ class NeuralRanker(RankingEstimator):
 
     @property
     def _metric_title(self) -> str:
-        from ltr.metrics.named import ranking_measure
-
         return ranking_measure(self.metric).title
 
     @property
@@ -515,7 +514,7 @@ class NeuralRanker(RankingEstimator):
             queries = len(lists) + len(validation)
             note = f"{len(validation)} of {queries} queries held out for it, by a hash of the qid"
         warn_caller(data.notice)
-        from ltr.estimators.training import train  # torchmetrics takes a while to import
+        from ltr.estimators.training import train  # predictions do not need it
 
         size = int(lists.offsets[-1]), len(lists)
         tried = kinds(self, size[0])

@@ -24,6 +24,7 @@ from ltr.datasets import (
 )
 from ltr.losses import XENDCG, RankingLoss
 from ltr.losses.base import check_one_number
+from ltr.metrics.named import ranking_measure
 from ltr.models import CrossScorer, MLPScorer, Scorer
 from ltr.names import nearest
 from ltr.shapes import check_number, check_whole
@@ -246,8 +247,6 @@ def max_levels(estimator: Any, rows: int) -> int:
 
 def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
-    from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
-
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
     for name, kind in kinds.items():
         value = estimator.get_params(deep=False).get(name)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.arrays import rank
 from ltr.estimators import tables as tables
 from ltr.estimators.trees import is_booster, is_trees, of_booster
+from ltr.metrics.named import ranking_measure
 
 if TYPE_CHECKING:
     from ltr.export import Evaluation
@@ -187,8 +188,6 @@ def values_of_lists(
         weights: (rows,), the weights, which multiply the gains. Default: 1.
         metric: the name of the metric, or a function; see `NeuralRanker`.
     """
-    from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
-
     order = np.argsort(groups, kind="stable")
     predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
     lengths = torch.from_numpy(np.bincount(groups))

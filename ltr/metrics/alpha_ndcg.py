@@ -7,22 +7,15 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function, greedy_topics
-from ltr.metrics.base import ListArguments, Options, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import within
 from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import check_top_k, positions
 
 
-class AlphaNDCG(RankingMetric):
-    """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
-
-    The arguments are those of `functional.alpha_ndcg`.
-
-    >>> import torch
-    >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))
-    tensor(0.9652)
-    """
+class AlphaNDCGCore(MetricCore):
+    """The arithmetic of `alpha_ndcg`."""
 
     takes_topics = True
 
@@ -98,5 +91,5 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    metric = AlphaNDCG(top_k, alpha, discount, empty, running=False)
+    metric = AlphaNDCGCore(top_k, alpha, discount, empty)
     return metric.measure(scores, labels, **lists)

@@ -4,22 +4,15 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, placed_sum
 from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import positions
 
 
-class ARP(RankingMetric):
-    """Average relevance position: the mean rank, weighted by the labels. Lower is better.
-
-    The arguments are those of `functional.arp`.
-
-    >>> import torch
-    >>> ARP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(2.)
-    """
+class ARPCore(MetricCore):
+    """The arithmetic of `arp`."""
 
     takes_weights = True
     higher_is_better = False
@@ -67,5 +60,5 @@ def arp(
     >>> arp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
     tensor(2.)
     """
-    metric = ARP(empty, ties, running=False)
+    metric = ARPCore(empty, ties)
     return metric.measure(scores, labels, **lists)

@@ -4,7 +4,7 @@ from typing import Literal, Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import BinaryMetric, ListArguments, Options
+from ltr.metrics.core import BinaryCore, ListArguments, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, before, positions_of, run_sums, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, list_values
@@ -16,15 +16,8 @@ _LEAST = 1e-5
 """Smaller average precisions count as this value in the geometric mean, as in trec_eval."""
 
 
-class MAP(BinaryMetric):
-    """Mean average precision: the mean precision at the ranks of the relevant items.
-
-    The arguments are those of `functional.average_precision`.
-
-    >>> import torch
-    >>> MAP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]]))
-    tensor(0.8333)
-    """
+class MAPCore(BinaryCore):
+    """The arithmetic of `average_precision`."""
 
     def __init__(
         self,
@@ -88,20 +81,12 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    metric = MAP(top_k, divisor, empty, ties, relevant_from, running=False)
+    metric = MAPCore(top_k, divisor, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class GMAP(MAP):
-    """Geometric mean average precision, which depends most on the lists with the lowest values.
-
-    The arguments are those of `functional.gmap`.
-
-    >>> import torch
-    >>> labels = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> GMAP()(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), labels)
-    tensor(0.7071)
-    """
+class GMAPCore(MAPCore):
+    """The arithmetic of `gmap`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the average precision of each list, at least 1e-5."""
@@ -151,7 +136,7 @@ def gmap(
     >>> gmap(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), labels)
     tensor(0.7071)
     """
-    metric = GMAP(top_k, divisor, empty, ties, relevant_from, running=False)
+    metric = GMAPCore(top_k, divisor, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 

@@ -5,22 +5,15 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import BinaryMetric, ListArguments
+from ltr.metrics.core import BinaryCore, ListArguments
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, before, run_sums, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import masked_fill
 
 
-class BPref(BinaryMetric):
-    """Binary preference: high if few items judged irrelevant are above the relevant items.
-
-    The arguments are those of `functional.bpref`.
-
-    >>> import torch
-    >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.5000)
-    """
+class BPrefCore(BinaryCore):
+    """The arithmetic of `bpref`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -88,7 +81,7 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    metric = BPref(top_k, empty, ties, relevant_from, running=False)
+    metric = BPrefCore(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, judged=judged, **lists)
 
 

@@ -6,7 +6,8 @@ from typing import Any, Unpack
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.metrics.base import Columns, RankingMetric, measure_lists
+from ltr.metrics.base import RankingMetric, uncompiled_lists
+from ltr.metrics.core import Columns
 
 
 class RankingMetrics(MetricCollection):
@@ -72,7 +73,7 @@ class RankingMetrics(MetricCollection):
         """
         metrics = self.metrics
         given = preds, target, indexes, mask
-        found = measure_lists([*metrics.values()], *given, **columns)
+        found = uncompiled_lists([*metrics.values()], *given, **columns)
         for metric, values in zip(metrics.values(), found, strict=True):
             metric.update(values)
 
@@ -96,7 +97,7 @@ class RankingMetrics(MetricCollection):
         """Add lists like `update`, and return each metric's value for only these lists."""
         metrics = self.metrics
         given = preds, target, indexes, mask
-        found = measure_lists([*metrics.values()], *given, **columns)
+        found = uncompiled_lists([*metrics.values()], *given, **columns)
         return {
             f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
             for (name, metric), values in zip(metrics.items(), found, strict=True)

@@ -5,21 +5,14 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import positions_of, run_sums, tied_runs
 from ltr.metrics.values import ListValues, list_values
 
 
-class ElementwiseAccuracy(RankingMetric):
-    """Element-wise accuracy: the fraction of items in the correct position.
-
-    The arguments are those of `functional.elementwise_accuracy`.
-
-    >>> import torch
-    >>> ElementwiseAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))
-    tensor(0.3333)
-    """
+class ElementwiseAccuracyCore(MetricCore):
+    """The arithmetic of `elementwise_accuracy`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -61,5 +54,5 @@ def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArg
     >>> elementwise_accuracy(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
     tensor(0.3333)
     """
-    metric = ElementwiseAccuracy(running=False)
+    metric = ElementwiseAccuracyCore()
     return metric.measure(scores, labels, **lists)

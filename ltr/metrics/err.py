@@ -6,22 +6,15 @@ import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.core import CutoffCore, ListArguments, Options
 from ltr.metrics.ranked import Ranked, check_labels, check_max_label
 from ltr.metrics.ties import Ties, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
 
-class ERR(CutoffMetric):
-    """Expected reciprocal rank: the mean of 1 / rank of the item at which a reader stops.
-
-    The arguments are those of `functional.err`.
-
-    >>> import torch
-    >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.3333)
-    """
+class ERRCore(CutoffCore):
+    """The arithmetic of `err`."""
 
     def __init__(
         self,
@@ -86,7 +79,7 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    metric = ERR(top_k, max_label, empty, ties, running=False)
+    metric = ERRCore(top_k, max_label, empty, ties)
     return metric.measure(scores, labels, **lists)
 
 

@@ -4,20 +4,13 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import ListValues, list_values
 
 
-class ExactMatch(RankingMetric):
-    """Exact match: the fraction of lists whose whole order is correct.
-
-    The arguments are those of `functional.exact_match`.
-
-    >>> import torch
-    >>> ExactMatch()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 0.0]]))
-    tensor(1.)
-    """
+class ExactMatchCore(MetricCore):
+    """The arithmetic of `exact_match`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -52,5 +45,5 @@ def exact_match(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) 
     ...             torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 2.0]]))
     tensor(0.5000)
     """
-    metric = ExactMatch(running=False)
+    metric = ExactMatchCore()
     return metric.measure(scores, labels, **lists)

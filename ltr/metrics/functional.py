@@ -1,6 +1,6 @@
 """Metrics as functions: `metric(scores, labels, top_k=10, mask=mask, reduction="mean")`.
 
-Each function makes a metric of the corresponding class and applies it to the given lists. All
+Each function applies the arithmetic of the corresponding class to the given lists. All
 arguments except scores and labels are given by name. Each function describes the arguments that
 only some metrics have. The arguments below are common to all functions, except that some functions
 lack `empty`, `ties` or `relevant_from`:

@@ -4,22 +4,15 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import BinaryMetric, CutoffMetric, ListArguments, Options
+from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, first_hit, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_number, check_whole, largest, positions
 
 
-class Precision(BinaryMetric):
-    """Precision@k: the fraction of relevant items among the first k.
-
-    The arguments are those of `functional.precision`.
-
-    >>> import torch
-    >>> Precision(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.5000)
-    """
+class PrecisionCore(BinaryCore):
+    """The arithmetic of `precision`."""
 
     takes_weights = True
     divides_by_k = True
@@ -63,19 +56,12 @@ def precision(
     >>> precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    metric = Precision(top_k, empty, ties, relevant_from, running=False)
+    metric = PrecisionCore(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class Recall(BinaryMetric):
-    """Recall@k: the fraction of the relevant items that are among the first k.
-
-    The arguments are those of `functional.recall`.
-
-    >>> import torch
-    >>> Recall(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.5000)
-    """
+class RecallCore(BinaryCore):
+    """The arithmetic of `recall`."""
 
     takes_weights = True
 
@@ -117,19 +103,12 @@ def recall(
     >>> recall(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=1)
     tensor(0.5000)
     """
-    metric = Recall(top_k, empty, ties, relevant_from, running=False)
+    metric = RecallCore(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class FBeta(BinaryMetric):
-    """F-beta@k: the weighted harmonic mean of precision and recall at k.
-
-    The arguments are those of `functional.f_beta`.
-
-    >>> import torch
-    >>> FBeta(top_k=2, beta=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.5000)
-    """
+class FBetaCore(BinaryCore):
+    """The arithmetic of `f_beta`."""
 
     divides_by_k = True
 
@@ -188,19 +167,12 @@ def f_beta(
     >>> f_beta(scores, labels, top_k=1, beta=2)
     tensor(0.5556)
     """
-    metric = FBeta(top_k, beta, empty, ties, relevant_from, running=False)
+    metric = FBetaCore(top_k, beta, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class F1(BinaryMetric):
-    """F1@k: the harmonic mean of precision and recall at k.
-
-    The arguments are those of `functional.f1`.
-
-    >>> import torch
-    >>> F1(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.5000)
-    """
+class F1Core(BinaryCore):
+    """The arithmetic of `f1`."""
 
     divides_by_k = True
 
@@ -241,11 +213,11 @@ def f1(
     >>> f1(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    metric = F1(top_k, empty, ties, relevant_from, running=False)
+    metric = F1Core(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-def _f_beta(metric: BinaryMetric, lists: Ranked, beta: float) -> ListValues:
+def _f_beta(metric: BinaryCore, lists: Ranked, beta: float) -> ListValues:
     hits = metric.hits(lists)
     relevant = hits.sum(-1)
     found = placed_sum(within(hits, metric.top_k), hits, lists, metric.ties)
@@ -254,15 +226,8 @@ def _f_beta(metric: BinaryMetric, lists: Ranked, beta: float) -> ListValues:
     return list_values(values, relevant > 0, lists, metric.empty)
 
 
-class RPrecision(BinaryMetric):
-    """R-precision: the precision at rank R, where R is the number of relevant items.
-
-    The arguments are those of `functional.r_precision`.
-
-    >>> import torch
-    >>> RPrecision()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.5000)
-    """
+class RPrecisionCore(BinaryCore):
+    """The arithmetic of `r_precision`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -303,19 +268,12 @@ def r_precision(
     >>> r_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.5000)
     """
-    metric = RPrecision(top_k, empty, ties, relevant_from, running=False)
+    metric = RPrecisionCore(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class HitRate(BinaryMetric):
-    """Hit rate, or success@k: whether a relevant item is among the first k.
-
-    The arguments are those of `functional.hit_rate`.
-
-    >>> import torch
-    >>> HitRate(top_k=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
-    tensor(0.)
-    """
+class HitRateCore(BinaryCore):
+    """The arithmetic of `hit_rate`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -354,19 +312,12 @@ def hit_rate(
     >>> hit_rate(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 2.0]), top_k=1)
     tensor(0.)
     """
-    metric = HitRate(top_k, empty, ties, relevant_from, running=False)
+    metric = HitRateCore(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class TopKAccuracy(CutoffMetric):
-    """Top-k accuracy: whether an item with the largest label is among the first k.
-
-    The arguments are those of `functional.top_k_accuracy`.
-
-    >>> import torch
-    >>> TopKAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 0.0]]))
-    tensor(1.)
-    """
+class TopKAccuracyCore(CutoffCore):
+    """The arithmetic of `top_k_accuracy`."""
 
     def __init__(
         self,
@@ -416,5 +367,5 @@ def top_k_accuracy(
     >>> top_k_accuracy(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]), top_k=2)
     tensor(1.)
     """
-    metric = TopKAccuracy(top_k, empty, ties, running=False)
+    metric = TopKAccuracyCore(top_k, empty, ties)
     return metric.measure(scores, labels, **lists)

@@ -5,7 +5,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RetrievedMetric
+from ltr.metrics.core import ListArguments, Options, RetrievedCore
 from ltr.metrics.ranked import Ranked, check_relevant_from
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_choice, check_number, largest, positions
@@ -14,16 +14,8 @@ InterpolatedTies = Literal["stable", "worst"]
 _ELEVEN = [level / 10 for level in range(11)]
 
 
-class InterpolatedPrecision(RetrievedMetric):
-    """Interpolated precision: the largest precision at any rank with at least a given recall.
-
-    The arguments are those of `functional.interpolated_precision`.
-
-    >>> import torch
-    >>> metric = InterpolatedPrecision(recall=1.0)
-    >>> metric(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.6667)
-    """
+class InterpolatedPrecisionCore(RetrievedCore):
+    """The arithmetic of `interpolated_precision`."""
 
     def __init__(
         self,
@@ -102,5 +94,5 @@ def interpolated_precision(
     >>> interpolated_precision(scores, labels)
     tensor(0.8485)
     """
-    metric = InterpolatedPrecision(recall, threshold, empty, ties, relevant_from, running=False)
+    metric = InterpolatedPrecisionCore(recall, threshold, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)

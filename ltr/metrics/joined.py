@@ -11,7 +11,7 @@ from torch import Tensor
 from ltr.shapes import check_whole
 
 if TYPE_CHECKING:
-    from ltr.metrics.base import RankingMetric
+    from ltr.metrics.core import MetricCore
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class JoinedRun:
     missing: int
     unjudged: int
 
-    def values(self, metric: "RankingMetric") -> Tensor:
+    def values(self, metric: "MetricCore") -> Tensor:
         """Return a metric's value for each list, (lists,) float64; NaN for a list that is left out.
 
         Args:

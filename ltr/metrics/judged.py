@@ -4,24 +4,15 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RetrievedMetric
+from ltr.metrics.core import ListArguments, Options, RetrievedCore
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_top_k
 
 
-class Judged(RetrievedMetric):
-    """Judged@k: the fraction of judged items among the first k.
-
-    The arguments are those of `functional.judged`.
-
-    >>> import torch
-    >>> metric, judged = Judged(top_k=2), torch.tensor([[True, False, True]])
-    >>> metric.update(torch.tensor([[3.0, 2.0, 1.0]]), torch.ones(1, 3), judged=judged)
-    >>> metric.compute()
-    tensor(0.5000)
-    """
+class JudgedCore(RetrievedCore):
+    """The arithmetic of `judged`."""
 
     def __init__(
         self,
@@ -80,5 +71,5 @@ def judged(
     >>> judged(scores, torch.ones(3), judged=known, top_k=2)
     tensor(0.5000)
     """
-    metric = Judged(top_k, threshold, empty, ties, running=False)
+    metric = JudgedCore(top_k, threshold, empty, ties)
     return metric.measure(scores, labels, judged=judged, **lists)

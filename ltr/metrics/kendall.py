@@ -5,7 +5,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore, Options
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import runs, tied_runs
@@ -17,15 +17,8 @@ Variant = Literal["a", "b", "weighted"]
 TauTies = Literal["tied", "stable", "expected", "worst"]
 
 
-class KendallTau(RankingMetric):
-    """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
-
-    The arguments are those of `functional.kendall_tau`.
-
-    >>> import torch
-    >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
-    tensor(1.)
-    """
+class KendallTauCore(MetricCore):
+    """The arithmetic of `kendall_tau`."""
 
     def __init__(
         self,
@@ -109,7 +102,7 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    metric = KendallTau(variant, empty, ties, running=False)
+    metric = KendallTauCore(variant, empty, ties)
     return metric.measure(scores, labels, **lists)
 
 

@@ -4,22 +4,15 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import BinaryMetric, ListArguments
+from ltr.metrics.core import BinaryCore, ListArguments
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, first_hit, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
 
-class MRR(BinaryMetric):
-    """Mean reciprocal rank: the mean of 1 / rank of the first relevant item.
-
-    The arguments are those of `functional.mrr`.
-
-    >>> import torch
-    >>> MRR()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
-    tensor(0.5000)
-    """
+class MRRCore(BinaryCore):
+    """The arithmetic of `mrr`."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -64,5 +57,5 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    metric = MRR(top_k, empty, ties, relevant_from, running=False)
+    metric = MRRCore(top_k, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)

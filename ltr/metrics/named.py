@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import ltr.metrics
 from ltr.config import parameters
-from ltr.metrics import RankingMetric, functional
-from ltr.metrics.base import Options
+from ltr.metrics import functional
+from ltr.metrics.core import MetricCore
+from ltr.metrics.cores import CORES
 from ltr.names import nearest
 
 _SHORT = {"average_precision": "map"}
@@ -73,12 +73,10 @@ class Measure:
         return "top_k" in parameters(self.kind)
 
     @property
-    def kind(self) -> type[RankingMetric]:
-        """The class of the metric, found by the letters of `name`: `hit_rate` means `HitRate`."""
+    def kind(self) -> type[MetricCore]:
+        """The metric's arithmetic, found by the letters of `name`: `hit_rate` means `HitRate`."""
         letters = self.name.replace("_", "")
-        return next(
-            getattr(ltr.metrics, name) for name in ltr.metrics.__all__ if name.lower() == letters
-        )
+        return next(core for name, core in CORES.items() if name.lower() == letters)
 
     def per_list(
         self,
@@ -106,7 +104,7 @@ class Measure:
         metric = self.make({"max_label": largest} if largest > 0 else {})
         return metric.measure(scores, labels, lengths=lengths, weights=weights, reduction="none")
 
-    def make(self, given: Mapping[str, Any]) -> RankingMetric:
+    def make(self, given: Mapping[str, Any]) -> MetricCore:
         """Return the metric with its cutoff, its options, and the given options that it takes."""
         known = parameters(self.kind)
         options = {name: value for name, value in given.items() if name in known}
@@ -115,7 +113,7 @@ class Measure:
         options |= dict(self.options)
         if self.top_k is not None:
             options["top_k"] = self.top_k
-        return self.kind(running=False, **options)
+        return self.kind(**options)
 
 
 def metric_names() -> list[str]:
@@ -168,7 +166,7 @@ def parse_measures(
             raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
         if at and not takes_cutoff:
             raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
-        if of_runs and kind.of_run is RankingMetric.of_run:
+        if of_runs and kind.of_run is MetricCore.of_run:
             raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
         if of_runs and kind.divides_by_k and not at and not cutoffs:
             raise ValueError(f"metrics: {name} of a run needs a cutoff, such as {name}@10")
@@ -292,13 +290,11 @@ def _value(text: str) -> Any:
     return text
 
 
-def _check_options(
-    kind: type[RankingMetric], options: tuple[tuple[str, Any], ...], text: str
-) -> None:
+def _check_options(kind: type[MetricCore], options: tuple[tuple[str, Any], ...], text: str) -> None:
     for name, _ in options:
-        if name not in parameters(kind) or name in Options.__annotations__:
+        if name not in parameters(kind):
             raise ValueError(f"metrics: {text!r} has the unknown option {name!r}")
     try:
-        kind(running=False, **dict(options))
+        kind(**dict(options))
     except ValueError as error:
         raise ValueError(f"metrics: {text!r}: {error}") from None

@@ -15,22 +15,15 @@ from ltr.gains import (
     item_gains,
     ndcg_gains,
 )
-from ltr.metrics.base import CutoffMetric, ListArguments, Options
+from ltr.metrics.core import CutoffCore, ListArguments, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
 
-class DCG(CutoffMetric):
-    """DCG: the sum of the items' gains, discounted by their ranks.
-
-    The arguments are those of `functional.dcg`.
-
-    >>> import torch
-    >>> DCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]]))
-    tensor(0.6309)
-    """
+class DCGCore(CutoffCore):
+    """The arithmetic of `dcg`."""
 
     takes_weights = True
 
@@ -77,15 +70,8 @@ class DCG(CutoffMetric):
         return placed_sum(values, gains, lists, self.ties)
 
 
-class NDCG(DCG):
-    """NDCG: the DCG of the ranking, divided by the DCG of the best order.
-
-    The arguments are those of `functional.ndcg`.
-
-    >>> import torch
-    >>> NDCG(top_k=1)(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]))
-    tensor(1.)
-    """
+class NDCGCore(DCGCore):
+    """The arithmetic of `ndcg`."""
 
     def __init__(
         self,
@@ -172,7 +158,7 @@ def ndcg(
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    metric = NDCG(top_k, gain, discount, empty, short_list_value, ties, running=False)
+    metric = NDCGCore(top_k, gain, discount, empty, short_list_value, ties)
     return metric.measure(scores, labels, **lists)
 
 
@@ -212,5 +198,5 @@ def dcg(
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    metric = DCG(top_k, gain, discount, empty, ties, running=False)
+    metric = DCGCore(top_k, gain, discount, empty, ties)
     return metric.measure(scores, labels, **lists)

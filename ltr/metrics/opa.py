@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore, Options
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, runs
@@ -13,15 +13,8 @@ from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import masked_fill
 
 
-class OPA(RankingMetric):
-    """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
-
-    Only pairs of items with different labels count. The arguments are those of `functional.opa`.
-
-    >>> import torch
-    >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
-    tensor(0.6667)
-    """
+class OPACore(MetricCore):
+    """The arithmetic of `opa`."""
 
     takes_weights = True
 
@@ -81,7 +74,7 @@ def opa(
     >>> opa(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]))
     tensor(0.6667)
     """
-    metric = OPA(empty, ties, running=False)
+    metric = OPACore(empty, ties)
     return metric.measure(scores, labels, **lists)
 
 

@@ -5,7 +5,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import positions_of, tied_runs
 from ltr.metrics.values import Empty, ListValues, check_empty, list_values
@@ -15,15 +15,8 @@ from ltr.shapes import check_choice, check_persistence, check_top_k, masked_fill
 RBOTies = Literal["stable", "expected"]
 
 
-class RBO(RankingMetric):
-    """Rank-biased overlap: the top-weighted similarity of the orders by score and by label.
-
-    The arguments are those of `functional.rbo`.
-
-    >>> import torch
-    >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
-    tensor(1.)
-    """
+class RBOCore(MetricCore):
+    """The arithmetic of `rbo`."""
 
     def __init__(
         self,
@@ -91,7 +84,7 @@ def rbo(
     >>> rbo(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.)
     """
-    metric = RBO(top_k, p, empty, ties, running=False)
+    metric = RBOCore(top_k, p, empty, ties)
     return metric.measure(scores, labels, **lists)
 
 

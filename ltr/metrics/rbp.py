@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.base import BinaryMetric, ListArguments, Options, RankingMetric, cut_at
+from ltr.metrics.core import BinaryCore, ListArguments, MetricCore, Options, cut_at
 from ltr.metrics.ranked import Ranked, check_labels, check_max_label
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, list_values
@@ -22,15 +22,8 @@ from ltr.shapes import (
 RBPGain = Literal["binary", "linear", "exp2"]
 
 
-class RBP(BinaryMetric):
-    """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
-
-    The arguments are those of `functional.rbp`.
-
-    >>> import torch
-    >>> RBP(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.6250)
-    """
+class RBPCore(BinaryCore):
+    """The arithmetic of `rbp`."""
 
     def __init__(
         self,
@@ -111,19 +104,12 @@ def rbp(
     >>> rbp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]), p=0.5)
     tensor(0.6250)
     """
-    metric = RBP(top_k, p, gain, max_label, empty, ties, relevant_from, running=False)
+    metric = RBPCore(top_k, p, gain, max_label, empty, ties, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
-class RBPResidual(RankingMetric):
-    """The residual of rank-biased precision: how much unjudged items could add to it.
-
-    The arguments are those of `functional.rbp_residual`. Lower is better.
-
-    >>> import torch
-    >>> RBPResidual(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
-    tensor(0.1250)
-    """
+class RBPResidualCore(MetricCore):
+    """The arithmetic of `rbp_residual`."""
 
     higher_is_better = False
 
@@ -191,5 +177,5 @@ def rbp_residual(
     >>> rbp_residual(torch.tensor([3.0, 2.0, 1.0]), torch.ones(3), judged=judged, p=0.5)
     tensor(0.3750)
     """
-    metric = RBPResidual(top_k, p, ties, running=False)
+    metric = RBPResidualCore(top_k, p, ties)
     return metric.measure(scores, labels, judged=judged, **lists)

@@ -5,13 +5,13 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RetrievedMetric
+from ltr.metrics.core import ListArguments, Options, RetrievedCore
 from ltr.metrics.ranked import Ranked, check_relevant_from
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_number
 
 
-class SetMetric(RetrievedMetric):
+class SetCore(RetrievedCore):
     """Base class of the metrics of the set of retrieved items.
 
     Args:
@@ -50,45 +50,24 @@ class SetMetric(RetrievedMetric):
         """
 
 
-class SetPrecision(SetMetric):
-    """Set precision: the fraction of relevant items among the retrieved items.
-
-    The arguments are those of `functional.set_precision`.
-
-    >>> import torch
-    >>> SetPrecision(threshold=0.0)(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([[1, 0, 0]]))
-    tensor(0.5000)
-    """
+class SetPrecisionCore(SetCore):
+    """The arithmetic of `set_precision`."""
 
     def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list."""
         return found / retrieved.clamp(min=1)
 
 
-class SetRecall(SetMetric):
-    """Set recall: the fraction of the relevant items that were retrieved.
-
-    The arguments are those of `functional.set_recall`.
-
-    >>> import torch
-    >>> SetRecall(threshold=0.0)(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([[1, 0, 1]]))
-    tensor(0.5000)
-    """
+class SetRecallCore(SetCore):
+    """The arithmetic of `set_recall`."""
 
     def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list."""
         return found / relevant.clamp(min=1)
 
 
-class SetFBeta(SetMetric):
-    """F-beta of the retrieved items: the weighted harmonic mean of their precision and recall.
-
-    The arguments are those of `functional.set_f_beta`.
-
-    >>> import torch
-    >>> SetFBeta(threshold=0.0)(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([[1, 0, 0]]))
-    tensor(0.6667)
-    """
+class SetFBetaCore(SetCore):
+    """The arithmetic of `set_f_beta`."""
 
     def __init__(
         self,
@@ -143,7 +122,7 @@ def set_f_beta(
     >>> set_f_beta(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 0]), threshold=0.0)
     tensor(0.6667)
     """
-    metric = SetFBeta(threshold, beta, empty, relevant_from, running=False)
+    metric = SetFBetaCore(threshold, beta, empty, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
@@ -177,7 +156,7 @@ def set_precision(
     >>> set_precision(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 0]), threshold=0.0)
     tensor(0.5000)
     """
-    metric = SetPrecision(threshold, empty, relevant_from, running=False)
+    metric = SetPrecisionCore(threshold, empty, relevant_from)
     return metric.measure(scores, labels, **lists)
 
 
@@ -210,5 +189,5 @@ def set_recall(
     >>> set_recall(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 1]), threshold=0.0)
     tensor(0.5000)
     """
-    metric = SetRecall(threshold, empty, relevant_from, running=False)
+    metric = SetRecallCore(threshold, empty, relevant_from)
     return metric.measure(scores, labels, **lists)

@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.base import ListArguments, Options, RankingMetric
+from ltr.metrics.core import ListArguments, MetricCore, Options
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import tied_means
 from ltr.metrics.values import Empty, ListValues, check_empty, list_values
@@ -13,15 +13,8 @@ from ltr.operators import descending_order
 from ltr.shapes import masked_fill, positions
 
 
-class Spearman(RankingMetric):
-    """Spearman's rho: the correlation of the ranks by score and by label.
-
-    The arguments are those of `functional.spearman`.
-
-    >>> import torch
-    >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
-    tensor(1.)
-    """
+class SpearmanCore(MetricCore):
+    """The arithmetic of `spearman`."""
 
     def __init__(self, empty: Empty = 0, **options: Unpack[Options]):
         self.empty: Empty = check_empty(empty)
@@ -67,7 +60,7 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    metric = Spearman(empty, running=False)
+    metric = SpearmanCore(empty)
     return metric.measure(scores, labels, **lists)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import name_texts, pc, rank
-from ltr.metrics.base import measure_lists
+from ltr.metrics.core import measure_lists
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line

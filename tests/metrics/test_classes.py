@@ -44,10 +44,9 @@ from ltr.metrics import (
 )
 from ltr.metrics import functional as F
 from ltr.metrics.base import BinaryMetric, CutoffMetric, Options, RetrievedMetric
-from ltr.metrics.sets import SetMetric
 from ltr.metrics.values import list_values
 
-BASES = {BinaryMetric, CutoffMetric, RetrievedMetric, SetMetric}
+BASES = {BinaryMetric, CutoffMetric, RetrievedMetric}
 
 # each class as it is, and some with other arguments
 CASES = {cls.__name__: (cls, {}) for cls in CLASSES} | {
@@ -176,8 +175,13 @@ def test_names_are_those_of_the_package():
     assert set(ltr.metrics.__all__) <= set(dir(ltr.metrics))
     for name in ltr.metrics.__all__:
         assert getattr(ltr.metrics, name).__name__ == name
-    with pytest.raises(AttributeError, match=r"module 'ltr\.metrics' has no attribute 'NDGC'"):
+    message = r"module 'ltr\.metrics' has no attribute 'NDGC': did you mean 'NDCG'\?"
+    with pytest.raises(AttributeError, match=message):
         _ = ltr.metrics.NDGC
+    with pytest.raises(ImportError):
+        exec("from ltr.metrics import recal")
+    with pytest.raises(AttributeError, match=r"did you mean 'Recall'\?"):
+        _ = ltr.metrics.recal
 
 
 def own_arguments(function) -> list[Parameter]:
