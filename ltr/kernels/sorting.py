@@ -44,6 +44,15 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.ops.ltr.descending_order.default(scores.detach(), mask)
 
 
+def falling_constants(values: Tensor) -> Tensor:
+    """Return `falling_values` as constants, without a gradient.
+
+    >>> falling_constants(torch.tensor([0.5, 2.0, 1.0]))
+    tensor([2.0000, 1.0000, 0.5000])
+    """
+    return torch.ops.ltr.falling_values.default(values.detach())
+
+
 def falling_values(values: Tensor) -> Tensor:
     """Return each list's values in descending order: (..., n) -> (..., n). NaN comes first or last.
 

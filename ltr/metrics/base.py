@@ -226,7 +226,8 @@ class RankingMetric(MetricCore, Metric):
         """Return the mean over the lists with a value, float32; NaN if no list has a value."""
         if self.deduplicate:
             return self.after_mean(self.before_mean(self.per_list_values).nanmean()).float()
-        return self.after_mean(self.total / self.lists).float()
+        total, lists, *_ = self.sums
+        return self.after_mean(total / lists).float()
 
     @property
     def per_list_values(self) -> Tensor:

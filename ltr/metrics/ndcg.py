@@ -5,19 +5,20 @@ from numbers import Real
 from typing import Unpack
 
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ltr.gains import (
     Discount,
     Gain,
     discount_function,
     gain_function,
-    ideal_dcg,
     item_gains,
     ndcg_gains,
 )
+from ltr.kernels.sorting import falling_constants
 from ltr.metrics.core import CutoffCore, ListArguments, Options
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import Ties, placed_sum, within
+from ltr.metrics.ties import Ties, placed_sum
 from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
@@ -45,7 +46,8 @@ class DCGCore(CutoffCore):
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         gains, lists = self._gains(lists)
-        values = self._sum(gains, lists)
+        discounts = discount_function(self.discount)(positions(gains[..., : self.top_k]))
+        values = self._sum(gains, discounts, lists)
         lists = _check_sums(values, lists)
         return list_values(values, (gains > 0).any(-1), lists, self.empty)
 
@@ -61,13 +63,12 @@ class DCGCore(CutoffCore):
     def _weighted_gains(self, lists: Ranked) -> Tensor:
         return item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
 
-    def _sum(self, gains: Tensor, lists: Ranked) -> Tensor:
-        discount = discount_function(self.discount)
-        if self.ties == "stable" and self.top_k is not None:
-            gains = gains[..., : self.top_k]
-            return (gains * discount(positions(gains))).sum(-1)
-        values = discount(positions(gains)) * within(gains, self.top_k)
-        return placed_sum(values, gains, lists, self.ties)
+    def _sum(self, gains: Tensor, discounts: Tensor, lists: Ranked) -> Tensor:
+        """Return the sum (...) of gain (..., n) * discount over the first positions, (k,)."""
+        n, k = gains.shape[-1], discounts.shape[-1]
+        if self.ties == "stable":
+            return (gains[..., :k] * discounts).sum(-1)
+        return placed_sum(pad(discounts, (0, n - k)), gains, lists, self.ties)
 
 
 class NDCGCore(DCGCore):
@@ -98,9 +99,11 @@ class NDCGCore(DCGCore):
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         gains, lists = self._gains(lists)
-        ideal = ideal_dcg(gains, discount_function(self.discount), self.top_k)
+        best = falling_constants(gains)[..., : self.top_k]
+        discounts = discount_function(self.discount)(positions(best))
+        ideal = (best * discounts).sum(-1)
         lists = _check_sums(ideal, lists)
-        values = self._sum(gains, lists) / ideal.where(ideal > 0, 1.0)
+        values = self._sum(gains, discounts, lists) / ideal.where(ideal > 0, 1.0)
         found = list_values(values, ideal > 0, lists, self.empty)
         if self.short_list_value is None or self.top_k is None:
             return found

@@ -110,6 +110,8 @@ def rank(
 ) -> Ranked:
     """Check lists and sort them by descending score, with ties in list order. Cost: one sort.
 
+    The result has no gradient.
+
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), finite, >= 0.
@@ -135,8 +137,8 @@ def rank(
     if judged is not None and judged.dtype != torch.bool:
         raise ValueError(f"judged must be bool (True = judged), got {judged.dtype}")
     scores = upcast(masked_fill(scores.detach(), mask))
-    labels = masked_fill(labels.to(scores.dtype), mask)
-    weights = None if weights is None else masked_fill(weights.to(scores.dtype), mask)
+    labels = masked_fill(labels.detach().to(scores.dtype), mask)
+    weights = None if weights is None else masked_fill(weights.detach().to(scores.dtype), mask)
     wrong = None
     if torch.compiler.is_compiling():
         wrong = scores.isnan() | _bad(labels)
@@ -222,7 +224,7 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
             f"labels must have the shape of scores {tuple(scores.shape)}, followed by an "
             f"axis of topics, got {tuple(labels.shape)}"
         )
-    topics = labels.to(upcast(scores).dtype)
+    topics = labels.detach().to(upcast(scores).dtype)
     topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
     if not torch.compiler.is_compiling() and (topics < 0).any():
         raise ValueError(f"labels must be finite and >= 0, got {topics.min().item():g}")

@@ -178,10 +178,8 @@ def test_names_are_those_of_the_package():
     message = r"module 'ltr\.metrics' has no attribute 'NDGC': did you mean 'NDCG'\?"
     with pytest.raises(AttributeError, match=message):
         _ = ltr.metrics.NDGC
-    with pytest.raises(ImportError):
-        exec("from ltr.metrics import recal")
-    with pytest.raises(AttributeError, match=r"did you mean 'Recall'\?"):
-        _ = ltr.metrics.recal
+    with pytest.raises(AttributeError, match=r"did you mean 'KendallTau'\?"):
+        _ = ltr.metrics.kendaltau
 
 
 def own_arguments(function) -> list[Parameter]:
@@ -292,6 +290,20 @@ def test_a_metric_without_running_sums_only_measures():
     running = NDCG(top_k=3)
     assert running.measure(scores, labels, mask=mask) == expected
     assert running.lists == 0
+
+
+@every
+def test_a_metric_builds_no_function_of_autograd(make, function):
+    scores, labels, mask = draw()
+    scores.requires_grad_()
+    labels.requires_grad_()
+    names = []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        value = function(scores, labels, mask=mask)
+    names = [event.name for event in profile.events()]
+    assert not value.requires_grad
+    assert "ltr::descending_order" in names
+    assert not [name for name in names if name.startswith("_")]  # the class of such a function
 
 
 @every
