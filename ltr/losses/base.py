@@ -324,7 +324,8 @@ def check_values(
     if not x.numel():
         return None
     try:
-        low, high = (end.item() for end in x.detach().aminmax())  # both are NaN if any value is NaN
+        lowest, highest = x.detach().aminmax()  # both are NaN if any value is NaN
+        low, high = lowest.item(), highest.item()
         if low >= least and high <= most and math.isfinite(low) and math.isfinite(high):
             return None
         value = first_value(x, wrong())
