@@ -113,7 +113,8 @@ class MetricCore(ABC):
     def __repr__(self) -> str:
         """Return the class with the arguments that differ from their defaults."""
         defaults = {name: one.default for name, one in parameters(type(self)).items()}
-        given = {name: x for name, x in self.arguments.items() if x != defaults[name]}
+        # An argument may be a tensor, which has no single truth value if it is compared.
+        given = {name: x for name, x in self.arguments.items() if repr(x) != repr(defaults[name])}
         return f"{type(self).__name__}({', '.join(f'{name}={x!r}' for name, x in given.items())})"
 
     @property

@@ -271,6 +271,28 @@ def test_a_metric_of_ones_own():
         metric.update(torch.zeros(1, 4), torch.ones(1, 4), weights=torch.ones(1, 4))
 
 
+def test_a_metric_is_printed_copied_and_pickled_in_every_state():
+    scores, labels, mask = draw()
+    for make in (
+        lambda: Share(torch.tensor([0.5] * 10)),
+        lambda: MRR(top_k=3, keep_values=True),
+        lambda: NDCG(top_k=3, deduplicate=True),
+        lambda: GMAP(running=False),
+    ):
+        metric = make()
+        text = repr(metric)
+        for start in (20, 40):  # before and after an update
+            for other in (copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
+                assert repr(other) == text
+                torch.testing.assert_close(other.sums, metric.sums)
+                if other.running:
+                    other.update(scores, labels, torch.arange(20), mask)
+                    assert other.lists > metric.lists
+            if metric.running:
+                metric.update(scores, labels, torch.arange(start, start + 20), mask)
+                metric.compute()
+
+
 def test_a_class_must_keep_its_arguments():
     class Other(Share):
         def __init__(self, ceiling: float = 0.5, **options: Unpack[Options]):
