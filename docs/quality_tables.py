@@ -21,6 +21,7 @@ PLOT = Path(__file__).parent / "img" / "quality.svg"
 PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
 TREES, NETWORK, BOTH, OURS = "LightGBM", "NeuralRanker()", "blend", "Blend()"
+TUNED = "LightGBM, tuned"
 LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
 """From which seed on generated tables were for choosing; see `large_tables.py`."""
@@ -151,6 +152,24 @@ def defaults(found: Result) -> str:
             ]
         )
     return table(["table, rows", TREES, f"`{NETWORK}`", "both", "CPU seconds"], rows)
+
+
+def full(found: Result) -> str:
+    """Return the table of LightGBM at full strength, `NeuralRanker()` and `Blend()`.
+
+    NDCG@10 is bold if it is better than LightGBM's after Holm's correction, italic if worse.
+    """
+    rows: list[list[str]] = []
+    for data, each in _compared(found).items():
+        ours = [each.get(name) for name in (NETWORK, OURS)]
+        known = [one for one in ours if one is not None]
+        names = [name for name, one in zip((NETWORK, OURS), ours, strict=True) if one is not None]
+        seconds = [_seconds(found, known[0], TUNED, key) for key in ("seconds", "search_seconds")]
+        seconds += [_seconds(found, one, name) for one, name in zip(known, names, strict=True)]
+        cells = ["" if x is None else f"{cell(x)} ({x['difference'][0]:+.4f})" for x in ours]
+        times = " / ".join(f"{x:.0f}" for x in seconds)
+        rows.append([data, f"{known[0]['trees']:.4f}", *cells, times])
+    return table(["table, rows", "LightGBM", f"`{NETWORK}`", f"`{OURS}`", "CPU seconds"], rows)
 
 
 def efforts(found: Result) -> str:
@@ -321,26 +340,6 @@ def draw(found: Result, path: Path) -> None:
     plt.close(figure)
 
 
-def first(found: Result) -> str:
-    """Return NDCG@10 and CPU seconds of LightGBM, the network and their average, by set.
-
-    The best value of a row is bold, whether or not the difference is more than chance.
-    """
-    names = (TREES, NETWORK, BOTH)
-    rows: list[list[str]] = []
-    for data in dict.fromkeys(one["data"] for one in found["trials"]):
-        trials = [one for one in found["trials"] if one["data"] == data and one["seed"] < CHOOSING]
-        runs = [[one for one in trials if one["ranker"] == name] for name in names]
-        if min(map(len, runs)) < 3:  # drawn once
-            continue
-        values = [np.mean([one["ndcg_10"] for one in each]) for each in runs]
-        cells = [f"{x:.3f}" for x in values]
-        cells = [f"**{x}**" if x == max(cells) else x for x in cells]
-        seconds = [f"{np.mean([one['seconds'] for one in each]):.0f}" for each in runs]
-        rows.append([data, *cells, " / ".join(seconds)])
-    return table(["NDCG@10", TREES, f"`{NETWORK}`", "both", "CPU seconds"], rows)
-
-
 def tables() -> dict[str, str]:
     """Return every table by its name."""
     found = result()
@@ -355,7 +354,8 @@ def tables() -> dict[str, str]:
         named[name] = rows(json.loads((RESULTS / f"large_tables_{name}.json").read_text()))
     fits = json.loads((RESULTS / "fit_parts.json").read_text())
     named |= {"parts": parts(fits), "steps": steps(fits)}
-    return named | {"first": first(by_default), "blends": blends(ours, leaves)}
+    named["full"] = full(json.loads((RESULTS / "large_tables_full.json").read_text()))
+    return named | {"blends": blends(ours, leaves)}
 
 
 if __name__ == "__main__":

@@ -516,22 +516,27 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     ranker = "NeuralRanker(members=1, max_epochs=2)"
     monkeypatch.setattr(module, "NETWORKS", ranker)
     folds = [module.generated_table("pairs", 1000, 0)]
-    rankers = (module.TREES, ranker, module.BLEND)
+    rankers = (module.EARLIER, ranker, module.BLEND, module.TREES)
     trials = [module.trial(tmp_path, "pairs, 1,000", folds, one, 0) for one in rankers]
     kept = committed("large_tables.json")
-    assert {*trials[1]} <= {*kept["trials"][0]} | {"epochs", "columns"}
+    assert {*trials[1]} <= {*kept["trials"][0]} | {"epochs", "columns", "kind", "relative"}
+    full = committed("large_tables_full.json")
+    assert {*trials[3]} == {*full["trials"][0]}
+    assert trials[3]["search_seconds"] >= trials[3]["seconds"]
     assert trials[2]["seconds"] == pytest.approx(
         trials[0]["seconds"] + trials[1]["seconds"], abs=0.2
     )
-    first, second = module.comparisons(tmp_path, trials)
+    first, second, third = module.comparisons(tmp_path, trials, module.EARLIER)
     later = {"standard_error": 0.0, "draws": [0.0]}  # than the committed files
     assert shape({**kept["comparisons"][0], **later}) == shape(first)
     assert (first["lists"], second["ranker"]) == (2000, module.BLEND)
     assert first["ndcg_10"] - first["trees"] == pytest.approx(first["difference"][0], abs=2e-4)
-    (other, _) = module.comparisons(tmp_path, trials, ranker)
+    assert third["ranker"] == module.TREES
+    assert {one["ranker"] for one in module.comparisons(tmp_path, trials)} == {*rankers[:3]}
+    other, *_ = module.comparisons(tmp_path, trials, ranker)
     losses = committed("large_tables_losses.json")["comparisons"]
     assert shape(other) == shape({**losses[0], "draws": [0.0]})
-    assert other["ranker"] == module.TREES
+    assert other["ranker"] == module.EARLIER
     assert other["difference"][0] == -first["difference"][0]
     assert other["standard_error"] == first["standard_error"] > 0
 

@@ -388,7 +388,7 @@ def test_the_kind_that_ranks_the_validation_lists_better_is_trained(
         assert ranker.settings_["learning_rate"] == (6e-3 if kind == "periodic" else 3e-3)
         has_weights = any(True for _ in ranker.transform_.parameters())
         assert has_weights == (kind == "periodic")
-        ranker.partial_fit(X, y, qid=qid)  # goes on with the same kind
+        ranker.partial_fit(X, y, qid=qid)  # continues with the same kind
 
 
 @pytest.mark.slow  # 30,000 rows, and several networks
