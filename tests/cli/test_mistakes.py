@@ -85,7 +85,10 @@ COMMAND_LINE = {
         (["--early_stopping.patience", "0"], ["patience must be >= 1 or None, got 0"]),
         (["--trainer.accelerator", "gpuu"], ["accelerator='gpuu'"]),
         (["--trainer.devices", "x"], ["--trainer.devices x: `devices` selected with"]),
-        (["--model.loss.reduction", "none"], ['reduction must be "mean" or "sum"']),
+        (
+            ["--model.loss.reduction", "none"],
+            ["loss.reduction must be 'mean' or 'sum', got 'none'"],
+        ),
         (["--model.loss.operator", "HardRank"], ["loss must have a gradient"]),
     ],
     7: [

@@ -130,11 +130,6 @@ def test_a_resumed_fit_needs_the_same_levels(fitted):
             lambda t: t.assign(price=t["price"].astype(str).where(t.index != 7, "cheap")),
             "bad.csv: row 7, column 'price': a feature must be a number, got 'cheap'",
         ),
-        pytest.param(
-            lambda t: t.iloc[:0],
-            "the table must have at least one row, got none in bad.csv",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_a_bad_table_is_one_line(fitted, change, message):

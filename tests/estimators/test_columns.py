@@ -391,14 +391,14 @@ def test_the_kind_that_ranks_the_validation_lists_better_is_trained(
         ranker.partial_fit(X, y, qid=qid)  # continues with the same kind
 
 
-@pytest.mark.slow  # 30,000 rows, and several networks
+@pytest.mark.slow  # 45,000 rows, and several networks
 def test_smooth_functions_of_many_columns_want_periodic_embeddings():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(40_000, 60)).astype(np.float32)
+    X = rng.normal(size=(50_000, 60)).astype(np.float32)
     target = X[:, :20] @ rng.normal(size=20) * 0.4 + 1.5 * np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2]
     y = (target + rng.normal(size=len(X)) > 2).astype(float)
     qid = np.arange(len(X)) // 10
-    train = qid < 3500
+    train = qid < 4500
     found = {}
     for kind, transform in (("periodic", None), ("bins", default_transform("bins", False))):
         one = NeuralRanker(transform=transform, random_state=0, verbose=0)
