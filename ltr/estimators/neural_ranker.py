@@ -34,6 +34,7 @@ from ltr.estimators.parameters import (
     check_monotone,
     check_parameters,
     device,
+    is_auto,
     kinds,
     max_levels,
     settings,
@@ -534,7 +535,7 @@ class NeuralRanker(RankingEstimator):
         else:
             trial = None
             if validation is not None:
-                auto = self.relative == "auto" and chosen.kind is not None and not any(directions)
+                auto = is_auto(self.relative) and chosen.kind is not None and not any(directions)
                 given_lists = lists, validation, of_lists
                 chosen, trial = choose_settings(candidates, auto, *given_lists)
             if chosen.relative:

@@ -134,7 +134,7 @@ def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Sett
     steps = math.ceil(lists / estimator.batch_size)
     values = _values(estimator.effort, estimator.schedule, rows, steps, kind)
     values["kind"] = None if "transform" in given else kind
-    values["relative"] = estimator.relative is True
+    values["relative"] = not is_auto(estimator.relative) and bool(estimator.relative)
     values["transform"] = default_transform(kind, values["relative"])
     given = {"loss": XENDCG(gamma="random"), **values, **given}
     patience = max(_EPOCHS, math.ceil(_STEPS / steps))
@@ -245,6 +245,11 @@ def max_levels(estimator: Any, rows: int) -> int:
     return 1024 if rows >= LARGE else 256
 
 
+def is_auto(relative: Relative) -> bool:
+    """Return whether the validation lists decide if there are columns relative to the list."""
+    return isinstance(relative, str) and relative == "auto"
+
+
 def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
@@ -262,9 +267,10 @@ def check_parameters(estimator: Any) -> None:
             f"scorer must be None if monotone is given, got {estimator.scorer!r}: "
             "the networks are MonotoneScorers"
         )
-    if not (estimator.relative == "auto" or isinstance(estimator.relative, bool | np.bool_)):
-        raise ValueError(f"relative must be True, False or 'auto', got {estimator.relative!r}")
-    if estimator.relative is True:
+    relative = estimator.relative
+    if not isinstance(relative, bool | np.bool_) and not is_auto(relative):
+        raise ValueError(f"relative must be True, False or 'auto', got {relative!r}")
+    if relative and not is_auto(relative):
         for name in ("transform", "monotone"):
             if estimator.get_params(deep=False).get(name) is not None:
                 raise ValueError(

@@ -58,7 +58,9 @@ def test_without_such_a_rule_predict_needs_no_lists():
 def test_few_validation_lists_are_not_asked():
     X, y, qid = shop(60, relative=True)
     assert not ranker().fit(X, y, qid=qid).settings_["relative"]
-    assert ranker(relative=True).fit(X, y, qid=qid).settings_["relative"]
+    for asked in (True, np.True_):  # a flag of numpy is a flag
+        assert ranker(relative=asked).fit(X, y, qid=qid).settings_["relative"]
+    assert not ranker(relative=np.False_).fit(X, y, qid=qid).settings_["relative"]
 
 
 def test_the_line_of_fit_says_that_predict_needs_qid(capsys):
@@ -84,6 +86,10 @@ def test_more_training_keeps_relative_columns(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (
+            {"relative": np.array([True, False])},
+            "relative must be True, False or 'auto', got array",
+        ),
         ({"relative": "yes"}, "relative must be True, False or 'auto', got 'yes'"),
         (
             {"relative": True, "transform": TableTransform(Standardize())},
