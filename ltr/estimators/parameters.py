@@ -245,7 +245,7 @@ def max_levels(estimator: Any, rows: int) -> int:
     return 1024 if rows >= LARGE else 256
 
 
-def is_auto(relative: Relative) -> bool:
+def is_auto(relative: Any) -> bool:
     """Return whether the validation lists decide if there are columns relative to the list."""
     return isinstance(relative, str) and relative == "auto"
 
