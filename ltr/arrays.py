@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 import torch
 
-from ltr.serving import qid_text, unmasked
+from ltr.columns import qid_text, unmasked
 
 pc: Any = pyarrow.compute
 """Arrow's functions. Arrow makes them during its import, so type checkers do not see them."""
@@ -19,7 +19,7 @@ pc: Any = pyarrow.compute
 def as_array(values: Any) -> np.ndarray:
     """Return the values as an array.
 
-    A tensor is moved to the CPU, and a masked value is missing: see `ltr.serving.unmasked`.
+    A tensor is moved to the CPU, and a masked value is missing: see `ltr.columns.unmasked`.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
@@ -124,7 +124,7 @@ def as_qids(
 ) -> pa.Array:
     """Return the name of the query of each row, (rows,): integers as they are, other names as text.
 
-    `ltr.serving.qid_text` says which names are the same.
+    `ltr.columns.qid_text` says which names are the same.
 
     Args:
         argument: the name of the argument, for errors.
@@ -160,7 +160,7 @@ def as_texts(
     numbers: np.ndarray | None = None,
     at: str = "in row",
 ) -> pa.Array:
-    """Return the result of `as_names` (rows,) as text, by the rule of `ltr.serving.qid_text`.
+    """Return the result of `as_names` (rows,) as text, by the rule of `ltr.columns.qid_text`.
 
     Args:
         argument: the name of the argument, for errors.
@@ -198,7 +198,7 @@ def as_texts(
 
 
 def name_texts(names: pa.Array | pa.ChunkedArray, argument: str) -> pa.Array:
-    """Return the names in a column of a table as text, by the rule of `ltr.serving.qid_text`.
+    """Return the names in a column of a table as text, by the rule of `ltr.columns.qid_text`.
 
     Args:
         names: (rows,); a missing name, null or NaN, becomes null.

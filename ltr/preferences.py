@@ -19,10 +19,10 @@ from scipy.special import expit
 from torch import Tensor, nn
 
 from ltr.arrays import as_names, as_qids, list_numbers, rows_by_list
+from ltr.columns import unmasked
 from ltr.losses.base import Reduction, check_values
 from ltr.losses.pair_costs import LogisticCost, PairCost
 from ltr.metrics.resampling import normal_quantile
-from ltr.serving import unmasked
 from ltr.shapes import check_choice, check_lists, check_number, full_precision, upcast
 
 __all__ = ["PreferenceLoss", "bradley_terry", "lists_from_preferences"]

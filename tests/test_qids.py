@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from ltr.clicks import Cascade, simulate_clicks
+from ltr.columns import qid_text
 from ltr.datasets import ListDataset, Schema, load_table, query_folds, read_table
 from ltr.estimators import tables
 from ltr.models import AttentionScorer, RankingModel
@@ -21,7 +22,7 @@ from ltr.preferences import bradley_terry, lists_from_preferences
 from ltr.reports import evaluate
 from ltr.reports.ranked_files import Columns, read_scored
 from ltr.rerank import diversify, fuse, fusion_weights, mmr, normalize_scores, rank
-from ltr.serving import OnnxRanker, qid_text
+from ltr.serving import OnnxRanker
 
 EAST = timezone(timedelta(hours=2))
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)

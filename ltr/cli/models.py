@@ -124,9 +124,9 @@ class OnnxModel:
     def __init__(self, path: Path) -> None:
         import torch
 
+        from ltr.columns import steps_of
         from ltr.datasets import Schema
         from ltr.datasets.column_steps import STEPS
-        from ltr.serving import steps_of
 
         self.ranker = open_onnx(path, torch.get_num_threads())
         steps = steps_of(self.ranker.about, STEPS)

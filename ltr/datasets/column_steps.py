@@ -1,14 +1,14 @@
 """Steps, which read a column of a table as numbers, vectors, dates or categories.
 
 A step turns its column into features or codes, and checks that the column of a later table has the
-same type as in training. Its class extends a class of `ltr.serving`. The classes there encode plain
+same type as in training. Its class extends a class of `ltr.columns`. The classes there encode plain
 values for an exported model, without Arrow.
 
 Only categories are fitted, to find their levels. Numbers, vectors and dates need no fit here,
 because the model's feature transform scales them and replaces missing values. The transform is
 fitted on the matrix of all features. An exported ONNX graph contains the transform. The graph's
 inputs are the matrix and the codes of the categories, because not every ONNX runtime can compute
-with texts and dates. The classes of `ltr.serving` therefore make the matrix and the codes from
+with texts and dates. The classes of `ltr.columns` therefore make the matrix and the codes from
 plain values.
 """
 
@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from ltr import serving
+from ltr import columns
 from ltr.arrays import pc
+from ltr.columns import FIRST_DAY, ISO_DATES, LAST_DAY, MICROSECONDS, Zone
 from ltr.names import shown_names
-from ltr.serving import FIRST_DAY, ISO_DATES, LAST_DAY, MICROSECONDS, Zone
 
 
 @dataclass(frozen=True)
-class Number(serving.Number):
+class Number(columns.Number):
     """A column of numbers: one feature.
 
     >>> Number().read("x", pa.chunked_array([[1, None]])).tolist()
@@ -70,7 +70,7 @@ class Number(serving.Number):
 
 
 @dataclass(frozen=True)
-class Vector(serving.Vector, Number):
+class Vector(columns.Vector, Number):
     """A column of vectors (Arrow's fixed-size lists), such as embeddings: one feature per element.
 
     Attributes:
@@ -92,8 +92,8 @@ class Vector(serving.Vector, Number):
 
 
 @dataclass(frozen=True)
-class Date(serving.Date):
-    """A column of dates; see `ltr.serving.Date`.
+class Date(columns.Date):
+    """A column of dates; see `ltr.columns.Date`.
 
     >>> Date("naive", hour=True).read("at", pa.chunked_array([["1970-01-02T12:30"]])).tolist()
     [[1.0, 12.5]]
@@ -124,7 +124,7 @@ class Date(serving.Date):
 
 
 @dataclass(frozen=True)
-class Category(serving.Category):
+class Category(columns.Category):
     """A column of categories: the kind of its values, and the values that have a code.
 
     Attributes:
@@ -167,7 +167,7 @@ Step = Number | Date | Category
 """A step of any class; a `Vector` is a `Number` too."""
 
 STEPS = (Number, Vector, Date, Category)
-"""The classes of steps, in the order of the argument `classes` of `ltr.serving.steps_of`."""
+"""The classes of steps, in the order of the argument `classes` of `ltr.columns.steps_of`."""
 
 _HOUR = 3_600_000_000
 _IN_DAY = {"s": 86_400, "ms": 86_400_000, "us": MICROSECONDS, "ns": 1000 * MICROSECONDS}
@@ -217,7 +217,7 @@ def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column of categories as text; NaN becomes missing.
 
-    Numbers are written as by `ltr.serving.number_text`.
+    Numbers are written as by `ltr.columns.number_text`.
 
     >>> as_text(pa.chunked_array([pa.array([0.1, 3.0, None], pa.float32())])).to_pylist()
     ['0.1', '3', None]
@@ -227,7 +227,7 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.string())
     coded = column.cast(pa.float64(), safe=False).combine_chunks().dictionary_encode()
     values = coded.dictionary.to_pylist()
-    texts = [None if x != x else serving.number_text(x) for x in values]
+    texts = [None if x != x else columns.number_text(x) for x in values]
     return pa.chunked_array([pa.array(texts, pa.string()).take(coded.indices)])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns, pc
+from ltr.columns import CATEGORY_KINDS, Zone
 from ltr.datasets.column_steps import (
     Category,
     Date,
@@ -32,7 +33,6 @@ from ltr.datasets.column_steps import (
     zone_of,
 )
 from ltr.names import close_matches, shown_names
-from ltr.serving import CATEGORY_KINDS, Zone
 
 ROWS = 1 << 14
 """The most rows of a chunk."""

@@ -191,7 +191,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             features: (documents, d), finite.
             labels: (documents,), graded relevance >= 0.
             qid: (documents,), the name of each document's list; any type, kept as a string: see
-                `ltr.serving.qid_text`.
+                `ltr.columns.qid_text`.
             doc_id: (documents,), the documents' names, kept as strings by the same rule; None if
                 they have none.
             sort_by_qid: see `read_letor`, with rows instead of lines.

@@ -266,7 +266,7 @@ def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
     """Return the number of each row's list, int64 (rows,), and the qids in order of appearance.
 
-    `ltr.serving.qid_text` says which qids are the same.
+    `ltr.columns.qid_text` says which qids are the same.
 
     Args:
         column: the column of the qids.

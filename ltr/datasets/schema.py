@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ltr.columns import CATEGORY_KINDS, ISO_DATES, Zone, steps_of
 from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels, or_nulls
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import infer_columns, no_column
 from ltr.names import shown_names
-from ltr.serving import CATEGORY_KINDS, ISO_DATES, Zone, steps_of
 from ltr.shapes import check_at_least
 
 _KEYS = ("qid", "label", "weight", "position", "protected", "doc_id")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from ltr.columns import FIRST_DAY, LAST_DAY
 from ltr.config.folder import Saved
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Category, Number, Step, as_dates, read_dates
@@ -26,7 +27,6 @@ from ltr.estimators.trees import (
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
-from ltr.serving import FIRST_DAY, LAST_DAY
 
 _DOMAIN = "ai.onnx.ml"
 """The domain of ONNX's operators for trees."""

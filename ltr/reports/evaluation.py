@@ -274,7 +274,7 @@ def evaluate(
         labels: (rows,), numbers >= 0; above 0 is relevant.
         scores: (rows,), the higher the better; equal scores are ranked as `ties` says.
         qid: (rows,), the query of each row: numbers, text or dates, in any order. Two rows have the
-            same query if `ltr.serving.qid_text` gives the same text.
+            same query if `ltr.columns.qid_text` gives the same text.
         metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
             names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too.
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ltr.columns import steps_of
 from ltr.datasets.prepare import prepare
 from ltr.estimators import NeuralRanker
 from ltr.export import export_model
-from ltr.serving import OnnxRanker, steps_of
+from ltr.serving import OnnxRanker
 
 ROWS = 28
 ROLES: dict[str, Any] = {"qid": "query", "label": "grade"}

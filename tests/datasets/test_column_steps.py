@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ltr.columns import steps_of
 from ltr.datasets.column_steps import STEPS, Category, Date, Number, Vector
 from ltr.datasets.schema import Schema
-from ltr.serving import steps_of
 
 UTC = datetime.UTC
 COLUMNS: dict[str, tuple[Any, list[Any]]] = {
