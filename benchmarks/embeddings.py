@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import ltr.losses
 from ltr.losses import RankingLoss
-from ltr.metrics.compare import compare, holm
+from ltr.metrics import compare, holm
 from ltr.metrics.functional import ndcg
 
 USERS, ITEMS, FACTORS, WIDTH = 943, 1682, 8, 32

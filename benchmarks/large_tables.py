@@ -59,7 +59,7 @@ import ltr.losses
 import ltr.models
 from ltr.estimators import Blend, NeuralRanker
 from ltr.files import atomic_write
-from ltr.metrics.compare import compare, holm
+from ltr.metrics import compare, holm
 
 RESULT = RESULTS / "large_tables.json"
 TREES = "LightGBM, tuned"

@@ -22,7 +22,7 @@ from quality_sets import load
 from quality_summary import values
 
 from ltr.estimators import NeuralRanker
-from ltr.metrics.compare import compare
+from ltr.metrics import compare
 
 # positions from 0, by the lists of features of LETOR 4.0 and MSLR
 SETS: dict[str, tuple[int, dict[int, int]]] = {

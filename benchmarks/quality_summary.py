@@ -9,7 +9,7 @@ import torch
 from measure import rounded
 from quality_sets import Fold
 
-from ltr.metrics.compare import ModelResult, compare, mean_interval
+from ltr.metrics import ModelResult, compare, mean_interval
 from ltr.metrics.functional import ndcg
 
 TREES = "LightGBM, "

@@ -48,7 +48,7 @@ from torch import Tensor, nn
 import ltr.losses
 import ltr.operators
 from ltr.integrations import CrossEncoderLoss
-from ltr.metrics.compare import compare, holm
+from ltr.metrics import compare, holm
 
 RESULT = RESULTS / "rerankers.json"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

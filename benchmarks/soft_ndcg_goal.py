@@ -25,7 +25,7 @@ from quality_sets import SETS
 from soft_ndcg_trials import SIZES, trial
 
 from ltr.files import atomic_write
-from ltr.metrics.compare import compare, holm
+from ltr.metrics import compare, holm
 
 SEEDS = (0, 1, 2)
 OURS = "SoftNDCG(gain='linear', dequantize=True, softmax=1.0, mean='harmonic')"

@@ -32,7 +32,7 @@ from ltr.datasets import PiecewiseLinearBins, TableTransform
 from ltr.estimators import NeuralRanker
 from ltr.integrations.optuna import Pruning
 from ltr.losses import XENDCG, SoftNDCG
-from ltr.metrics.compare import compare
+from ltr.metrics import compare
 from ltr.models import MLPScorer
 from ltr.reports import evaluate
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from ltr.metrics import NDCG, join, read_qrels, read_run
-from ltr.metrics.compare import Comparison, compare
+from ltr.metrics import NDCG, Comparison, compare, join, read_qrels, read_run
 
 
 def write(folder: Path, queries: int) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from ltr.datasets import ListDataset, NoTransform, TableDataModule
 from ltr.estimators import NeuralRanker
-from ltr.metrics.compare import compare, mean_interval
+from ltr.metrics import compare, mean_interval
 from ltr.metrics.functional import average_precision, ndcg
 
 # a list without a relevant document counts 0, as in most papers; `empty="skip"` leaves it out

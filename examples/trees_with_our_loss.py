@@ -13,7 +13,7 @@ from lightgbm import LGBMRanker
 
 from ltr.boosting import objective
 from ltr.losses import SoftmaxLoss
-from ltr.metrics.compare import Comparison, compare
+from ltr.metrics import Comparison, compare
 from ltr.metrics.functional import ndcg
 
 SIZE = 20

@@ -8,7 +8,7 @@ import pytest
 from ltr.clicks import Cascade, PositionBias, evaluate_log, simulate_clicks
 from ltr.datasets import ListDataset, query_folds
 from ltr.estimators import Blend, NeuralRanker, importance, reliability
-from ltr.metrics.compare import compare, mean_interval
+from ltr.metrics import compare, mean_interval
 from ltr.preferences import PreferenceLoss, bradley_terry
 from ltr.reports import evaluate
 from ltr.rerank import diversify, fuse, fusion_weights, mmr, normalize_scores, rank

@@ -16,7 +16,7 @@ from ltr.files import atomic_write
 if TYPE_CHECKING:
     import numpy as np
 
-    from ltr.metrics.compare import Comparison, Interval
+    from ltr.metrics.comparison import Comparison, Interval
     from ltr.reports.ranked_files import Columns, Evaluated
 
 _DEFAULT = ["ndcg@10", "map", "mrr"]
@@ -78,7 +78,7 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
         given: the arguments of `ltr evaluate`.
         shown: the names of the files, as reports show them.
     """
-    from ltr.metrics.compare import compare, draw, mean_interval
+    from ltr.metrics.comparison import compare, mean_interval
 
     given.gain = given.gain or ("exp2" if given.qrels is None else "linear")
     draws = {name: getattr(given, name) for name in ("confidence", "resamples", "seed")}
@@ -97,6 +97,8 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
     for note in [*notes, *gain]:
         print(note)
     if given.plot is not None:
+        from ltr.reports.drawing import draw
+
         draw(results, models[0].name, given.confidence, given.plot)
         print(f"wrote {given.plot}")
     if given.html is not None:
@@ -119,7 +121,7 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
 
 def _models(given: Namespace) -> "list[Evaluated]":
     """Return the evaluated models, with the metrics of each list."""
-    from ltr.metrics.compare import check_draws
+    from ltr.metrics.comparison import check_draws
     from ltr.metrics.named import parse_measures
     from ltr.metrics.trec import read_qrels
     from ltr.reports import ranked_files as files
@@ -264,7 +266,7 @@ def _content(
     models: "list[Evaluated]", results: "Mapping[str, Interval | Comparison]"
 ) -> dict[str, Any]:
     """Return the metrics and the values of each list, as plain data for JSON."""
-    from ltr.metrics.compare import Comparison
+    from ltr.metrics.comparison import Comparison
 
     return {
         "metrics": {

@@ -36,7 +36,7 @@ def export(parser: LineParser, args: list[str]) -> None:
 
     from ltr.datasets.prepare import read_table
     from ltr.datasets.table_files import load_table
-    from ltr.export import evaluate, export_model
+    from ltr.export import card_metrics, export_model
 
     model = load_model(given)
     if isinstance(model, OnnxModel):
@@ -49,7 +49,7 @@ def export(parser: LineParser, args: list[str]) -> None:
     options = {"opset": given.opset, "per_document": given.per_document}
     if (blend := getattr(model, "blend", None)) is None:
         if given.test is not None:
-            test = evaluate(model, read_table(given.test, schema, needs_weight=False))
+            test = card_metrics(model, read_table(given.test, schema, needs_weight=False))
         written = export_model(model, given.output, to=given.to, evaluation=test, **options)
     elif given.to == "torch":
         raise CommandError("--to must be onnx for a blend, got torch")

@@ -18,7 +18,7 @@ from ltr.estimators.trees import is_booster, is_trees, of_booster
 from ltr.metrics.named import ranking_measure
 
 if TYPE_CHECKING:
-    from ltr.export import Evaluation
+    from ltr.export import CardMetrics
 
 
 class RankingEstimator(BaseEstimator):
@@ -103,11 +103,11 @@ class RankingEstimator(BaseEstimator):
         _, first = np.unique(groups, return_index=True)
         return float(np.average(values, weights=weights[first]))
 
-    def _evaluation(self, test: Any) -> "Evaluation | None":
+    def _evaluation(self, test: Any) -> "CardMetrics | None":
         """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""
         if test is None:
             return None
-        from ltr.export.card import evaluation_of
+        from ltr.export.card import card_metrics_of
 
         if not isinstance(test, tuple | list) or len(test) != 3:
             raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
@@ -116,7 +116,7 @@ class RankingEstimator(BaseEstimator):
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
         order = np.argsort(groups, kind="stable")
         scores, grades = (torch.from_numpy(x[order]) for x in (self.predict(X, qid), labels))
-        return evaluation_of(scores, grades, torch.from_numpy(np.bincount(groups)))
+        return card_metrics_of(scores, grades, torch.from_numpy(np.bincount(groups)))
 
     @contextmanager
     def _fitting(self) -> Iterator[Self]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ltr.datasets import ListDataset
 from ltr.export.program import ExportedModule, Target
-from ltr.metrics.compare import Interval, mean_interval
+from ltr.metrics.comparison import Interval, mean_interval
 from ltr.metrics.named import ranking_measure
 from ltr.models import RankingModel
 
@@ -48,7 +48,7 @@ To be filled in.
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class CardMetrics:
     """Metrics of a model on test lists.
 
     Attributes:
@@ -63,7 +63,7 @@ class Evaluation:
     metrics: dict[str, Interval]
 
 
-def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
+def card_metrics(model: RankingModel, data: ListDataset) -> CardMetrics:
     """Return the metrics of a model on lists with labels.
 
     Args:
@@ -79,7 +79,7 @@ def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
     >>> data = ListDataset.from_arrays(rows, labels, qid=[7, 7, 8, 8])
     >>> model = RankingModel(LinearScorer(1))
     >>> _ = torch.nn.init.ones_(next(model.parameters()))
-    >>> evaluate(model, data).metrics["NDCG@10"].mean
+    >>> card_metrics(model, data).metrics["NDCG@10"].mean
     1.0
     """
     if not isinstance(data, ListDataset):
@@ -96,10 +96,10 @@ def evaluate(model: RankingModel, data: ListDataset) -> Evaluation:
             f"data must have the model's {categories} categories, got {data.num_categories}"
         )
     scores = torch.from_numpy(model.score(data))
-    return evaluation_of(scores, torch.from_numpy(data.labels), torch.from_numpy(data.lengths))
+    return card_metrics_of(scores, torch.from_numpy(data.labels), torch.from_numpy(data.lengths))
 
 
-def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation:
+def card_metrics_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> CardMetrics:
     """Return the metrics of the given scores.
 
     Args:
@@ -111,7 +111,7 @@ def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation
     measures = {name: ranking_measure(name.lower()) for name in _METRICS}
     values = {name: one.per_list(*given, largest=largest) for name, one in measures.items()}
     intervals = {name: mean_interval(one) for name, one in values.items()}
-    return Evaluation(len(lengths), len(scores), intervals)
+    return CardMetrics(len(lengths), len(scores), intervals)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def model_card(
     file: str,
     to: Target,
     difference: Difference,
-    evaluation: Evaluation | None,
+    evaluation: CardMetrics | None,
 ) -> str:
     """Return the text of a model card, in Markdown."""
     schema, lists = module.schema, "(N, {})" if module.per_document else "(lists, documents, {})"

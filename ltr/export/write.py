@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ltr.config.folder import Saved, write_folder
 from ltr.export.blend import ExportedBlend
-from ltr.export.card import Difference, Evaluation, model_card
+from ltr.export.card import CardMetrics, Difference, model_card
 from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder
 from ltr.models import RankingModel
@@ -62,7 +62,7 @@ def export_model(
     *,
     to: Target | None = None,
     opset: int = 17,
-    evaluation: Evaluation | None = None,
+    evaluation: CardMetrics | None = None,
     config: Mapping[str, Any] | None = None,
     per_document: bool = False,
     single: bool = False,
@@ -85,7 +85,7 @@ def export_model(
             ending of `path` names, otherwise "onnx".
         opset: the version of the ONNX operator set, >= 14, or >= 15 for a model with trees. onnx
             cannot convert a model to an older version.
-        evaluation: metrics for the card; see `evaluate`.
+        evaluation: metrics for the card; see `card_metrics`.
         config: the content of `config.json`, plain values. Default: `model.to_dict()`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32, for models of LightGBM and XGBoost. Default: float64,
@@ -106,8 +106,8 @@ def export_model(
     """
     if not isinstance(model, RankingModel | ExportedBlend):
         model = ExportedBlend.of(model, per_document, single)
-    if evaluation is not None and not isinstance(evaluation, Evaluation):
-        raise ValueError(f"evaluation must be a result of `evaluate`, got {evaluation!r}")
+    if evaluation is not None and not isinstance(evaluation, CardMetrics):
+        raise ValueError(f"evaluation must be a result of `card_metrics`, got {evaluation!r}")
     path = Path(path)
     if to is None:
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"

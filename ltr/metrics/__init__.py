@@ -1,6 +1,5 @@
 """Exact ranking metrics: `torchmetrics.Metric` classes here, functions in `functional`.
 
-Import the function `compare` from its module: `from ltr.metrics.compare import compare`.
 Each name is loaded on first use. The classes import torchmetrics, which takes a second.
 The functions, and the names for comparisons and for TREC files, load without torchmetrics.
 """
@@ -44,7 +43,14 @@ if TYPE_CHECKING:
         TopKAccuracy,
     )
     from ltr.metrics.collection import RankingMetrics
-    from ltr.metrics.compare import Comparison, Interval, ModelResult, holm, mean_interval
+    from ltr.metrics.comparison import (
+        Comparison,
+        Interval,
+        ModelResult,
+        compare,
+        holm,
+        mean_interval,
+    )
     from ltr.metrics.trec import JoinedRun, join, read_qrels, read_run, write_qrels, write_run
 
 __all__ = [
@@ -83,6 +89,7 @@ __all__ = [
     "SetRecall",
     "Spearman",
     "TopKAccuracy",
+    "compare",
     "holm",
     "join",
     "mean_interval",
@@ -92,7 +99,7 @@ __all__ = [
     "write_run",
 ]
 
-_COMPARE = ("Comparison", "Interval", "ModelResult", "holm", "mean_interval")
+_COMPARISON = ("Comparison", "Interval", "ModelResult", "compare", "holm", "mean_interval")
 _TREC = ("JoinedRun", "join", "read_qrels", "read_run", "write_qrels", "write_run")
 
 
@@ -101,7 +108,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any na
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise no_attribute(__name__, name, __all__)
-        homes = {**dict.fromkeys(_COMPARE, "compare"), **dict.fromkeys(_TREC, "trec")}
+        homes = {**dict.fromkeys(_COMPARISON, "comparison"), **dict.fromkeys(_TREC, "trec")}
         homes |= {"RankingMetric": "base", "RankingMetrics": "collection"}
         if homes.get(name, "classes") in ("base", "collection", "classes"):
             # A recipe finds a class by its name among the subclasses of RankingMetric.

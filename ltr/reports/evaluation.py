@@ -11,12 +11,11 @@ import pyarrow as pa
 from ltr.arrays import as_names, as_numbers, as_qids
 from ltr.config import parameters
 from ltr.gains import Gain, gain_function
-from ltr.metrics.compare import (
+from ltr.metrics.comparison import (
     Comparison,
     Interval,
     Test,
     compare,
-    draw_means,
     mean_interval,
     text_table,
 )
@@ -24,6 +23,7 @@ from ltr.metrics.named import parse_measures
 from ltr.metrics.ties import check_ties
 from ltr.metrics.values import check_empty
 from ltr.reports.documents import repeated_name
+from ltr.reports.drawing import draw_means
 from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Evaluation:
             metric: the metric. Default: the first one.
             names: the names of the two evaluations in the table. Default: their own names, or
                 "self" and "other" if the names are equal.
-            test: see `ltr.metrics.compare.compare`.
+            test: see `ltr.metrics.compare`.
 
         Returns:
             The paired test, with this evaluation's confidence, resamples and seed. The caption of
@@ -162,7 +162,7 @@ class Evaluation:
             path: the file, written completely or not at all; its folder is made if it is missing.
             others: evaluations of other scores on the same lists, which may be in any order. Each
                 has a name of its own, and is compared with this evaluation.
-            test: see `ltr.metrics.compare.compare`.
+            test: see `ltr.metrics.compare`.
 
         Raises:
             ValueError: a qid is in only one of two evaluations; one of `others` lacks a metric of

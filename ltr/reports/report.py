@@ -11,7 +11,7 @@ import numpy as np
 
 from ltr import __version__
 from ltr.files import atomic_write, check_path
-from ltr.metrics.compare import Comparison, Interval, ModelResult
+from ltr.metrics.comparison import Comparison, Interval, ModelResult
 from ltr.metrics.named import parse_measures
 from ltr.reports.charts import Axis, Histogram, axis_of, histograms
 from ltr.reports.documents import Agreement, Document, Documents, agreement

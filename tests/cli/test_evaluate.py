@@ -18,9 +18,8 @@ import pytrec_eval
 import torch
 
 from ltr.cli import evaluate
-from ltr.metrics import MAP, NDCG, named
+from ltr.metrics import MAP, NDCG, compare, mean_interval, named
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
 from ltr.reports import ranked_files
 

@@ -29,7 +29,7 @@ from ltr.datasets import (
     TableTransform,
 )
 from ltr.estimators import NeuralRanker
-from ltr.export import evaluate, export_model
+from ltr.export import card_metrics, export_model
 from ltr.export.card import Difference
 from ltr.export.program import ExportedRanker
 from ltr.models import LinearScorer, MLPScorer, MonotoneScorer, RankingModel, Scorer
@@ -152,7 +152,7 @@ def test_the_card_has_the_estimators_own_score(table, ranker):
     from ltr.datasets import read_table
 
     frame = X.assign(**{ranker.schema_.qid: qid, ranker.schema_.label: y})
-    found = evaluate(module, read_table(frame, ranker.schema_))
+    found = card_metrics(module, read_table(frame, ranker.schema_))
     assert found.lists == 40
     grades, unlabeled = [0, 1, 0, 1], X.assign(**{ranker.schema_.qid: qid})
     for data, message in (
@@ -162,7 +162,7 @@ def test_the_card_has_the_estimators_own_score(table, ranker):
         (ListDataset.from_arrays(np.zeros((4, 3)), grades, [1, 1, 2, 2]), "2 features, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
-            evaluate(module, data)
+            card_metrics(module, data)
     assert found.metrics["NDCG@10"].mean == pytest.approx(ranker.score(X, y, qid=qid), abs=1e-6)
 
 
@@ -265,7 +265,7 @@ def test_bad_arguments(ranker, tmp_path):
         ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
         ({"opset": 3}, "opset must be >= 14, got 3"),
         ({"opset": 99}, "opset must be one that torch and onnx can write, got 99"),
-        ({"evaluation": 0.5}, "evaluation must be a result of `evaluate`, got 0.5"),
+        ({"evaluation": 0.5}, "evaluation must be a result of `card_metrics`, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -4,6 +4,7 @@ import copy
 import pickle
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import Parameter, signature
 from typing import Unpack
 
@@ -175,6 +176,8 @@ def test_names_are_those_of_the_package():
     assert set(ltr.metrics.__all__) <= set(dir(ltr.metrics))
     for name in ltr.metrics.__all__:
         assert getattr(ltr.metrics, name).__name__ == name
+    # a module of this name would replace the function when it is imported
+    assert find_spec("ltr.metrics.compare") is None
     message = r"module 'ltr\.metrics' has no attribute 'NDGC': did you mean 'NDCG'\?"
     with pytest.raises(AttributeError, match=message):
         _ = ltr.metrics.NDGC

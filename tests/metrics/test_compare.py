@@ -12,8 +12,7 @@ import torch
 from rich.console import Console
 from scipy.stats import binom, bootstrap, ks_2samp, permutation_test
 
-from ltr.metrics import resampling
-from ltr.metrics.compare import compare, holm, mean_interval
+from ltr.metrics import compare, holm, mean_interval, resampling
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
 
 FAST = {"resamples": 500}

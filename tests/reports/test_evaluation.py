@@ -9,8 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import ndcg_score
 
-from ltr.metrics import functional
-from ltr.metrics.compare import compare, mean_interval
+from ltr.metrics import compare, functional, mean_interval
 from ltr.metrics.named import metric_names, parse_measures
 from ltr.reports import evaluate
 from ltr.reports.ranked_files import Columns, read_scored
