@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,6 +113,31 @@ def check_persistence(p: float) -> float:
     if isinstance(p, bool) or not isinstance(p, (int, float, Real)) or not 0 < p < 1:
         raise ValueError(f"p must lie in (0, 1), got {p!r}")
     return float(p)
+
+
+def check_flag(name: str, value: bool) -> bool:
+    """Return `value`, or raise `ValueError` if it is not True or False.
+
+    >>> check_flag("normalize", "sum")
+    Traceback (most recent call last):
+    ValueError: normalize must be True or False, got 'sum'
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_floats(name: str, values: Sequence[float]) -> list[float]:
+    """Return `values` as a list of floats, or raise `ValueError` if they are not numbers.
+
+    >>> check_floats("thresholds", 0.5)
+    Traceback (most recent call last):
+    ValueError: thresholds must be a sequence of numbers, got 0.5
+    """
+    try:
+        return [float(x) for x in values]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a sequence of numbers, got {values!r}") from None
 
 
 def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:

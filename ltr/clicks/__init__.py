@@ -1,14 +1,26 @@
 """Clicks: simulate users, estimate position bias from a log, and evaluate new rankers on a log.
 
-All functions take arrays with one value for each row of a table of documents or clicks.
+All functions take arrays with one value for each row of a table of documents or clicks. Functions
+are imported on their first use: `ltr.losses` needs `PositionBias` alone.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr.clicks.evaluation import evaluate_log
-from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
-from ltr.losses import PositionBias
+from ltr.clicks.position_bias import PositionBias
 from ltr.names import no_attribute
+
+if TYPE_CHECKING:
+    from ltr.clicks.evaluation import evaluate_log
+    from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
+
+_LAZY = {
+    "Cascade": "ltr.clicks.simulation",
+    "DependentClick": "ltr.clicks.simulation",
+    "PositionBased": "ltr.clicks.simulation",
+    "evaluate_log": "ltr.clicks.evaluation",
+    "simulate_clicks": "ltr.clicks.simulation",
+}
 
 __all__ = [
     "Cascade",
@@ -23,4 +35,12 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            value = getattr(import_module(_LAZY[name]), name)
+            globals()[name] = value
+            return value
         raise no_attribute(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ltr.arrays import as_names, as_numbers, as_scores, list_numbers
+from ltr.clicks.position_bias import PositionBias, inverse_propensity_weights
 from ltr.gains import log2_discount
-from ltr.losses import PositionBias, inverse_propensity_weights
 from ltr.metrics.comparison import Interval, text_table
 from ltr.metrics.resampling import normal_quantile
 from ltr.shapes import check_top_k

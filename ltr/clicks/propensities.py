@@ -86,7 +86,7 @@ def estimate(
 ) -> tuple[list[float], list[tuple[float, float]] | None, np.ndarray | None]:
     """Return the propensities, their intervals, and the propensities of each resample.
 
-    See `ltr.losses.PositionBias.estimate`.
+    See `PositionBias.estimate`.
     """
     check_choice("method", method, "harvesting", "em", "swaps")
     check_at_least("resamples", resamples, 0)

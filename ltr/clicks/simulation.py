@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from ltr.arrays import as_names, as_numbers, list_numbers, rank
-from ltr.losses import PositionBias
-from ltr.losses.base import check_flag
-from ltr.shapes import check_at_least, check_top_k, check_whole
+from ltr.clicks.position_bias import PositionBias
+from ltr.shapes import check_at_least, check_flag, check_top_k, check_whole
 
 _CHUNK = 1 << 16
 """The number of sessions that are drawn at a time: their arrays fit into the CPU's caches."""

@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 from ltr.config import to_config
 from ltr.losses import RankingLoss
-from ltr.losses.base import check_flag, check_one_number
+from ltr.losses.base import check_one_number
 from ltr.operators import RankOperator
-from ltr.shapes import check_whole, upcast
+from ltr.shapes import check_flag, check_whole, upcast
 
 
 class CrossEncoderLoss(nn.Module):

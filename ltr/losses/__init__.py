@@ -6,6 +6,7 @@ any number of axes may come before it. A loss on soft ranks takes an operator fr
 
 from typing import TYPE_CHECKING, Any
 
+from ltr.clicks.position_bias import PositionBias, inverse_propensity_weights
 from ltr.losses.base import (
     RankingLoss,
 )
@@ -90,11 +91,7 @@ from ltr.losses.topk import (
     TopKCrossEntropy,
     TopKLoss,
 )
-from ltr.losses.unbiased import (
-    PositionBias,
-    Unbiased,
-    inverse_propensity_weights,
-)
+from ltr.losses.unbiased import Unbiased
 from ltr.names import no_attribute
 
 __all__ = [

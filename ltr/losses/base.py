@@ -1,11 +1,9 @@
 """The base class of losses, which also reduces the values of all lists to one number."""
 
 import math
-from collections.abc import Sequence
 from numbers import Real
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -253,31 +251,6 @@ def check_exclusive(
         raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(chosen)}")
     if padding is not None and chosen not in ([], ["mask"]):
         raise ValueError(f"padding must be None with {chosen[0]}, got {padding!r}")
-
-
-def check_flag(name: str, value: bool) -> bool:
-    """Return `value`, or raise `ValueError` if it is not True or False.
-
-    >>> check_flag("normalize", "sum")
-    Traceback (most recent call last):
-    ValueError: normalize must be True or False, got 'sum'
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
-
-
-def check_floats(name: str, values: Sequence[float]) -> list[float]:
-    """Return `values` as a list of floats, or raise `ValueError` if they are not numbers.
-
-    >>> check_floats("thresholds", 0.5)
-    Traceback (most recent call last):
-    ValueError: thresholds must be a sequence of numbers, got 0.5
-    """
-    try:
-        return [float(x) for x in values]
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a sequence of numbers, got {values!r}") from None
 
 
 def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:

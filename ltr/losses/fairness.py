@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.ndcg import SoftNDCG
 from ltr.losses.soft import cutoff_discount, rank_operator, weighted_mean
 from ltr.operators import RankOperator
-from ltr.shapes import check_number, check_top_k, masked_fill
+from ltr.shapes import check_flag, check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import check_rows, log_sum, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
-from ltr.shapes import check_whole, count, masked_fill
+from ltr.shapes import check_flag, check_whole, count, masked_fill
 
 Form = Literal["probability", "log"]
 

@@ -16,7 +16,7 @@ from ltr.gains import (
     log2_discount,
     ndcg_gains,
 )
-from ltr.losses.base import RankingLoss, Reduction, check_flag, first_value
+from ltr.losses.base import RankingLoss, Reduction, first_value
 from ltr.losses.scaling import sinkhorn_scaled
 from ltr.losses.soft import check_rows, cutoff_discount, shortfall, sort_operator
 from ltr.losses.softmax import softmax_divergence
@@ -33,6 +33,7 @@ from ltr.operators.base import check_operator
 from ltr.shapes import (
     check_at_least,
     check_choice,
+    check_flag,
     check_number,
     check_top_k,
     masked_fill,

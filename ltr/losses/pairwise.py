@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, Gain
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.pair_costs import (
     ExponentialCost,
     HingeCost,
@@ -18,6 +18,7 @@ from ltr.losses.pair_costs import (
 )
 from ltr.losses.pair_sums import pair_sums
 from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP, PairWeights, Truncation
+from ltr.shapes import check_flag
 
 
 class PairwiseLoss(RankingLoss):

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction, check_flag, check_floats
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.removed import finite_if_removed
-from ltr.shapes import check_number, masked_fill, upcast
+from ltr.shapes import check_flag, check_floats, check_number, masked_fill, upcast
 
 
 class PointwiseMSE(RankingLoss):

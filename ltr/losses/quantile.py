@@ -6,11 +6,11 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import check_rows, list_weight, sort_operator
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 from ltr.operators.permutation import take_along
-from ltr.shapes import check_levels, check_number, count, masked_fill, positions
+from ltr.shapes import check_flag, check_levels, check_number, count, masked_fill, positions
 
 FAR = 1024.0
 """The limit on an error, as a multiple of (1 + the largest error that counts)."""

@@ -14,7 +14,7 @@ from ltr.gains import (
     stop_probabilities,
 )
 from ltr.kernels.sorting import falling_values
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
 from ltr.losses.soft import (
     cutoff_discount,
@@ -27,6 +27,7 @@ from ltr.losses.soft import (
 )
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.shapes import (
+    check_flag,
     check_number,
     check_top_k,
     check_whole,

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
-from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import log_sums_from, tie_groups
 from ltr.losses.removed import without_removed
 from ltr.losses.soft import weighted_mean
 from ltr.shapes import (
     below_largest,
+    check_flag,
     check_number,
     check_soft_temperature,
     check_whole,

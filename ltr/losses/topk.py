@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import item_gains
-from ltr.losses.base import RankingLoss, Reduction, check_floats, first_value
+from ltr.losses.base import RankingLoss, Reduction, first_value
 from ltr.losses.nested import any_nested
 from ltr.losses.soft import (
     log_sum,
@@ -20,7 +20,7 @@ from ltr.losses.soft import (
     weighted_mean,
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
-from ltr.shapes import check_whole
+from ltr.shapes import check_floats, check_whole
 
 _TOP_1 = [1.0]
 _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
