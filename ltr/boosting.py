@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ltr.datasets.lists import pad_documents, real_places
-from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss
 from ltr.losses.pair_sums import pair_curvature
 from ltr.losses.pairwise import PairwiseLoss
 from ltr.losses.softmax import XENDCG, ListNet, SoftmaxLoss
+from ltr.ragged import list_ids, sum_lists
 from ltr.shapes import check_at_least, check_number
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.arrays import as_numbers
-from ltr.kernels.lists import check_lengths, list_ids
+from ltr.ragged import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)

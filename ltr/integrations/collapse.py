@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 
-from ltr.kernels.lists import Lengths, check_lengths, chunks, group_by_qid
 from ltr.losses import RankingLoss
+from ltr.ragged import Lengths, check_lengths, chunks, group_by_qid
 from ltr.shapes import check_lists, check_number, check_whole, upcast
 
 ADVICE = (

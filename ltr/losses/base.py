@@ -7,15 +7,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.lists import (
+from ltr.ragged import (
     Lengths,
+    any_nested,
     check_lengths,
     chunks,
+    flatten_nested,
     from_chunks,
     group_by_qid,
     sum_lists,
 )
-from ltr.losses.nested import any_nested, flatten_nested
 from ltr.shapes import check_lists, full_precision, upcast
 
 Reduction = Literal["mean", "sum", "none"]

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ltr.gains import item_gains
 from ltr.losses.base import RankingLoss, Reduction, first_value
-from ltr.losses.nested import any_nested
 from ltr.losses.soft import (
     log_sum,
     one_draw,
@@ -20,6 +19,7 @@ from ltr.losses.soft import (
     weighted_mean,
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
+from ltr.ragged import any_nested
 from ltr.shapes import check_floats, check_whole
 
 _TOP_1 = [1.0]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths, check_lengths, chunks, from_chunks, group_by_qid
 from ltr.metrics.ranked import Ranked, rank
 from ltr.metrics.values import ListValues
+from ltr.ragged import Lengths, check_lengths, chunks, from_chunks, group_by_qid
 from ltr.shapes import check_lists
 
 PerList = Callable[[Ranked], ListValues]

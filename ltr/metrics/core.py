@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ltr.config import parameters
-from ltr.kernels.lists import Lengths, check_lengths
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked, check_relevant_from
 from ltr.metrics.ties import Ties, check_ties
 from ltr.metrics.values import Empty, ListValues, Reduction, check_empty, reduce_lists
+from ltr.ragged import Lengths, check_lengths
 from ltr.shapes import check_top_k
 
 

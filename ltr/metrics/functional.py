@@ -40,7 +40,7 @@ and ids of the same shapes. In compiled code:
 - errors that depend on values cannot be raised: a list with a wrong score, label, weight or gain
   has the value NaN; with empty="error", a list on which the metric is not defined has the value NaN
   too; in both cases, the mean and the sum are also NaN;
-- ragged lists are padded, in O(N log(N)) memory (`ltr.kernels.lists.chunks`);
+- ragged lists are padded, in O(N log(N)) memory (`ltr.ragged.chunks`);
 - `alpha_ndcg`, and `err` and `rbo` with ties="expected", loop over the positions; the graph holds
   each step, so compiling takes longer for longer lists.
 

@@ -5,9 +5,9 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.lists import check_lengths, list_ids
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import Scorer
+from ltr.ragged import check_lengths, list_ids
 from ltr.shapes import check_whole
 
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from ltr.datasets.coded import Coded
 from ltr.datasets.lists import pad_documents, real_places
-from ltr.kernels.lists import check_lengths
+from ltr.ragged import check_lengths
 
 
 def score_ragged(scorer: nn.Module, features: Tensor | Coded, lengths: Tensor) -> Tensor:

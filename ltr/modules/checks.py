@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.lists import list_ids, sum_lists
+from ltr.ragged import list_ids, sum_lists
 
 _NAMED = 5  # a message names at most this many lists
 

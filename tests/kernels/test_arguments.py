@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from ltr.kernels.lists import check_lengths, sort_lists
+from ltr.kernels.lists import sort_lists
 from ltr.kernels.named import gaussian, laplace, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
+from ltr.ragged import check_lengths
 
 SCORES, ONES = torch.tensor([[0.3, 0.1, 0.2], [1.0, 0.0, 2.0]]), torch.ones(2, 3)
 LISTS, OUTPUT = sort_lists(SCORES), (0, laplace())

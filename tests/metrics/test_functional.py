@@ -15,7 +15,7 @@ from pairwise import each
 from scipy.stats import kendalltau
 from sklearn.metrics import ndcg_score
 
-import ltr.kernels.lists as ragged
+from ltr import ragged
 from ltr.metrics import functional as F
 from ltr.metrics.functional import (
     average_precision,
