@@ -63,11 +63,7 @@ from ltr.losses.pointwise import (
     PointwiseOrdinal,
     PointwiseSigmoid,
 )
-from ltr.losses.quantile import (
-    LeastQuantileRegression,
-    LeastTrimmedSquares,
-    QuantileLoss,
-)
+from ltr.losses.quantile import QuantileLoss
 from ltr.losses.soft_metrics import (
     ADRMSE,
     SoftERR,
@@ -113,8 +109,6 @@ __all__ = [
     "LabelDifference",
     "LambdaLoss",
     "LambdaRank",
-    "LeastQuantileRegression",
-    "LeastTrimmedSquares",
     "ListMLE",
     "ListNet",
     "LogisticCost",

@@ -1,4 +1,4 @@
-"""Losses for the item at a quantile of a list, and robust regression by quantiles of the errors."""
+"""The squared error of the value at a quantile of a list, such as the median."""
 
 import math
 from numbers import Real
@@ -8,15 +8,9 @@ from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import check_rows, list_weight, sort_operator
-from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
+from ltr.operators import SoftSort, SortOperator
 from ltr.operators.permutation import take_along
-from ltr.shapes import check_flag, check_levels, check_number, count, masked_fill, positions
-
-FAR = 1024.0
-"""The limit on an error, as a multiple of (1 + the largest error that counts)."""
-
-SLIGHTLY_LESS = 1 - 1e-6
-"""A factor applied before `ceil`, against rounding errors: in float32, 0.3 * 50 is above 15."""
+from ltr.shapes import check_flag, check_levels, count, masked_fill, positions
 
 
 def check_level(q: float) -> float:
@@ -140,148 +134,3 @@ def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
     ordered = masked_fill(values, mask, -torch.inf).sort(dim=-1, descending=True).values
     ordered = torch.where(positions(values) <= count(values, mask), ordered, 0.0)
     return _entry_at_quantile(ordered, values, mask, q)
-
-
-class LeastQuantileRegression(RankingLoss):
-    """Robust regression by a soft quantile of the squared errors, such as the median.
-
-    The loss is the soft q-quantile of the squared errors (score - label)^2 of a list. With the
-    median, the default, up to half of the labels may be wrong: the loss is a differentiable form of
-    least median of squares. Errors are limited to 1,024 times (1 + the error at the quantile), so a
-    wrong label does no harm, however wrong it is. The list is a sample to fit, not a ranking: each
-    score is a prediction of its label.
-
-    Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
-    the squared error. The operator decides how tied errors share the positions.
-
-    Args:
-        operator: any `SortOperator` whose matrix has a row for each item; it sorts the squared
-            errors. Default: `SoftSort()`.
-        q: the level of the quantile, from 0 (the lowest error) to 1. Default: 0.5, the median.
-
-    Weights multiply the squared errors.
-
-    Raises:
-        ValueError: q is not in [0, 1]; the operator has no permutation; in `forward`, the operator
-            does not give a row for each item.
-
-    Reference: Cuturi, Teboul and Vert, NeurIPS 2019; Rousseeuw, "Least median of squares
-    regression", 1984.
-
-    >>> loss = LeastQuantileRegression(SoftSort(0.01))
-    >>> loss(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 4.0, 100.0]))
-    tensor(4.)
-    """
-
-    grades = False
-    every_item = True
-
-    def __init__(
-        self,
-        operator: SortOperator | None = None,
-        q: float = 0.5,
-        reduction: Reduction = "mean",
-    ):
-        super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
-        self.q = check_level(q)
-
-    def per_list(
-        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
-    ) -> Tensor:
-        """Return the soft quantile of each list's squared errors."""
-        above = (self.q * (count(scores, mask) - 1) * SLIGHTLY_LESS).ceil()
-        errors = _squared_errors(scores, labels, mask, weights, above + 1)
-        if not scores.shape[-1]:
-            return errors.sum(-1)
-        return _inf_or(soft_quantile(errors, self.q, self.operator, mask, descending=False), errors)
-
-
-class LeastTrimmedSquares(RankingLoss):
-    """Robust regression by the mean of the smallest squared errors.
-
-    The squared errors of a list are (score - label)^2. A soft sort selects the smallest ones.
-
-    The largest errors, a fraction of 1 - `keep`, are left out, so wrong labels do no harm, however
-    wrong they are. Errors are limited to 1,024 times (1 + the largest error that is kept). The list
-    is a sample to fit, not a ranking.
-
-    Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
-    the squared error. The operator decides how tied errors share the positions.
-
-    Args:
-        operator: any `SortOperator` whose matrix has a row for each item; it sorts the squared
-            errors. Default: `SoftSort()`.
-        keep: the fraction of errors that count, in (0, 1]: of m errors, ceil(keep m) count.
-            Default: 0.75.
-
-    Weights multiply the squared errors.
-
-    Raises:
-        ValueError: keep is not in (0, 1]; the operator has no permutation; in `forward`, the
-            operator does not give a row for each item.
-
-    Reference: Cuturi, Teboul and Vert, NeurIPS 2019; Rousseeuw, 1984.
-
-    >>> loss = LeastTrimmedSquares(SoftSort(0.01), keep=0.6)
-    >>> loss(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 4.0, 100.0]))
-    tensor(2.)
-    """
-
-    grades = False
-    every_item = True
-
-    def __init__(
-        self,
-        operator: SortOperator | None = None,
-        keep: float = 0.75,
-        reduction: Reduction = "mean",
-    ):
-        super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
-        self.keep = check_number("keep", keep, minimum=0.0, strict=True)
-        if keep > 1:
-            raise ValueError(f"keep must lie in (0, 1], got {keep!r}")
-
-    def per_list(
-        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
-    ) -> Tensor:
-        """Return the mean of each list's smallest squared errors."""
-        kept = (self.keep * count(scores, mask) * SLIGHTLY_LESS).ceil()
-        errors = _squared_errors(scores, labels, mask, weights, kept)
-        ordered = soft_sort(errors, self.operator, mask, descending=False)
-        check_rows(ordered.shape[-1], scores.shape[-1])
-        inside = positions(scores) <= kept
-        mean = torch.where(inside, ordered, 0.0).sum(-1) / kept.squeeze(-1).clamp(min=1)
-        return _inf_or(mean, errors)
-
-
-def _inf_or(loss: Tensor, errors: Tensor) -> Tensor:
-    """Return the loss (...), or inf if a squared error (..., n) that counts overflows."""
-    return torch.where((errors == torch.inf).any(-1), torch.inf, loss)
-
-
-def _squared_errors(
-    scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None, counted: Tensor
-) -> Tensor:
-    """Return the squared errors times the weights, (..., n), with a limit on large errors.
-
-    Only the smallest errors count; `counted` (..., 1) is their number. The size of an error is
-    |score - label| sqrt(weight). The limit is 1,024 times (1 + the largest size that counts), but
-    at most an eighth of the fourth root of the largest float, and at least the largest size that
-    counts. A size above the limit is replaced by the limit, without a gradient. Such errors are not
-    among the smallest with or without the limit, so with a hard sort the limit does not change the
-    loss.
-    """
-    w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
-    differences = masked_fill(scores, mask) - masked_fill(labels, mask)
-    if not scores.shape[-1]:
-        return differences
-    sizes = (differences.abs() * w.sqrt()).detach()
-    ordered = masked_fill(sizes, mask, torch.inf).sort(dim=-1).values
-    last = ordered.gather(-1, (counted.long() - 1).clamp(min=0, max=scores.shape[-1] - 1))
-    far = (FAR * (1 + last)).clamp(max=torch.finfo(scores.dtype).max ** 0.25 / 8)
-    far = torch.maximum(far, masked_fill(last, count(scores, mask) > 0))
-    beyond = sizes > far  # it is False for NaN, so NaN errors stay NaN
-    near = torch.where(beyond, 0.0, differences).square() * w
-    return torch.where(beyond, far.square(), near)

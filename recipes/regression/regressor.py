@@ -9,12 +9,12 @@ from torchmetrics import Metric
 
 from ltr.datasets import pad_batch
 from ltr.losses import (
-    LeastTrimmedSquares,
     PointwiseHuber,  # noqa: F401  (so that the command line finds it)
     RankingLoss,
 )
 from ltr.models import LinearScorer, Scorer
 from ltr.modules.base import ListMean, TrainableModule, check_part
+from recipes.regression.losses import LeastTrimmedSquares
 
 METRICS = ("mae", "median_absolute_error", "rmse", "r2")
 

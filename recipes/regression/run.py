@@ -23,7 +23,10 @@ METRICS = {
 LOSSES = {
     "trimmed squares": {},  # config.yaml's
     "least median": {
-        "model.loss": of("LeastQuantileRegression", operator=of("SoftSort", temperature=3.0))
+        "model.loss": of(
+            "recipes.regression.losses.LeastQuantileRegression",
+            operator=of("SoftSort", temperature=3.0),
+        )
     },
     "Huber": {"model.loss": "PointwiseHuber"},
     "least squares": {"model.loss": "PointwiseMSE"},

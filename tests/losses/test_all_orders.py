@@ -44,8 +44,6 @@ from ltr.losses import (
     LabelDifference,
     LambdaLoss,
     LambdaRank,
-    LeastQuantileRegression,
-    LeastTrimmedSquares,
     ListMLE,
     ListNet,
     NDCGLoss1,
@@ -214,8 +212,6 @@ CASES = {
     "PointwiseHuber": Case(PointwiseHuber(), fitted=by_label),
     "PointwiseSigmoid": Case(PointwiseSigmoid(), fitted=lambda y, w: 200 * (y - 0.5)),
     "Distillation": Case(Distillation(), fitted=by_label),
-    "LeastQuantileRegression": Case(LeastQuantileRegression(), fitted=by_label),
-    "LeastTrimmedSquares": Case(LeastTrimmedSquares(), fitted=by_label),
 }
 # Unbiased is tested below, with `position`: by default the order of the items is what was shown
 tested = {type(case.loss) for case in CASES.values()} | {Unbiased}

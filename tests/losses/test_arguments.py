@@ -10,7 +10,6 @@ from pairwise import each
 
 from ltr.losses import (
     XENDCG,
-    LeastQuantileRegression,
     Penalized,
     PointwiseMSE,
     PointwiseOrdinal,
@@ -217,7 +216,7 @@ def test_a_flag_that_is_not_a_bool(make):
     [
         *((XENDCG, "gamma", wrong) for wrong in (None, True, [0.5])),
         *((PointwiseOrdinal, "thresholds", wrong) for wrong in (0.5, "x", [float("nan")])),
-        *((loss, "q", None) for loss in (QuantileLoss, LeastQuantileRegression)),
+        (QuantileLoss, "q", None),
         *((loss, "distribution", 0.5) for loss in (TopKLoss, TopKCrossEntropy)),
         *((PositionBias, "examination", wrong) for wrong in (0.5, "x")),
         *((loss, "loss", SoftNDCG) for loss in (Penalized, Unbiased)),

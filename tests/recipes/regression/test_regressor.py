@@ -18,10 +18,11 @@ from sklearn.metrics import (
 )
 from torch.utils.data import DataLoader
 
-from ltr.losses import LeastQuantileRegression, LeastTrimmedSquares, PointwiseHuber, PointwiseMSE
+from ltr.losses import PointwiseHuber, PointwiseMSE
 from ltr.models import LinearScorer, MLPScorer
 from ltr.operators import SoftSort
 from recipes.regression.data import RegressionDataModule
+from recipes.regression.losses import LeastQuantileRegression, LeastTrimmedSquares
 from recipes.regression.regressor import Regressor, regression_metrics
 
 pytestmark = pytest.mark.filterwarnings(
