@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ltr.losses import RankingLoss, TopKLoss
 from ltr.metrics import RankingMetric, TopKAccuracy
-from ltr.modules.base import ScoredLists, ScoringModule, check_part
+from ltr.modules.base import ScoringModule, check_part
+from ltr.training.losses import ScoredLists
 from recipes.networks import ImageNetwork, VanillaCNN
 
 

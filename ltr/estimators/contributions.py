@@ -15,8 +15,8 @@ from ltr.estimators.importance import (
     trained_positions,
 )
 from ltr.estimators.plots import bar_axes
-from ltr.modules.steps import own_random_numbers
 from ltr.shapes import check_at_least
+from ltr.training.seeds import own_random_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,8 +26,9 @@ from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, MonotoneScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import transformed
-from ltr.modules.checks import FailedStep, all_finite, check_scores
-from ltr.modules.steps import own_random_numbers, seed_batch, side_inputs
+from ltr.training.finite import FailedStep, all_finite, check_scores
+from ltr.training.losses import ScoredLists, batch_loss, check_gradient, side_inputs
+from ltr.training.seeds import own_random_numbers, seed_batch
 
 Batch = dict[str, Any]
 History = list[list[float]]
@@ -294,21 +295,17 @@ class Training:
         """Return the sum of the members' losses on the same lists."""
         scores = self._scores(batch)
         times = len(scores)
-        named = {"lengths": batch["lengths"], **side_inputs(self.loss, batch)}
-        named = {name: x.repeat(times) for name, x in named.items()}
-        labels, lengths = batch["labels"].repeat(times), named["lengths"]
-        weights = batch["weight"].repeat(times) if "weight" in batch else None
-        if weights is not None and self.of_lists:
-            each = self.loss(scores.flatten(), labels, **named)  # the reduction is "none"
-            starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
-            loss = (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
-        else:
-            loss = self.loss(scores.flatten(), labels, weights=weights, **named)
-        if loss.dim():
-            raise ValueError(f"loss must be one number, got shape {tuple(loss.shape)}")
-        if not loss.requires_grad:
-            raise ValueError(f"loss must have a gradient, got one without: {self.loss}")
-        return loss * times
+        side = side_inputs(self.loss, batch)
+        lists = ScoredLists(
+            scores.flatten(),
+            batch["labels"].repeat(times),
+            mask=None,
+            weights=batch["weight"].repeat(times) if "weight" in batch else None,
+            lengths=batch["lengths"].repeat(times),
+            side_inputs={name: x.repeat(times) for name, x in side.items()},
+        )
+        loss = batch_loss(self.loss, lists, of_lists=self.of_lists)
+        return check_gradient(self.loss, loss) * times
 
     def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:
         """Return the metric of each member on the lists, NaN for a member that has stopped.

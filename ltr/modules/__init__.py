@@ -1,7 +1,6 @@
 """Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics.
 
-All names are loaded on first use, because Lightning takes seconds to import. The modules `checks`
-and `steps`, which the estimators use too, do not import Lightning.
+All names are loaded on first use, because Lightning takes seconds to import.
 """
 
 from importlib import import_module

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -16,10 +15,9 @@ from ltr.losses import RankingLoss
 from ltr.losses.base import check_one_number
 from ltr.metrics import RankingMetric, RankingMetrics
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.checks import check_scores
 from ltr.modules.watching import CheckFinite, CheckMonitors
-
-_COLUMNS = ("position", "protected")  # a table may have these side inputs
+from ltr.training.finite import check_scores
+from ltr.training.losses import ScoredLists, batch_loss, check_gradient
 
 
 class ListMean(Metric):
@@ -156,34 +154,6 @@ class TrainableModule(LightningModule):
         self._resumed = checkpoint.get("optimizers")
 
 
-class ScoredLists(NamedTuple):
-    """A batch of lists with their scores.
-
-    Attributes:
-        scores: (B, n), or (N,) with `lengths`.
-        labels: the labels, in the shape of the scores.
-        mask: (B, n) bool, True = a real item; None: all items are real.
-        weights: weights of the lists or items, in the form that the loss takes; None: all equal.
-        lengths: (B,) int64, the number of items of each list, if the lists are ragged; else None.
-        side_inputs: further arguments of the loss by name, each in the shape of the scores.
-    """
-
-    scores: Tensor
-    labels: Tensor
-    mask: Tensor | None
-    weights: Tensor | None = None
-    lengths: Tensor | None = None
-    side_inputs: Mapping[str, Tensor] = MappingProxyType({})
-
-    def real(self) -> Tensor:
-        """Return the number of lists with a real item; a filler of a `ListDataset` has none."""
-        if self.lengths is not None:
-            return (self.lengths > 0).sum()
-        if self.mask is None:
-            return torch.tensor(len(self.scores), device=self.scores.device)
-        return self.mask.any(-1).sum()
-
-
 class ScoringModule(TrainableModule):
     """Base class of modules that score lists, train on a ranking loss and test by metrics.
 
@@ -234,12 +204,7 @@ class ScoringModule(TrainableModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a batch."""
         lists = self.score_batch(batch)
-        loss = self.mean_loss(lists, self.train_loss)
-        if not loss.requires_grad:
-            raise ValueError(
-                "loss must have a gradient, got one without: hard ranks, such as those of "
-                f"HardRank, have none ({self.loss})"
-            )
+        loss = check_gradient(self.loss, self.mean_loss(lists, self.train_loss))
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
 
@@ -264,17 +229,7 @@ class ScoringModule(TrainableModule):
 
     def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
         """Return the loss of a batch, a scalar, and add it to a mean over lists."""
-        for name in getattr(self.loss, "side_inputs", ()):
-            if name not in lists.side_inputs:
-                raise _lacks(self.loss, name)
-        more = {} if lists.lengths is None else {"lengths": lists.lengths}
-        more |= lists.side_inputs
-        loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **more)
-        if loss.dim():
-            raise ValueError(
-                f"loss must give one number per batch, got shape {tuple(loss.shape)}: its "
-                'reduction must be "mean" or "sum"'
-            )
+        loss = batch_loss(self.loss, lists)
         mean.update(loss.detach(), lists.real())  # this is a mean over lists, not over batches
         return loss
 
@@ -300,10 +255,3 @@ def check_part(name: str, value: Any) -> None:
     """
     if value is not None and not isinstance(value, nn.Module):
         raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
-
-
-def _lacks(loss: RankingLoss, name: str) -> ValueError:
-    how = f"give batches the key {name!r}"
-    if name in _COLUMNS:
-        how = f"name its column ({name}= of TableDataModule, --data.{name}), or {how}"
-    return ValueError(f"{type(loss).__name__} needs the side input {name!r}, got none: {how}")

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr.modules.steps import seed_batch
 from ltr.shapes import check_at_least
+from ltr.training.seeds import seed_batch
 
 
 class SeedSteps(Callback):

@@ -12,9 +12,9 @@ from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, RankingModel, Scorer
-from ltr.modules.base import ScoredLists, ScoringModule, check_part
-from ltr.modules.checks import check_scores
-from ltr.modules.steps import side_inputs
+from ltr.modules.base import ScoringModule, check_part
+from ltr.training.finite import check_scores
+from ltr.training.losses import ScoredLists, side_inputs
 
 
 class Ranker(ScoringModule):

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ltr.config.folder import check_finite
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.checks import FailedStep, all_finite
 from ltr.names import nearest, one_line
+from ltr.training.finite import FailedStep, all_finite
 
 
 class CheckFinite(Callback):

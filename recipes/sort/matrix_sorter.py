@@ -11,9 +11,10 @@ from ltr.losses.permutation import true_order
 from ltr.metrics import RankingMetric
 from ltr.models import RankingModel
 from ltr.modules import Ranker
-from ltr.modules.base import ListMean, ScoredLists
+from ltr.modules.base import ListMean
 from ltr.operators import GumbelSinkhorn, SoftPermutation
 from ltr.shapes import count, masked_fill
+from ltr.training.losses import ScoredLists
 from recipes.networks import ImageCNN
 
 

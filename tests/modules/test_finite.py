@@ -15,7 +15,7 @@ from ltr.datasets import DigitsDataModule, ListDataset, collate_lists, collate_r
 from ltr.losses import PointwiseMSE, RankingLoss, SoftNDCG
 from ltr.models import MLPScorer, Scorer
 from ltr.modules import CheckFinite, Ranker
-from ltr.modules.checks import wrong_lists
+from ltr.training.finite import wrong_lists
 from recipes.speed.random_scores import RandomScoresDataModule
 from recipes.speed.task import SpeedTask
 

@@ -25,7 +25,7 @@ from ltr.losses import ListNet, SoftNDCG
 from ltr.models import LinearScorer, MLPScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.modules import Ranker
-from ltr.modules.checks import check_scores
+from ltr.training.finite import check_scores
 from recipes.networks import ImageCNN
 from recipes.quantile.regressor import QuantileRegressor
 from recipes.regression.regressor import Regressor

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 from ltr.datasets import ListDataset, collate_lists
 from ltr.models import LinearScorer
 from ltr.modules import Ranker
-from ltr.modules.checks import check_scores
+from ltr.training.finite import check_scores
 
 NAN, INF = float("nan"), float("inf")
 

@@ -1,7 +1,4 @@
-"""Checks of scores and gradients in training, and their messages.
-
-This module does not import Lightning. Lightning's callbacks and the loop of an estimator call it.
-"""
+"""Checks of scores and gradients in training, and their messages."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The preparation of each training step, for Lightning's loop and the estimators' loop.
+"""The random numbers of each training step.
 
 A step depends only on the weights before it and on its position in the training run:
 
@@ -12,13 +12,10 @@ CPU.
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from ltr.losses import RankingLoss
 
 
 def seed_batch(
@@ -76,13 +73,3 @@ def own_random_numbers() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
         if mps is not None:
             torch.mps.set_rng_state(mps)
-
-
-def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
-    """Return those side inputs of a loss that are in a batch.
-
-    >>> from ltr.losses import Unbiased
-    >>> side_inputs(Unbiased(), {"position": torch.tensor([2, 1]), "protected": torch.ones(2)})
-    {'position': tensor([2, 1])}
-    """
-    return {name: batch[name] for name in getattr(loss, "side_inputs", ()) if name in batch}
