@@ -64,6 +64,7 @@ from ltr.losses.pointwise import (
     PointwiseSigmoid,
 )
 from ltr.losses.quantile import QuantileLoss
+from ltr.losses.several import SeveralLabels
 from ltr.losses.soft_metrics import (
     ADRMSE,
     SoftERR,
@@ -137,6 +138,7 @@ __all__ = [
     "QuantileLoss",
     "RankNet",
     "RankingLoss",
+    "SeveralLabels",
     "SoftERR",
     "SoftMAP",
     "SoftMRR",
