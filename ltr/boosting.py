@@ -7,16 +7,17 @@
 import copy
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ltr.datasets.lists import pad_documents, real_places
 from ltr.losses.base import RankingLoss
 from ltr.losses.pair_sums import pair_curvature
 from ltr.losses.pairwise import PairwiseLoss
+from ltr.losses.several import SeveralLabels
 from ltr.losses.softmax import XENDCG, ListNet, SoftmaxLoss
 from ltr.ragged import list_ids, sum_lists
 from ltr.shapes import check_at_least, check_number
@@ -36,7 +37,12 @@ TILE_ROWS = 1 << 16
 
 
 def objective(
-    loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
+    loss: RankingLoss | SeveralLabels,
+    max_step: float = 1.0,
+    probes: int = 2,
+    seed: int = 0,
+    *,
+    labels: Any = None,
 ) -> "Objective":
     """Turn a loss into an objective on which LightGBM and XGBoost can train.
 
@@ -84,13 +90,21 @@ def objective(
     Training with CatBoost raises an error too: CatBoost calls an objective with only some of the
     rows, and without their lists.
 
+    With `SeveralLabels`, the labels of all training rows are given here, since the two libraries
+    carry only one. The gradients and Hessians of the labels are combined as the losses are. Each
+    loss is divided by its value at equal scores, which is where training starts, unless `scale` is
+    None. With `how="floor"`, change the multipliers by `objective.loss.update(...)` in a callback.
+
     Args:
-        loss: any loss that needs only scores, labels and weights.
+        loss: any loss that needs only scores, labels and weights, or `SeveralLabels` of such losses
+            (scale="start" or None).
         max_step: the bound on a leaf's absolute value, > 0, in units of the scores. A larger
             bound allows larger steps if the loss is nearly flat. 1e9 is no bound in practice.
             Default: 1, chosen on the validation lists of OHSUMED.
         probes: the number of vectors of random signs, >= 1. Each costs one more backward pass.
         seed: the seed of these vectors and of the random numbers of the loss.
+        labels: (rows, labels) for `SeveralLabels`, in the order of the training rows and of
+            `loss.names`, NaN where a label is not known. Default: None, for any other loss.
 
     Cost: that of the loss, forward and backward. The exact Hessian of a pairwise loss takes O(n^2)
     time for a list of n items. Lists of similar lengths are processed together, about 65,000 rows
@@ -109,7 +123,7 @@ def objective(
     >>> gradient, hessian
     (array([-1.,  1.,  1., -1.]), array([1., 1., 1., 1.]))
     """
-    return Objective(loss, max_step, probes, seed)
+    return Objective(loss, max_step, probes, seed, labels=labels)
 
 
 def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
@@ -148,17 +162,25 @@ class Objective:
     """The objective of a loss, made by `objective`."""
 
     def __init__(
-        self, loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
+        self,
+        loss: RankingLoss | SeveralLabels,
+        max_step: float = 1.0,
+        probes: int = 2,
+        seed: int = 0,
+        *,
+        labels: Any = None,
     ) -> None:
-        if not isinstance(loss, RankingLoss):
-            raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
+        if not isinstance(loss, RankingLoss | SeveralLabels):
+            raise ValueError(f"loss must be a RankingLoss or SeveralLabels, got {loss!r}")
         if loss.side_inputs:
             raise ValueError(
                 f"loss must need only labels and weights, got {type(loss).__name__}, which "
                 f"needs {', '.join(loss.side_inputs)}"
             )
         self.loss = copy.deepcopy(loss)
-        self.loss.reduction = "none"
+        self.labels = several_labels(loss, labels)
+        for part in self.loss.parts if isinstance(self.loss, SeveralLabels) else [self.loss]:
+            part.reduction = "none"
         self.max_step = check_number("max_step", max_step, minimum=0.0, strict=True)
         self.probes = check_at_least("probes", probes, 1)
         self.seed = check_at_least("seed", seed, 0)
@@ -184,19 +206,24 @@ class Objective:
         labels, weights, lengths = checked_lists(scores, y_true, weight, group)
         if not len(scores):
             return scores.numpy(), scores.numpy()
-        factors, weights = list_factors(weights, lengths)
-        gradient, hessian = torch.zeros_like(scores), torch.zeros_like(scores)
+        if self.labels is not None:
+            if len(self.labels) != len(scores):
+                raise ValueError(
+                    f"labels must have the {len(scores)} rows of the training data, got "
+                    f"{len(self.labels)}"
+                )
+            labels = self.labels
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(zlib.crc32(scores.numpy().tobytes(), self.seed))
-            for lists, rows in tiles(lengths):
-                own = None if weights is None else weights[rows]
-                g, h = self._derivatives(scores[rows], labels[rows], lengths[lists], own)
-                each = factors[lists].repeat_interleave(lengths[lists])
-                gradient[rows], hessian[rows] = each * g, each * h
+            if isinstance(self.loss, SeveralLabels):
+                gradient, hessian = self._several(self.loss, scores, labels, weights, lengths)
+            else:
+                _, gradient, hessian = self._all(self.loss, scores, labels, weights, lengths)
         if not bool(gradient.isfinite().all()):
             raise ValueError(f"loss must have finite gradients, got NaN or inf from {self!r}")
         if scores.min() == scores.max():
-            self._check_start(gradient, labels, lengths)
+            for own in labels.nan_to_num().unbind(-1) if labels.dim() > 1 else [labels]:
+                self._check_start(gradient, own, lengths)
         mean = hessian.mean()
         if not mean > 0:
             return gradient.numpy(), np.ones(len(scores))
@@ -230,21 +257,92 @@ class Objective:
                 "SigmoidRank(1.0), or give init_score"
             )
 
-    def _derivatives(
-        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+    def _several(
+        self,
+        losses: SeveralLabels,
+        scores: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        lengths: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return g and h of `objective` for ragged lists, (N,) each, before `FLOOR` limits h."""
+        """Return g and h of `objective` for all rows and labels (N, labels), (N,) each."""
+        ids = list_ids(scores, lengths)
+        parts, starts = [], []
+        for k, loss in enumerate(losses.parts):
+            known = ~labels[:, k].isnan()
+            own = torch.bincount(ids[known], minlength=len(lengths))
+            own = own[own > 0]
+            weight = None if weights is None else weights[known]
+            rows = scores[known], labels[known, k], weight, own
+            total, *derivatives = self._all(loss, *rows)
+            placed = [torch.zeros_like(scores).masked_scatter(known, x) for x in derivatives]
+            parts.append((total, *placed))
+            starts.append(1.0)
+            if losses.scale is not None:
+                starts[-1] = self._value(loss, torch.zeros_like(rows[0]), *rows[1:]) or 1.0
+        factors = losses.weights / torch.tensor(starts, dtype=torch.float64)
+        if losses.how == "chebyshev":
+            largest = (factors * torch.tensor([total for total, *_ in parts])).argmax()
+            factors = torch.where(torch.arange(len(parts)) == largest, factors, 0.0)
+        gradient = sum(factor * g for factor, (_, g, _) in zip(factors, parts, strict=True))
+        hessian = sum(factor * h for factor, (_, _, h) in zip(factors, parts, strict=True))
+        return torch.as_tensor(gradient), torch.as_tensor(hessian)
+
+    def _value(
+        self,
+        loss: nn.Module,
+        scores: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        lengths: Tensor,
+    ) -> float:
+        """Return the mean of a loss over ragged lists, weighted as the objective is."""
+        factors, weights = list_factors(weights, lengths)
+        with torch.no_grad():
+            each = loss(scores, labels, lengths=lengths, weights=weights)
+        return float((factors * each).sum() / max(1, len(lengths)))
+
+    def _all(
+        self,
+        loss: nn.Module,
+        scores: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        lengths: Tensor,
+    ) -> tuple[float, Tensor, Tensor]:
+        """Return the mean of a loss over ragged lists, and its g and h, (N,) each."""
+        factors, weights = list_factors(weights, lengths)
+        gradient, hessian = torch.zeros_like(scores), torch.zeros_like(scores)
+        total = 0.0
+        for lists, rows in tiles(lengths):
+            own = None if weights is None else weights[rows]
+            found = self._derivatives(loss, scores[rows], labels[rows], lengths[lists], own)
+            each = factors[lists].repeat_interleave(lengths[lists])
+            gradient[rows], hessian[rows] = each * found.gradient, each * found.hessian
+            total += float((factors[lists] * found.values).sum())
+        return total / max(1, len(lengths)), gradient, hessian
+
+    def _derivatives(
+        self,
+        loss: nn.Module,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+    ) -> "Derivatives":
+        """Return a loss of ragged lists with its derivatives, before `FLOOR` limits h."""
         scores = scores.requires_grad_()
-        total = self.loss(scores, labels, lengths=lengths, weights=weights).sum()
-        if not total.requires_grad:
+        values = loss(scores, labels, lengths=lengths, weights=weights)
+        if not values.requires_grad:
             raise ValueError(
-                f"loss must have a gradient, got {one_line(self.loss)}: use an operator such as "
+                f"loss must have a gradient, got {one_line(loss)}: use an operator such as "
                 "SigmoidRank(1.0)"
             )
-        known = exact_hessian(self.loss, scores.detach(), labels, lengths, weights)
-        (gradient,) = torch.autograd.grad(total, scores, create_graph=known is None)
+        known = exact_hessian(loss, scores.detach(), labels, lengths, weights)
+        (gradient,) = torch.autograd.grad(values.sum(), scores, create_graph=known is None)
         if known is not None:
-            return gradient, torch.maximum(known, gradient.abs() / self.max_step)
+            hessian = torch.maximum(known, gradient.abs() / self.max_step)
+            return Derivatives(values.detach(), gradient, hessian)
         squares = torch.zeros_like(scores)
         if gradient.requires_grad:  # otherwise the loss is linear and its Hessian is 0
             for signs in probe_signs(lengths, self.probes):
@@ -252,7 +350,16 @@ class Objective:
                 squares += product.square()
         gradient = gradient.detach()
         hessian = (squares / self.probes).sqrt().nan_to_num(0.0, 0.0, 0.0)
-        return gradient, torch.maximum(hessian, gradient.abs() / self.max_step)
+        hessian = torch.maximum(hessian, gradient.abs() / self.max_step)
+        return Derivatives(values.detach(), gradient, hessian)
+
+
+class Derivatives(NamedTuple):
+    """A loss of ragged lists: its values (R,), and for each row g and h of `objective`, (N,)."""
+
+    values: Tensor
+    gradient: Tensor
+    hessian: Tensor
 
 
 class Metric:
@@ -307,7 +414,7 @@ class Metric:
         return self(predt, dtrain)
 
 
-def one_line(loss: RankingLoss) -> str:
+def one_line(loss: nn.Module) -> str:
     """Return the name of the loss and the names of its parts, such as operators.
 
     >>> from ltr.losses import SoftNDCG
@@ -316,6 +423,34 @@ def one_line(loss: RankingLoss) -> str:
     """
     first, *others = (type(module).__name__ for module in loss.modules())
     return f"{first} with {', '.join(others)}" if others else first
+
+
+def several_labels(loss: nn.Module, labels: Any) -> Tensor | None:
+    """Return the labels (rows, labels) of `SeveralLabels`, float64; None for any other loss.
+
+    >>> from ltr.losses import SoftmaxLoss
+    >>> several_labels(SoftmaxLoss(), [[1, 0]])
+    Traceback (most recent call last):
+    ValueError: labels must be None with SoftmaxLoss, which takes those of the training data
+    """
+    if not isinstance(loss, SeveralLabels):
+        if labels is not None:
+            name = type(loss).__name__
+            raise ValueError(
+                f"labels must be None with {name}, which takes those of the training data"
+            )
+        return None
+    if loss.scale == "running":
+        raise ValueError("scale must be 'start' or None in an objective, got 'running'")
+    array = np.array(np.nan if labels is None else labels, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != len(loss.names):
+        raise ValueError(
+            f"labels must be (rows, {len(loss.names)}), a column for each of "
+            f"{', '.join(loss.names)}, got {None if labels is None else array.shape}"
+        )
+    if np.isinf(array).any():
+        raise ValueError("labels must be finite, or NaN where not known, got inf")
+    return torch.from_numpy(array)
 
 
 def flat(name: str, values: Any) -> Tensor:
@@ -455,7 +590,7 @@ def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
 
 
 def exact_hessian(
-    loss: RankingLoss, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+    loss: nn.Module, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
 ) -> Tensor | None:
     """Return the diagonal of the Hessian (N,) of ragged lists, or None if no formula is known."""
     mask = real_places(lengths)

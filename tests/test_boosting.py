@@ -26,6 +26,7 @@ from ltr.losses import (
     PairwiseHinge,
     PairwiseMSE,
     RankNet,
+    SeveralLabels,
     SoftERR,
     SoftmaxLoss,
     SoftNDCG,
@@ -91,7 +92,7 @@ def parts(loss, *data, **options):
     found = Objective(loss, **options)
     given = [torch.as_tensor(np.array(x), dtype=torch.float64) for x in (s, y)]
     weights = None if w is None else torch.as_tensor(w, dtype=torch.float64)
-    g, h = found._derivatives(*given, torch.as_tensor(lengths), weights)
+    _, g, h = found._derivatives(found.loss, *given, torch.as_tensor(lengths), weights)
     return g.numpy(), h.numpy()
 
 
@@ -513,3 +514,101 @@ def test_missing_lists_are_errors_in_the_libraries():
         model.fit(X, y)
     with pytest.raises(ValueError, match=r"objective.*CatBoost"):
         objective(SoftmaxLoss()).calc_ders_range(None, None, None)
+
+
+def two_labels(seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Return labels (rows, 2), some not known, scores and lengths."""
+    rng = np.random.default_rng(seed)
+    rows = sum(LENGTHS)
+    labels = rng.integers(0, 3, (rows, 2)).astype(float)
+    labels[rng.random(labels.shape) < 0.2] = np.nan
+    return labels, rng.normal(size=rows), LENGTHS
+
+
+@pytest.mark.parametrize("how", ["sum", "chebyshev", "floor"])
+def test_several_labels_have_autograds_gradient_and_the_exact_hessian(how):
+    labels, scores, lengths = two_labels()
+    floors = {"purchase": 0.4} if how == "floor" else None
+    pairs = {"click": (SoftmaxLoss(), 1.0), "purchase": (RankNet(), 3.0)}
+    loss = SeveralLabels(pairs, how, floors=floors, scale=None)
+    built = objective(loss, labels=labels, max_step=1e9)
+    g, h = built(np.zeros(len(scores)), scores, None, lengths)
+    s = torch.tensor(scores, requires_grad=True)
+    lists = len(lengths)
+    each = copy.deepcopy(loss)
+    for part in each.losses:
+        part.reduction = "sum"
+    parts = each.each(s, torch.tensor(labels), lengths=lengths)
+    weights = {"click": 1.0, "purchase": 3.0}
+    total = sum(weights[name] * x for name, x in parts.items())
+    if how == "chebyshev":  # of the means over the lists with a known label
+        ids = np.repeat(np.arange(lists), lengths)
+        counts = [len(np.unique(ids[~np.isnan(labels[:, k])])) for k in range(2)]
+        means = [weights[n] * x.item() / c for (n, x), c in zip(parts.items(), counts, strict=True)]
+        name = [*parts][int(np.argmax(means))]
+        total = weights[name] * parts[name]
+    (expected,) = torch.autograd.grad(total, s)
+    factor = (g @ expected.numpy()) / (expected @ expected).item()
+    np.testing.assert_allclose(g, factor * expected.numpy(), atol=1e-9)
+
+    def summed(x):
+        found = each.each(x, torch.tensor(labels), lengths=lengths)
+        if how == "chebyshev":
+            return weights[name] * found[name]
+        return sum(weights[key] * value for key, value in found.items())
+
+    diagonal = torch.autograd.functional.hessian(summed, s.detach()).diagonal().numpy()
+    large = h > 1.1e-3  # the floor of h holds elsewhere
+    np.testing.assert_allclose(h[large], factor * diagonal[large], rtol=1e-6)
+
+
+def test_several_labels_start_with_losses_of_equal_size():
+    class Thousandfold(XENDCG):
+        def per_list(self, *given, **named):
+            return 1000 * super().per_list(*given, **named)
+
+    labels, scores, lengths = two_labels()
+    found = []
+    for loss in (XENDCG(), Thousandfold()):
+        pairs = {"click": (RankNet(), 1.0), "purchase": (loss, 3.0)}
+        built = objective(SeveralLabels(pairs), labels=labels)
+        gradient, _ = built(np.zeros(len(scores)), scores, None, lengths)
+        found.append(gradient / np.linalg.norm(gradient))  # without the common factor of one call
+    np.testing.assert_allclose(*found, rtol=1e-9)
+
+
+def test_trees_trade_one_label_for_another():
+    rng = np.random.default_rng(0)
+    group = [20] * 60
+    x = rng.normal(size=(1200, 2))
+    labels = (x + rng.normal(size=x.shape) > 1).astype(float)
+    correlations = []
+    for weight in (0.1, 10.0):
+        pairs = {"click": (XENDCG(), 1.0), "purchase": (XENDCG(), weight)}
+        built = objective(SeveralLabels(pairs), labels=labels)
+        model = LGBMRanker(objective=built, n_estimators=20, num_leaves=7, n_jobs=1, verbose=-1)
+        scores = model.fit(x, labels[:, 0], group=group).predict(x)
+        correlations.append([np.corrcoef(scores, x[:, k])[0, 1] for k in range(2)])
+    (clicks, few), (less, purchases) = correlations
+    assert clicks > 0.8 > few
+    assert purchases > 0.8 > less
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "message"),
+    [
+        (SoftmaxLoss(), [[1, 0]], "labels must be None with SoftmaxLoss"),
+        ("several", None, "labels must be .rows, 2."),
+        ("several", [1, 0], "labels must be .rows, 2."),
+        ("several", [[1, np.inf]], "labels must be finite"),
+        ("several", [[1, 0]], "labels must have the 2 rows"),
+        ("running", [[1, 0], [0, 1]], "scale must be 'start' or None"),
+    ],
+)
+def test_bad_labels_of_several(loss, labels, message):
+    if isinstance(loss, str):
+        scale = "running" if loss == "running" else "start"
+        pairs = {"click": (XENDCG(), 1.0), "purchase": (XENDCG(), 1.0)}
+        loss = SeveralLabels(pairs, scale=scale)
+    with pytest.raises(ValueError, match=message):
+        objective(loss, labels=labels)([0, 1], [0.0, 0.0], None, [2])

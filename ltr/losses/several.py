@@ -114,14 +114,19 @@ class SeveralLabels(nn.Module):
         self.register_buffer("batches", torch.tensor(0))
 
     @property
+    def parts(self) -> list[RankingLoss]:
+        """The loss of each label, in the order of `names`."""
+        return [loss for loss in self.losses if isinstance(loss, RankingLoss)]
+
+    @property
     def reduction(self) -> str:
         """The reduction of all losses."""
-        return str(self.losses[0].reduction)
+        return self.parts[0].reduction
 
     @property
     def side_inputs(self) -> tuple[str, ...]:
         """The further arguments that one of the losses needs."""
-        return tuple(dict.fromkeys(x for loss in self.losses for x in loss.side_inputs))
+        return tuple(dict.fromkeys(x for loss in self.parts for x in loss.side_inputs))
 
     def forward(
         self,
@@ -192,7 +197,7 @@ class SeveralLabels(nn.Module):
                 rows = {name: x.index_select(0, order) for name, x in rows.items()}
         labels = rows.pop("labels")
         parts = {}
-        for k, (name, loss) in enumerate(zip(self.names, self.losses, strict=True)):
+        for k, (name, loss) in enumerate(zip(self.names, self.parts, strict=True)):
             own = {key: x for key, x in rows.items() if key in ("scores", "weights")}
             own |= {key: rows[key] for key in loss.side_inputs if key in rows}
             own["labels"] = labels[..., k]
