@@ -536,7 +536,7 @@ def test_several_labels_have_autograds_gradient_and_the_exact_hessian(how):
     s = torch.tensor(scores, requires_grad=True)
     lists = len(lengths)
     each = copy.deepcopy(loss)
-    for part in each.losses:
+    for part in each.parts:
         part.reduction = "sum"
     parts = each.each(s, torch.tensor(labels), lengths=lengths)
     weights = {"click": 1.0, "purchase": 3.0}

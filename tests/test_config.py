@@ -35,6 +35,7 @@ from ltr.losses import (
     PairCost,
     PairWeights,
     RankingLoss,
+    SeveralLabels,
     SoftMRR,
     SoftNDCG,
 )
@@ -172,6 +173,8 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
                     {"position": torch.arange(1, 6.0).expand(2, 5)} if hasattr(obj, "bias") else {}
                 )
             return obj(SCORES, LABELS, **extra), obj.state_dict()
+        if isinstance(obj, SeveralLabels):
+            return obj(SCORES, torch.stack([LABELS, LABELS.flip(-1)], -1)), obj.state_dict()
         if isinstance(obj, PairWeights):
             from ltr.losses import PairwiseLoss
 
@@ -193,6 +196,7 @@ NEEDED = {
     Join: {"transforms": [Standardize(), Standardize()]},
     MonotoneScorer: {"directions": [1, 0, 0, -1, 0]},
     RankingModel: {"scorer": LinearScorer(num_features=5)},
+    SeveralLabels: {"losses": {"click": (SoftMRR(), 1.0), "purchase": (SoftNDCG(), 3.0)}},
 }
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)
 

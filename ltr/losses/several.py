@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.lists import Lengths, check_lengths, group_by_qid, sum_lists
 from ltr.losses.base import RankingLoss, check_exclusive
+from ltr.ragged import Lengths, check_lengths, group_by_qid, sum_lists
 from ltr.shapes import check_choice, check_number
 
 How = Literal["sum", "chebyshev", "floor"]
@@ -60,6 +60,7 @@ class SeveralLabels(nn.Module):
 
     Attributes:
         names: the names of the labels.
+        losses: the loss and the first weight of each label, as they were given.
         scales: (labels,), the means c_k, float64; saved with the module.
         weights: (labels,), the weights w_k and the multipliers m_j, float64; saved too.
         side_inputs: the further arguments that one of the losses needs, as in `RankingLoss`.
@@ -107,8 +108,9 @@ class SeveralLabels(nn.Module):
         self.scale: Scale | None = scale
         self.step = check_number("step", step, minimum=0.0, strict=True)
         self.floors = checked_floors(how, floors, self.names)
-        self.losses = nn.ModuleList([loss for loss, _ in pairs.values()])
-        weights = torch.tensor([weight for _, weight in pairs.values()], dtype=torch.float64)
+        self.terms = nn.ModuleList([loss for loss, _ in pairs.values()])
+        self.first_weights = tuple(weight for _, weight in pairs.values())
+        weights = torch.tensor(self.first_weights, dtype=torch.float64)
         self.register_buffer("weights", weights)
         self.register_buffer("scales", torch.zeros_like(weights))
         self.register_buffer("batches", torch.tensor(0))
@@ -116,7 +118,13 @@ class SeveralLabels(nn.Module):
     @property
     def parts(self) -> list[RankingLoss]:
         """The loss of each label, in the order of `names`."""
-        return [loss for loss in self.losses if isinstance(loss, RankingLoss)]
+        return [loss for loss in self.terms if isinstance(loss, RankingLoss)]
+
+    @property
+    def losses(self) -> dict[str, tuple[RankingLoss, float]]:
+        """The loss of each label and its first weight, as they were given."""
+        pairs = zip(self.parts, self.first_weights, strict=True)
+        return dict(zip(self.names, pairs, strict=True))
 
     @property
     def reduction(self) -> str:
@@ -224,8 +232,10 @@ class SeveralLabels(nn.Module):
                 raise ValueError(
                     f"values must have a finite {name!r}, which has a floor, got {value}"
                 )
-            place = self.names.index(name)
-            self.weights[place] = max(0.0, self.weights[place].item() + self.step * (floor - value))
+            position = self.names.index(name)
+            self.weights[position] = max(
+                0.0, self.weights[position].item() + self.step * (floor - value)
+            )
 
     def quality(self, values: Mapping[str, float]) -> float:
         """Return one number by which epochs are compared; higher is better.
@@ -309,9 +319,9 @@ def checked_floors(
     Raises:
         ValueError: see `SeveralLabels`.
 
-    >>> checked_floors("floor", {"clik": 0.5}, ("click", "buy"))
+    >>> checked_floors("floor", {"view": 0.5}, ("click", "buy"))
     Traceback (most recent call last):
-    ValueError: floors must name labels of click, buy, got 'clik'
+    ValueError: floors must name labels of click, buy, got 'view'
     """
     if how != "floor":
         if floors:
