@@ -1,11 +1,12 @@
 """Arguments of `fit` in LightGBM and XGBoost: what they mean for a `NeuralRanker`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
+from ltr.names import nearest
+
 _INSTEAD = {
-    "categorical_feature": "make the columns categorical, such as "
-    "X.astype({'shop': 'category'}): these are categories in all tables",
     "early_stopping_rounds": "give NeuralRanker(patience=...), which counts epochs, not trees",
     "eval_names": "the attributes call the validation lists 'valid_0'",
     "eval_sample_weight": "the metric of validation lists is not weighted",
@@ -21,7 +22,8 @@ def check_others(others: Mapping[str, Any], metric: Any) -> None:
 
     Args:
         others: the further arguments of `fit`. `eval_metric` and `eval_at` are allowed if they name
-            the metric of the estimator, and so is an argument that is None or "auto".
+            the metric of the estimator, and so are `categorical_feature` (see `named_categories`)
+            and an argument that is None or "auto".
         metric: the metric of the estimator.
 
     Raises:
@@ -38,10 +40,47 @@ NeuralRanker(metric='ndcg@5')
     for name in given:
         if name in ("eval_metric", "eval_at"):
             _check_metric(name, given, metric)
+        elif name == "categorical_feature":
+            continue
         elif name in _INSTEAD:
             raise ValueError(f"{name} must be None: {_INSTEAD[name]}, got {given[name]!r}")
         else:
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+
+
+def named_categories(given: Any, columns: Sequence[str]) -> list[str]:
+    """Return the names of the columns that LightGBM's `categorical_feature` makes categories.
+
+    Args:
+        given: names or indices of columns; None or "auto" for none.
+        columns: the names of the columns of X.
+
+    Raises:
+        ValueError: `given` is not a list of names and indices, or there is no such column.
+
+    >>> named_categories(["shop", 0], ["size", "shop"])
+    ['shop', 'size']
+    """
+    if given is None or _is_auto(given):
+        return []
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"categorical_feature must be a list of names or indices of columns, got {given!r}"
+        )
+    found = []
+    for one in given:
+        if isinstance(one, Integral) and not isinstance(one, bool):
+            if not 0 <= one < len(columns):
+                raise ValueError(
+                    f"categorical_feature must have indices from 0 to {len(columns) - 1}, got {one}"
+                )
+            found.append(columns[int(one)])
+        elif one in columns:
+            found.append(one)
+        else:
+            near = nearest(str(one), columns)
+            raise ValueError(f"categorical_feature must name columns of X, got {one!r}: {near}")
+    return found
 
 
 def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from sklearn.utils.validation import validate_data
 
 from ltr.datasets import ListDataset, Schema, read_table
+from ltr.datasets.column_steps import kind_of
 from ltr.datasets.list_tables import holds_lists
 from ltr.datasets.prepare import Prepared, features_of, prepare
 from ltr.estimators import tables as tables
+from ltr.estimators.habits import named_categories
 from ltr.losses import RankingLoss
+
+_CATEGORIES = ("number", "string", "boolean", "missing")
+"""The kinds of columns that `categorical_feature` may name."""
 
 
 def is_lists(X: Any) -> bool:
@@ -92,6 +98,9 @@ def read_rows(
     """
     evaluation = tables.one_evaluation(given)
     frame = tables.as_table(estimator, X, given["y"], reset=known is None)
+    categories = named_categories(given.get("categorical_feature"), frame.column_names)
+    if known is None:
+        frame = frame.joined({x: _as_category(frame.column(x)) for x in categories})
     names = tables.query_names(frame.num_rows, given["qid"], given["group"])
     columns = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows), **side}
     of_lists = False
@@ -115,6 +124,11 @@ def read_rows(
         exact=exact,
     )
     found = replace(found, list_weights=of_lists)
+    if others := [name for name in categories if name not in found.schema.categories]:
+        raise ValueError(
+            "categorical_feature must name columns of numbers, text or booleans (with warm_start, "
+            f"those that are categories already), got {others[0]!r}"
+        )
     if evaluation is None:
         return found
     plain = replace(found.schema, weight=None, position=None, protected=None)
@@ -126,6 +140,16 @@ def read_rows(
     if not exact or val.rows is None:
         return replace(found, val=val)
     return replace(found, val=val, exact_val=features_of(frame, plain, val.rows, dtype=np.float64))
+
+
+def _as_category(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of numbers, text or booleans as an Arrow dictionary, which is a category.
+
+    Columns of other types are returned unchanged.
+    """
+    values = column.combine_chunks()
+    plain = not pa.types.is_dictionary(values.type) and kind_of(values.type) in _CATEGORIES
+    return values.dictionary_encode() if plain else values
 
 
 def set_columns(estimator: Any, schema: Schema) -> None:

@@ -269,8 +269,10 @@ class NeuralRanker(RankingEstimator):
                 no validation lists. If a callback returns True, training stops, and each member
                 keeps the weights of its best epoch. If a callback raises an exception, `fit` ends
                 without a new model.
-            others: arguments of `LGBMRanker.fit`. `eval_metric` and `eval_at` may name the metric
-                of this ranker; any other is an error that says what to do instead.
+            others: arguments of `LGBMRanker.fit`. `categorical_feature` is a list of names or
+                indices of columns that are categories, besides those that are categories anyway.
+                `eval_metric` and `eval_at` may name the metric of this ranker. Any other is an
+                error that says what to do instead.
 
         In one process, a `fit` waits until any other `fit` has ended, because all threads share the
         random number generators. So `random_state` works in threads too, but several threads save
@@ -290,6 +292,7 @@ class NeuralRanker(RankingEstimator):
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected, "eval_set": eval_set}
         given |= {"eval_qid": eval_qid, "eval_group": eval_group}
+        given["categorical_feature"] = others.get("categorical_feature")
         with self._fitting() as fitted:
             fitted._train(X, given, again, callbacks=callbacks)
         return self

@@ -5,8 +5,10 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 import pytest
 
+from ltr.datasets import ListDataset
 from ltr.estimators import NeuralRanker
 from ltr.metrics import functional as F
 from ltr.models import LinearScorer
@@ -31,7 +33,12 @@ def best_first(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> float
     ("given", "message"),
     [
         ({"early_stopping_rounds": 5}, r"give NeuralRanker\(patience=...\)"),
-        ({"categorical_feature": [0]}, "make the columns categorical"),
+        ({"categorical_feature": "x0"}, "categorical_feature must be a list of names or indices"),
+        ({"categorical_feature": 0}, "categorical_feature must be a list of names or indices"),
+        ({"categorical_feature": [3]}, "categorical_feature must have indices from 0 to 2, got 3"),
+        ({"categorical_feature": [-1]}, "categorical_feature must have indices from 0 to 2"),
+        ({"categorical_feature": [True]}, "categorical_feature must name columns of X, got True"),
+        ({"categorical_feature": ["x7"]}, "categorical_feature must name columns of X, got 'x7'"),
         ({"eval_at": [1, 5]}, "eval_at must be one value"),
         ({"eval_at": 5}, r"give NeuralRanker\(metric='ndcg@5'\)"),
         ({"eval_metric": "map"}, r"give NeuralRanker\(metric='map@10'\)"),
@@ -58,6 +65,34 @@ def test_what_says_the_same_is_taken():
     same = {"eval_metric": "ndcg", "eval_at": [10], "categorical_feature": "auto"}
     ranker = quick().fit(X, LABELS, qid=QID, **same)
     np.testing.assert_array_equal(ranker.predict(X), quick().fit(X, LABELS, qid=QID).predict(X))
+
+
+def test_categories_that_are_named():
+    codes = np.random.default_rng(1).integers(0, 4, ROWS)
+    shop = pd.DataFrame({"size": X[:, 0], "shop": codes, "brand": np.where(codes > 1, "a", "b")})
+    labels = (codes == 2).astype(int)
+    ranker = quick().fit(shop, labels, qid=QID, categorical_feature=["shop"])
+    assert {*ranker.schema_.categories} == {"shop", "brand"}
+    typed = shop.astype({"shop": "category"})
+    expected = quick().fit(typed, labels, qid=QID).predict(typed)
+    np.testing.assert_array_equal(ranker.predict(shop), expected)
+    val = {"eval_set": [(shop, labels)], "eval_qid": [QID], "categorical_feature": np.array([1])}
+    assert "shop" in quick().fit(shop, labels, qid=QID, **val).schema_.categories
+    table = shop[["size", "shop"]].to_numpy()
+    by_index = quick(warm_start=True).fit(table, labels, qid=QID, categorical_feature=(1,))
+    typed = pd.DataFrame(table, columns=["x0", "x1"]).astype({"x1": "category"})
+    expected = quick().fit(typed, labels, qid=QID).predict(typed)
+    np.testing.assert_array_equal(by_index.predict(table), expected)
+    by_index.fit(table, labels, qid=QID, categorical_feature=[1])
+    with pytest.raises(ValueError, match=r"that are categories already.*got 'x0'"):
+        by_index.fit(table, labels, qid=QID, categorical_feature=[0])
+    others = shop.assign(day=np.datetime64("2026-01-01"), vector=[[1.0, 2.0]] * ROWS)
+    for name in ("day", "vector"):
+        with pytest.raises(ValueError, match=f"categorical_feature must name.*got '{name}'"):
+            quick().fit(others, labels, qid=QID, categorical_feature=[name])
+    lists = ListDataset(X.astype(np.float32), LABELS, np.array([0, ROWS]), ["q"])
+    with pytest.raises(ValueError, match="categorical_feature must be None if X is lists"):
+        quick().fit(lists, categorical_feature=[0])
 
 
 def test_the_scores_of_the_validation_lists():
