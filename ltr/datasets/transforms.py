@@ -130,11 +130,12 @@ class FeatureTransform(nn.Module):
     def source_columns(self) -> Tensor:
         """Return for each output the column that it depends on, (out_features,), after `fit`.
 
-        The columns are the features 0 to d - 1, and then the categories, from d. The index is -1 if
-        the output depends on several columns, on other documents, or on an unknown column. That is
-        the default, and also what a class inherits if it defines `transform` or `forward` but not
-        this method. With all indices, `NeuralRanker(columns="useful")` shuffles a column by
-        shuffling its outputs, and need not transform the others again.
+        The columns are the features 0 to d - 1, and then the categories, from d. The output may
+        depend on the column's values in the other documents of the list. The index is -1 if the
+        output depends on several columns, or on an unknown one. That is the default, and also what
+        a class inherits if it defines `transform` or `forward` but not this method. With all
+        indices, `NeuralRanker(columns="useful")` shuffles a column by shuffling its outputs, and
+        need not transform the others again.
         """
         return torch.full((self.out_features or 0,), -1)
 
@@ -612,6 +613,8 @@ class MinMaxPerList(ListTransform):
             [0.5000, 0.0000]])
     """
 
+    source_columns = NoTransform.source_columns
+
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
         """Return the features, scaled to [0, 1] in each list."""
         return _min_max(features, lists, num_lists).to(features.dtype)
@@ -634,6 +637,8 @@ class StandardizePerList(ListTransform):
             [ 1.2247,  0.0000],
             [ 0.0000,  0.0000]])
     """
+
+    source_columns = NoTransform.source_columns
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
         """Return the features, with mean 0 and standard deviation 1 in each list."""
@@ -665,6 +670,8 @@ class RankPerList(ListTransform):
     >>> RankPerList()(torch.tensor([[5.0], [900.0], [5.0], [6.0], [-1.0]])).flatten()
     tensor([-0.2500,  1.0000, -0.2500,  0.5000, -1.0000])
     """
+
+    source_columns = NoTransform.source_columns
 
     def transform_lists(self, features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
         """Return the scaled ranks."""

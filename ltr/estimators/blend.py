@@ -561,11 +561,14 @@ class Blend(RankingEstimator):
             return ranker.model_.score(lists, device=device(ranker)).astype(np.float64)
         return scores_of(ranker, self._columns_for(ranker, rows, named, relative), rows.groups)
 
+    def scores_of_ranker(self, position: int, rows: Rows) -> np.ndarray:
+        """Return the scores (rows,) of the ranker at a position, not scaled."""
+        named = is_booster((self._rankers() or self.rankers_)[position])
+        return self._scores_of(self.rankers_[position], rows, named, self.relative_[position])
+
     def _scores(self, rows: Rows) -> np.ndarray:
         """Return the scores (rankers, rows), not scaled."""
-        given = self._rankers() or self.rankers_
-        each = zip(self.rankers_, map(is_booster, given), self.relative_, strict=True)
-        return np.stack([self._scores_of(one, rows, *how) for one, *how in each])
+        return np.stack([self.scores_of_ranker(at, rows) for at in range(len(self.rankers_))])
 
     def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""

@@ -28,12 +28,15 @@ class Rows:
             read, or those of `lists`.
         X: the rows of the table or array, for rankers of other libraries; None if the rows come
             from lists.
+        known_relative: (rows, 2 d), the features relative to lists that are not `lists`; None if
+            they are relative to `lists`.
     """
 
     schema: Schema
     lists: ListDataset
     features: np.ndarray
     X: Any = None
+    known_relative: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -77,6 +80,8 @@ class Rows:
     @cached_property
     def relative(self) -> np.ndarray:
         """`features` relative to their lists, float64 (rows, 2 d); see `relative_to_list`."""
+        if self.known_relative is not None:
+            return self.known_relative
         with torch.no_grad():
             lengths = torch.from_numpy(self.sizes)
             numbers = torch.from_numpy(np.asarray(self.features, np.float64))

@@ -170,10 +170,10 @@ class _Shuffled:
         self.lists, self.measure = lists, ranking_measure(metric)
         self.labels, self.lengths = torch.from_numpy(lists.labels), torch.from_numpy(lists.lengths)
         self.draw = np.random.default_rng(seed)
-        self.columns = _positions({**schema.features, **dict.fromkeys(schema.categories, 1)})
+        self.columns = column_positions({**schema.features, **dict.fromkeys(schema.categories, 1)})
         width = lists.features.shape[1]
         self.categories = width, width + len(schema.categories)
-        self.sources = _sources(model)
+        self.sources = source_columns(model)
         self.whole = self._values(self.model.score(lists, device=device))
 
     def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
@@ -230,10 +230,10 @@ class _Shuffled:
     def _replace(self, outputs: Tensor | Coded, others: Tensor | Coded, name: str) -> None:
         """Replace the outputs that depend on a column by others, in place."""
         assert self.sources is not None
-        column, tensors = self.columns[name], _tensors(outputs)
+        column, tensors = self.columns[name], tensors_of(outputs)
         codes = torch.arange(*self.categories)
         sources = self.sources[: tensors[0].shape[1]], codes
-        for one, other, source in zip(tensors, _tensors(others), sources, strict=False):
+        for one, other, source in zip(tensors, tensors_of(others), sources, strict=False):
             chosen = (source >= column.start) & (source < column.stop)
             its = chosen.nonzero().squeeze(1).to(one.device)
             one.index_copy_(1, its, other.index_select(1, its))
@@ -275,11 +275,12 @@ def _copy(outputs: Tensor | Coded) -> Tensor | Coded:
     return outputs.clone()
 
 
-def _tensors(outputs: Tensor | Coded) -> list[Tensor]:
+def tensors_of(outputs: Tensor | Coded) -> list[Tensor]:
+    """Return the tensors of a transform's output: the numbers, and the codes if it has some."""
     return [outputs.numbers, outputs.codes] if isinstance(outputs, Coded) else [outputs]
 
 
-def _sources(model: RankingModel) -> Tensor | None:
+def source_columns(model: RankingModel) -> Tensor | None:
     """Return the column of each output of the transform; None if some depend on several."""
     if model.transform is None:
         return None
@@ -288,7 +289,7 @@ def _sources(model: RankingModel) -> Tensor | None:
     return sources if known else None
 
 
-def _positions(widths: Mapping[str, int]) -> dict[str, slice]:
+def column_positions(widths: Mapping[str, int]) -> dict[str, slice]:
     """Return each column's indices among the features, which the categories follow."""
     found, start = {}, 0
     for name, width in widths.items():

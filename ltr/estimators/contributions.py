@@ -1,12 +1,14 @@
 """What each column adds to a document's score: why one document is ranked above another."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
+from ltr.estimators import tables as tables
 from ltr.estimators.importance import (
     as_columns,
     column_names,
@@ -14,6 +16,7 @@ from ltr.estimators.importance import (
     take_by_column,
     trained_positions,
 )
+from ltr.estimators.mixed_rows import Mixed, has_relative, mixed_scores
 from ltr.estimators.plots import bar_axes
 from ltr.shapes import check_at_least
 from ltr.training.seeds import own_random_numbers
@@ -154,7 +157,9 @@ def contributions(
     ranker: Any,
     X: Any,
     *,
+    qid: Any = None,
     background: Any = None,
+    background_qid: Any = None,
     samples: int = 25,
     permutations: int = 1,
     seed: int = 0,
@@ -173,15 +178,22 @@ def contributions(
       its reverse are enough if columns matter only alone or in pairs. So the contributions are
       exact for an additive model, such as a linear regression.
 
+    What a column is relative to its list (see `NeuralRanker(relative=True)`) belongs to the column.
+    So a value is replaced together with its rank and its difference in the list of its row, and the
+    base value is the mean score of the background rows in their own lists.
+
     Args:
         ranker: a fitted ranker whose `predict` returns a score for each row. A score must depend on
-            its row alone.
+            its row alone, or on columns relative to the list too.
         X: (rows, columns), the documents: a pandas or polars data frame, an Arrow table, or an
             array, in a form that the ranker takes. A few hundred rows are practical.
+        qid: (rows,), the query of each row, for a ranker with columns relative to the list. Give
+            whole lists.
         background: rows that represent usual documents, with the columns of X. If they are the
             other documents of a list, the contributions tell what sets a document apart in this
             list. If they are a single row b, the contributions tell why a row's score differs from
             the score of b. Default: X, except for LightGBM's models (see above).
+        background_qid: the query of each background row, for such a ranker.
         samples: the largest number of background rows to use; they are evenly spaced.
         permutations: how many orders `shap` draws for each row; it uses the reverse of each too.
         seed: the seed of the random orders.
@@ -194,8 +206,9 @@ def contributions(
 
     Raises:
         ValueError: X or the background has a wrong shape, they differ in their columns or types, an
-            argument is out of range, the ranker looks at whole lists or does not predict one finite
-            number per row, or `shap` is needed and not installed.
+            argument is out of range, the ranker looks at whole lists other than by columns relative
+            to them, `qid` or `background_qid` is missing but needed, the ranker does not predict
+            one finite number per row, or `shap` is needed and not installed.
 
     Reference: Lundberg and Lee, "A unified approach to interpreting model predictions", 2017;
     Lundberg et al., "From local explanations to global understanding with explainable AI for
@@ -214,12 +227,6 @@ def contributions(
     """
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
-    for one in getattr(ranker, "rankers_", [ranker]):  # a Blend has several rankers
-        if getattr(getattr(one, "model_", one), "looks_at_list", False):
-            raise ValueError(
-                "ranker must score each row by itself, got one whose transform or scorer looks at "
-                "the whole list (a NeuralRanker with relative=False does not)"
-            )
     X = as_columns(X)
     X = _select(X, trained_positions(ranker, X))
     check_at_least("samples", samples, 1)
@@ -229,27 +236,70 @@ def contributions(
     if background is not None:
         rows = as_columns(background, "background")
         table, first = _concatenate(X, _select(rows, trained_positions(ranker, rows))), len(X)
-    scores = predicted(ranker, X)
+    groups, mixed = None, partial(_mixed_scores, ranker, table)
+    if has_relative(ranker):
+        groups = _groups(len(X), qid, len(table) - first if first else None, background_qid)
+        mixed = mixed_scores(ranker, table, groups)
+    scores = predicted(ranker, X, None if groups is None else groups[: len(X)])
     found = _of_trees(ranker, X, scores) if background is None else None
     method: Method = "trees"
     if found is None:
         method = "shap"
         last = len(table) - 1
         usual = np.linspace(first, last, min(samples, last + 1 - first)).round().astype(int)
-        found = _by_shap(ranker, table, len(X), np.unique(usual), permutations, seed)
+        # Equal values of different lists need not be equal relative to their lists.
+        rows = np.arange(len(table))[:, None] + np.zeros(X.shape[1], np.int64)
+        values = _first_rows(table) if groups is None else rows
+        found = _by_shap(mixed, values, len(X), np.unique(usual), permutations, seed)
     values, base = found
     data = pd.DataFrame(X).reset_index(drop=True)
     return Contributions(column_names(X), values, base, scores, data, method)
 
 
+def _groups(rows: int, qid: Any, others: int | None, background_qid: Any) -> np.ndarray:
+    """Return the index of the list of each row of X, and then of each row of the background.
+
+    Args:
+        rows: the number of rows of X.
+        qid: the query of each row of X.
+        others: the number of rows of the background; None if there is none.
+        background_qid: the query of each row of the background.
+
+    Raises:
+        ValueError: a qid is missing, or does not fit the rows.
+    """
+    given = [("", rows, qid), ("background_", others, background_qid)]
+    found: list[np.ndarray] = []
+    for prefix, count, names in given[: 1 if others is None else 2]:
+        if names is None:
+            raise ValueError(
+                f"{prefix}qid must be given: the ranker has columns relative to the list (one with "
+                "relative=False needs none)"
+            )
+        groups, _ = tables.list_groups(tables.query_names(count or 0, names, None, prefix))
+        found.append(groups + (found[0].max() + 1 if found else 0))
+    return np.concatenate(found)
+
+
+def _mixed_scores(ranker: Any, table: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the scores of rows that take each column from a row of the table."""
+    return predicted(ranker, take_by_column(table, [*rows.T]))
+
+
 def _by_shap(
-    ranker: Any, table: Any, explained: int, usual: np.ndarray, permutations: int, seed: int
+    mixed: Mixed,
+    values: np.ndarray,
+    explained: int,
+    usual: np.ndarray,
+    permutations: int,
+    seed: int,
 ) -> tuple[np.ndarray, float]:
     """Return the contributions (rows, columns) and the base value, from random orders.
 
     Args:
-        ranker: the ranker. It scores rows whose values come from several rows of the table.
-        table: the rows of X, followed by those of the background if there is one.
+        mixed: scores rows whose values come from several rows of a table: the rows of X, followed
+            by those of the background if there is one.
+        values: (rows of the table, columns), for each value the first row that has the same one.
         explained: the number of rows of X.
         usual: the indices of the rows that represent the background.
         permutations: see `contributions`.
@@ -268,10 +318,9 @@ def _by_shap(
     def scores(codes: np.ndarray) -> np.ndarray:
         rows = np.asarray(codes).astype(np.int64)
         parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
-        mixed = [predicted(ranker, take_by_column(table, [*part.T])) for part in parts]
-        return np.concatenate(mixed)
+        return np.concatenate([mixed(part) for part in parts])
 
-    codes = _first_rows(table).astype(np.float64)
+    codes = values.astype(np.float64)
     orders = 2 * codes.shape[1] + 1
     with own_random_numbers():  # shap seeds numpy's global generator
         masker = Independent(codes[usual], max_samples=len(usual))

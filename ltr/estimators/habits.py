@@ -1,8 +1,9 @@
 """Arguments of `fit` in LightGBM and XGBoost: what they mean for a `NeuralRanker`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from ltr.names import nearest
 
@@ -69,7 +70,7 @@ def named_categories(given: Any, columns: Sequence[str]) -> list[str]:
         )
     found = []
     for one in given:
-        if isinstance(one, Integral) and not isinstance(one, bool):
+        if isinstance(one, int | np.integer) and not isinstance(one, bool):
             if not 0 <= one < len(columns):
                 raise ValueError(
                     f"categorical_feature must have indices from 0 to {len(columns) - 1}, got {one}"

@@ -461,5 +461,20 @@ def test_a_class_with_outputs_of_its_own_does_not_inherit_their_columns(rows):
     assert Halves().fit(rows).source_columns().tolist() == [*range(6)]
     assert Named().fit(rows).source_columns().tolist() == [*range(6)]
     assert Join([Named(), Sums()]).fit(rows).source_columns().tolist() == [*range(6), *[-1] * 6]
-    for kind in (RankPerList, MinMaxPerList, StandardizePerList):
-        assert kind().fit(rows).source_columns().tolist() == [-1] * 6
+
+
+@pytest.mark.parametrize("kind", [RankPerList, MinMaxPerList, StandardizePerList])
+def test_outputs_relative_to_the_list_depend_on_their_column_alone(rows, kind):
+    class Other(kind):
+        def transform_lists(self, features, lists, num_lists):
+            return features.cumsum(-1)
+
+    transform, features = kind().fit(rows), torch.nan_to_num(torch.from_numpy(rows))
+    assert transform.source_columns().tolist() == [*range(6)]
+    assert Other().fit(rows).source_columns().tolist() == [-1] * 6
+    before = transform(features)
+    for column in range(6):
+        changed = features.clone()
+        changed[0, column] = features[:, column].max() + 1
+        differ = (transform(changed) != before).any(0)
+        assert differ.nonzero().flatten().tolist() == [column]

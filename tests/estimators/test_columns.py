@@ -201,7 +201,7 @@ class WithoutCodes(MLPScorer):
         (NoTransform(), AttentionScorer(hidden=(8,), heads=1, blocks=1), True),
         (Products(), MLPScorer(hidden=(8,)), False),
         (Join([Standardize(), Products()]), MLPScorer(hidden=(8,)), False),
-        (Join([Standardize(), RankPerList()]), MLPScorer(hidden=(8,)), False),
+        (Join([Standardize(), RankPerList()]), MLPScorer(hidden=(8,)), True),
     ],
 )
 def test_columns_are_chosen_as_if_each_were_transformed_again(

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ import pytest
 from lightgbm import LGBMRanker
 from sklearn.linear_model import LinearRegression
 
-from ltr.datasets import Standardize, TableTransform
-from ltr.estimators import Blend, NeuralRanker, contributions
+from ltr.datasets import Join, PeriodicEmbedding, RankPerList, Standardize, TableTransform
+from ltr.estimators import Blend, Calibrated, NeuralRanker, contributions
 from ltr.models import AdditiveScorer, AttentionScorer, LinearScorer, MLPScorer
 
 
@@ -276,3 +277,93 @@ def test_errors_of_rows_lists_and_types(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "shap", None)
     with pytest.raises(ValueError, match=r"shap.*ltr-torch\[explain\]"):
         contributions(Products(), np.random.default_rng(0).normal(size=(9, 4)))
+
+
+def shop(lists: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Prices with another scale in each list, a category and a column with missing values."""
+    rng = np.random.default_rng(seed)
+    cheap = rng.normal(size=(lists, 6))
+    frame = pd.DataFrame(
+        {
+            "price": np.exp(rng.normal(0, 2, size=(lists, 1)) + 0.3 * cheap).ravel(),
+            "shop": rng.choice(np.array(["a", "b", None]), lists * 6),
+            "stock": np.where(rng.random(lists * 6) < 0.2, np.nan, rng.poisson(3, lists * 6)),
+        }
+    )
+    y = (cheap.ravel() < 0).astype(int) + (frame["shop"] == "b").to_numpy()
+    qid = np.repeat([f"q{i}" for i in range(lists)], 6)
+    order = rng.permutation(len(qid))  # the rows of a list need not be together
+    return frame.iloc[order].reset_index(drop=True), y[order], qid[order]
+
+
+@pytest.fixture(scope="module")
+def relative() -> dict[str, Any]:
+    """Fitted rankers with columns relative to the list."""
+    X, y, qid = shop(40, 0)
+    given = {"members": 1, "max_epochs": 4, "relative": True, "random_state": 0, "verbose": 0}
+    bins = NeuralRanker(**given).fit(X, y, qid=qid)
+    rows = TableTransform(Join([PeriodicEmbedding(size=2), RankPerList()]))
+    periodic = NeuralRanker(
+        **{**given, "relative": False}, transform=rows, scorer=LinearScorer()
+    ).fit(X, y, qid=qid)
+    trees = LGBMRanker(n_estimators=5, min_child_samples=5, n_jobs=1, verbose=-1)
+    plain = NeuralRanker(**{**given, "relative": False})
+    blend = Blend([NeuralRanker(**given), trees, plain], verbose=0).fit(X, y, qid=qid)
+    assert blend.relative_ == [False, True, False]
+    calibrated = Calibrated(bins, method="sigmoid").fit(X, y, qid=qid)
+    return {"bins": bins, "periodic": periodic, "blend": blend, "calibrated": calibrated}
+
+
+@pytest.mark.parametrize("kind", ["bins", "periodic", "blend", "calibrated", "model"])
+def test_columns_relative_to_the_list_belong_to_their_column(relative, kind: str):
+    ranker = relative["bins"].model_ if kind == "model" else relative[kind]
+    X, _, qid = shop(3, 1)
+    found = contributions(ranker, X, qid=qid, permutations=2)
+    assert found.columns == ["price", "shop", "stock"]
+    np.testing.assert_allclose(found.scores, ranker.predict(X, qid), rtol=1e-6)
+    np.testing.assert_allclose(found.base, found.scores.mean(), rtol=1e-5, atol=1e-6)
+    sums = found.base + found.values.sum(1)
+    np.testing.assert_allclose(sums, found.scores, rtol=1e-4, atol=1e-5)
+    between = found.between(2, 11)
+    difference = found.scores[2] - found.scores[11]
+    np.testing.assert_allclose(between["difference"].sum(), difference, atol=1e-5)
+    other = X[["stock", "price", "shop"]]  # another order
+    again = contributions(ranker, other, qid=qid, permutations=2)
+    assert again.columns == ["stock", "price", "shop"]
+    np.testing.assert_allclose(again.values.sum(1), found.values.sum(1), atol=1e-5)
+    rough = again.table[found.columns] - found.table  # other orders are drawn
+    assert abs(rough).max(axis=None) < 0.5 * abs(found.values).max()
+
+
+def test_equal_prices_of_different_lists_contribute_what_they_are_in_their_list():
+    """A linear model of ranks alone: the contribution is the weight times the rank's difference."""
+    X, y, qid = shop(40, 0)
+    transform = TableTransform(RankPerList())
+    ranker = NeuralRanker(
+        transform=transform, scorer=LinearScorer(), members=1, max_epochs=3, verbose=0
+    )
+    ranker.fit(X[["price"]], y, qid=qid)
+    price = np.array([10.0, 20, 30, 10, 5, 1])  # 10 is the lowest of a, and the highest of b
+    lists = ["a", "a", "a", "b", "b", "b"]
+    found = contributions(ranker, pd.DataFrame({"price": price}), qid=lists)
+    scores = ranker.predict(pd.DataFrame({"price": price}), lists)
+    assert found.values[0, 0] != pytest.approx(found.values[3, 0], abs=1e-3)
+    np.testing.assert_allclose(found.values[:, 0], scores - scores.mean(), rtol=1e-4, atol=1e-6)
+    one = pd.DataFrame({"price": [1.0]})
+    alone = contributions(
+        ranker, pd.DataFrame({"price": price}), qid=lists, background=one, background_qid=["a"]
+    )
+    assert alone.base == pytest.approx(float(ranker.predict(one, ["a"])[0]), abs=1e-6)
+    np.testing.assert_allclose(alone.values[:, 0], scores - alone.base, rtol=1e-4, atol=1e-6)
+
+
+def test_rankers_with_relative_columns_need_their_lists(relative):
+    X, _, qid = shop(3, 1)
+    with pytest.raises(ValueError, match=r"^qid must be given: .*relative=False"):
+        contributions(relative["bins"], X)
+    with pytest.raises(ValueError, match=r"^background_qid must be given"):
+        contributions(relative["blend"], X, qid=qid, background=X)
+    with pytest.raises(ValueError, match=r"^background_qid .*18"):
+        contributions(relative["bins"], X, qid=qid, background=X, background_qid=qid[:4])
+    with pytest.raises(ValueError, match=r"^qid .*18"):
+        contributions(relative["bins"], X, qid=qid[:4])

@@ -1,0 +1,169 @@
+"""Scores of rows that take each column from another row, with what it is relative to its list."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltr.datasets import ListDataset, Schema
+from ltr.datasets.coded import Coded
+from ltr.datasets.list_tables import of_columns
+from ltr.datasets.prepare import RowOrder
+from ltr.estimators import tables as tables
+from ltr.estimators.blend import Blend
+from ltr.estimators.blend_rows import Rows
+from ltr.estimators.calibration import Calibrated
+from ltr.estimators.columns import source_columns, tensors_of
+from ltr.estimators.importance import column_names, take_by_column
+from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.models import RankingModel
+from ltr.models.ranking_model import read_frame
+from ltr.models.scorer import transformed
+
+Mixed = Callable[[np.ndarray], np.ndarray]
+"""From row numbers (m, columns) to scores (m,): row i takes column j from row `numbers[i, j]`."""
+
+
+def has_relative(ranker: Any) -> bool:
+    """Return whether a fitted ranker has columns relative to the list.
+
+    Raises:
+        ValueError: the ranker looks at the list in another way.
+
+    >>> has_relative(3)
+    False
+    """
+    looking = [one for one in _models(ranker) if getattr(one, "looks_at_list", False)]
+    for model in looking:
+        per_document = isinstance(model, RankingModel) and model.scorer.per_document
+        if not per_document or source_columns(model) is None:
+            raise ValueError(
+                "ranker must score each row by itself, or with columns relative to the list, got "
+                "one whose scorer or transform looks at the whole list in another way"
+            )
+    return bool(looking)
+
+
+def mixed_scores(ranker: Any, X: Any, groups: np.ndarray) -> Mixed:
+    """Return a function that scores mixed rows.
+
+    A column keeps what it is relative to the list of the row that it comes from.
+
+    Args:
+        ranker: a `NeuralRanker`, `Blend`, `Calibrated` or `RankingModel` that `has_relative`.
+        X: (rows, columns), a pandas data frame or an array with the columns of the training.
+        groups: (rows,), the index of each row's list.
+    """
+    ranker, given = _inner(ranker), column_names(X)
+    X = tables.by_name(ranker, X)  # in the order of the training
+    columns = [given.index(name) for name in column_names(X)]
+    if isinstance(ranker, RankingModel):
+        frame, schema = read_frame(ranker, X)
+    else:
+        frame, schema = tables.as_table(ranker, X), ranker.schema_
+    order = RowOrder.of(groups, [str(i) for i in range(int(groups.max()) + 1)])
+    whole = Rows.of_frame(schema, frame, order, X)
+    inverse = np.empty(len(groups), np.int64)
+    inverse[whole.lists.rows] = np.arange(len(groups))
+    position = {name: at for at, name in enumerate(frame.column_names)}
+    if isinstance(ranker, Blend):
+        scores = _of_blend(ranker, whole, inverse, position)
+    else:
+        model = ranker if isinstance(ranker, RankingModel) else ranker.model_
+        scores = _of_network(model, whole.lists, inverse, _owners(schema, position))
+    return lambda rows: scores(rows[:, columns])
+
+
+def _inner(ranker: Any) -> Any:
+    """Return the ranker whose scores a `Calibrated` has."""
+    while isinstance(ranker, Calibrated):
+        ranker = ranker.ranker
+    return ranker
+
+
+def _models(ranker: Any) -> list[Any]:
+    """Return the models of a ranker: one, or those of the rankers of a blend."""
+    ranker = _inner(ranker)
+    return [getattr(one, "model_", one) for one in getattr(ranker, "rankers_", [ranker])]
+
+
+def _owners(schema: Schema, position: Mapping[str, int]) -> np.ndarray:
+    """Return for each feature, and then each category, the index of its column in X."""
+    names = [name for name, width in schema.features.items() for _ in range(width)]
+    return np.array([position[name] for name in (*names, *schema.categories)], np.int64)
+
+
+def _of_network(
+    model: RankingModel, lists: ListDataset, inverse: np.ndarray, owners: np.ndarray
+) -> Mixed:
+    """Return the function for a network. The outputs of its transform are computed once.
+
+    Args:
+        model: the network.
+        lists: all rows, with the columns of the network.
+        inverse: (rows,), the index in `lists` of each row of X.
+        owners: see `_owners`.
+    """
+    model, sources = copy.deepcopy(model).eval(), source_columns(model)
+    assert model.transform is not None
+    assert sources is not None
+    with torch.inference_mode():
+        batches = [_outputs(model, **batch) for batch in model.batches(lists)]
+    numbers, *codes = (torch.cat([*parts]) for parts in zip(*map(tensors_of, batches), strict=True))
+    of_numbers = owners[sources[: numbers.shape[1]].numpy()]
+    of_codes = owners[lists.features.shape[1] :]
+    scorer = RankingModel(model.scorer)
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        own, coded = torch.from_numpy(inverse[rows]), batches[0]
+        mixed: Any = _by_column(numbers, own, of_numbers)
+        if isinstance(coded, Coded):
+            mixed = coded._replace(numbers=mixed, codes=_by_column(codes[0], own, of_codes))
+        with torch.inference_mode():
+            return scorer(mixed).double().numpy()
+
+    return scores
+
+
+def _outputs(model: RankingModel, features: Tensor, **more: Tensor) -> Tensor | Coded:
+    assert model.transform is not None
+    return transformed(model.scorer, model.transform, features, None, **more)
+
+
+def _by_column(values: Any, rows: Any, owners: np.ndarray) -> Any:
+    """Return (m, k): column j of the values (n, k) from the rows `rows[:, owners[j]]`."""
+    return values[rows[:, owners], np.arange(len(owners))]
+
+
+def _of_blend(blend: Blend, whole: Rows, inverse: np.ndarray, position: Mapping[str, int]) -> Mixed:
+    """Return the function for a blend; see `_of_network`."""
+    schema, width = whole.schema, whole.features.shape[1]
+    owners = _owners(schema, position)
+    networks: dict[int, Mixed] = {}
+    for at, one in enumerate(blend.rankers_):
+        if isinstance(one, NeuralRanker) and one.model_.looks_at_list:
+            lists = of_columns(whole.lists, schema, one.schema_)
+            networks[at] = _of_network(one.model_, lists, inverse, _owners(one.schema_, position))
+    relative = whole.relative if any(blend.relative_) else None
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        own = inverse[rows]
+        codes, to_list = whole.lists.categories, None
+        if codes is not None:
+            codes = _by_column(codes, own, owners[width:])
+        if relative is not None:
+            to_list = _by_column(relative, own, np.tile(owners[:width], 2))
+        features = _by_column(whole.features, own, owners[:width])
+        one_list = np.array([0, len(rows)]), ["0"]
+        lists = ListDataset(features.astype(np.float32), None, *one_list, categories=codes)
+        mixed = Rows(schema, lists, features, take_by_column(whole.X, [*own.T]), to_list)
+        parts = [
+            networks[at](rows) if at in networks else blend.scores_of_ranker(at, mixed)
+            for at in range(len(blend.rankers_))
+        ]
+        return blend.weights_ @ (np.stack(parts) * blend.scales_[:, None])
+
+    return scores
