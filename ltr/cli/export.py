@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ltr.cli.arguments import LineParser, saved_files, table_files
 from ltr.cli.errors import CommandError
-from ltr.cli.models import OnnxModel, add_model, load_model
+from ltr.cli.models import OnnxModel, add_model, find_model, load_model
 from ltr.files import check_path
 
 
@@ -36,7 +36,9 @@ def export(parser: LineParser, args: list[str]) -> None:
 
     from ltr.datasets.prepare import read_table
     from ltr.datasets.table_files import load_table
+    from ltr.estimators import Blend
     from ltr.export import card_metrics, export_model
+    from ltr.models import RankingModel
 
     model = load_model(given)
     if isinstance(model, OnnxModel):
@@ -47,7 +49,7 @@ def export(parser: LineParser, args: list[str]) -> None:
         )
     schema, test = model.schema, None
     options = {"opset": given.opset, "per_document": given.per_document}
-    if (blend := getattr(model, "blend", None)) is None:
+    if isinstance(model, RankingModel):
         if given.test is not None:
             test = card_metrics(model, read_table(given.test, schema, needs_weight=False))
         written = export_model(model, given.output, to=given.to, evaluation=test, **options)
@@ -59,6 +61,7 @@ def export(parser: LineParser, args: list[str]) -> None:
             frame = load_table(given.test, text | {schema.qid})
             schema.check(frame)
             test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()
+        blend = Blend.load(find_model(given.model), trust=given.trust)
         written = blend.export(given.output, test=test, single=given.float32, **options)
     print(f"wrote {written.model} and {written.card}")
     print(

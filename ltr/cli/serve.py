@@ -60,13 +60,8 @@ def serve(parser: LineParser, args: list[str]) -> None:
 def _exported(given: Namespace) -> "OnnxRanker":
     """Export the model of a folder to a temporary ONNX file, check it, and return its ranker."""
     from ltr.export import export_model
-    from ltr.models import RankingModel
 
-    model = load_model(given)
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.onnx")
-        if isinstance(model, RankingModel):
-            export_model(model, file)
-        else:
-            model.blend.export(file)
+        export_model(load_model(given), file)
         return open_onnx(file, given.threads)

@@ -16,17 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import Saved, write_folder
 from ltr.datasets import ListDataset, Schema
-from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import Prepared, RowOrder
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
-from ltr.estimators.blend_rows import BlendModel, Rows, in_row_order
 from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_columns
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
-from ltr.estimators.scoring import RankingEstimator, scores_of
-from ltr.estimators.trees import (
-    Form,
+from ltr.estimators.scoring import RankingEstimator, values_of_lists
+from ltr.estimators.weights import best_weights
+from ltr.models import Ensemble
+from ltr.models.blend import BlendModel, Member, Rows, columns_for, in_row_order
+from ltr.models.trees import (
     is_booster,
     is_trees,
     library_of,
@@ -34,10 +34,7 @@ from ltr.estimators.trees import (
     takes_relative,
     tree_categories,
     tree_positions,
-    tree_table,
 )
-from ltr.estimators.weights import best_weights
-from ltr.models import Ensemble
 from ltr.shapes import check_at_least, check_number
 
 if TYPE_CHECKING:
@@ -206,32 +203,29 @@ class Blend(RankingEstimator):
             ValueError: a column is missing or has another type than in training, or `qid` and
                 `group` are missing but needed.
         """
-        check_is_fitted(self)
+        model = self.model_
         X = tables.by_name(self, tables.with_rows(X))
         frame = tables.as_table(self, X)
         order = None
         if qid is not None or group is not None:
             names = tables.query_names(frame.num_rows, qid, group)
             order = RowOrder.of(*tables.list_groups(names))
-        elif self.model_.looks_at_list:
+        elif model.looks_at_list:
             raise ValueError(
                 "qid or group must be given to predict: a ranker of this Blend looks at the whole "
                 "list"
             )
         rows = Rows.of_frame(self.schema_, frame, order, X)
-        return in_row_order(self.score_rows(rows), rows)
-
-    def score_rows(self, rows: Rows) -> np.ndarray:
-        """Return the score of each row, float64 (rows,), in the order of `rows`."""
-        if not len(rows.features):
-            return np.zeros(0)  # the libraries of trees refuse a table without rows
-        return self.weights_ @ self._scaled(rows)
+        return in_row_order(model.score_rows(rows), rows)
 
     @property
     def model_(self) -> BlendModel:
         """A model that scores lists, tables and files, and finds the columns by their names."""
         check_is_fitted(self)
-        return BlendModel(self)
+        given = self._rankers() or self.rankers_
+        each = zip(self._names_of_fitted(), self.rankers_, given, self.relative_, strict=True)
+        members = [_member(*known) for known in each]
+        return BlendModel(members, self.schema_, self.columns_, self.scales_, self.weights_)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
@@ -281,17 +275,13 @@ class Blend(RankingEstimator):
             single: whether the features are float32; see `export_model`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.blend_files import contents
         from ltr.export import export_model
-        from ltr.export.blend import ExportedBlend
         from ltr.export.write import is_file
 
-        check_is_fitted(self)
-        names = self._names_of_fitted()
-        module = ExportedBlend.of_blend(self, names, per_document, single)
-        module.saved = None if is_file(path) else contents(self, names)
-        evaluation = self._evaluation(test)
-        return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)
+        options = {"opset": opset, "per_document": per_document, "single": single}
+        saved = None if is_file(path) else self.saved()
+        options |= {"evaluation": self._evaluation(test), "saved": saved}
+        return export_model(self.model_, path, to="onnx", **options)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -402,14 +392,15 @@ class Blend(RankingEstimator):
             self.relative_[at] = looks and takes_relative(candidates[at][0])
             lists = train, val, data.list_weights
             self.rankers_[at] = self._best(candidates[at], *lists, self.relative_[at])
-        self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
+        self.scales_ = np.ones(len(self.rankers_))
+        self.scales_ = self._fit_scales(train)
         self.validation_score_ = None
         self.validation_queries_ = 0
         if val is not None:
-            scores = self._scaled(val)
-            self.weights_ = best_weights(len(scores), lambda x: val.ndcg(x @ scores))
-            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
+            scores = self.model_.scaled(val)
+            self.weights_ = best_weights(len(scores), lambda x: _ndcg(val, x @ scores))
+            self.validation_score_ = float(_ndcg(val, self.weights_ @ scores).mean())
             self.validation_queries_ = len(val.lists)
         if self.verbose:
             self._tell(note)
@@ -494,8 +485,8 @@ class Blend(RankingEstimator):
         fitted = [self._fitted(one, train, val, list_weights, relative) for one in candidates]
         if val is None or len(fitted) == 1:
             return fitted[0]
-        scores = (self._scores_of(one, val, False, relative) for one in fitted)
-        means = [val.ndcg(one).mean() for one in scores]
+        members = [_member("", ranker, ranker, relative) for ranker in fitted]
+        means = [_ndcg(val, one.scores(val, self._tree_positions)).mean() for one in members]
         return fitted[int(np.argmax(means))]
 
     def _fitted(
@@ -518,68 +509,19 @@ class Blend(RankingEstimator):
             elif categories and hasattr(ranker, "enable_categorical"):
                 ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
         if val is not None:
-            X = self._columns_for(ranker, val, relative=relative)
+            X = columns_for(ranker, val, self._tree_positions, relative=relative)
             arguments |= _evaluation(takes, X, val, arguments) | _stopping(ranker, takes)
-        X = self._columns_for(ranker, train, relative=relative)
+        X = columns_for(ranker, train, self._tree_positions, relative=relative)
         ranker.fit(X, train.labels, **arguments)
         return ranker
-
-    def _columns_for(
-        self, ranker: Any, rows: Rows, named: bool = False, relative: bool = False
-    ) -> Any:
-        """Return the columns in the form that a ranker takes that is not a network.
-
-        Args:
-            ranker: the ranker.
-            rows: the rows.
-            named: whether the ranker is a `Booster` that the user trained; see `tree_table`.
-            relative: whether trees get columns relative to the list too.
-
-        Raises:
-            ValueError: the ranker takes tables alone, and the rows are those of lists.
-        """
-        if is_trees(ranker):
-            library, most = library_of(ranker), None
-            if library == "sklearn":
-                most = ranker.max_bins
-            given = rows.features, rows.lists.categories, self._tree_positions
-            form: Form = "codes" if library == "catboost" else "categories"
-            more = rows.relative if relative else None
-            options = {"form": form, "most": most, "named": named, "relative": more}
-            return tree_table(rows.schema, *given, **options)
-        if rows.X is None:
-            raise ValueError(
-                "rankers must be NeuralRankers or trees of LightGBM, XGBoost or CatBoost for lists "
-                f"and files, got {ranker!r}"
-            )
-        return rows.X
-
-    def _scores_of(self, ranker: Any, rows: Rows, named: bool, relative: bool) -> np.ndarray:
-        """Return the scores (rows,) of a fitted ranker, not scaled; see `_columns_for`."""
-        if isinstance(ranker, NeuralRanker):
-            lists = of_columns(rows.lists, rows.schema, ranker.schema_)
-            return ranker.model_.score(lists, device=device(ranker)).astype(np.float64)
-        return scores_of(ranker, self._columns_for(ranker, rows, named, relative), rows.groups)
-
-    def scores_of_ranker(self, position: int, rows: Rows) -> np.ndarray:
-        """Return the scores (rows,) of the ranker at a position, not scaled."""
-        named = is_booster((self._rankers() or self.rankers_)[position])
-        return self._scores_of(self.rankers_[position], rows, named, self.relative_[position])
-
-    def _scores(self, rows: Rows) -> np.ndarray:
-        """Return the scores (rankers, rows), not scaled."""
-        return np.stack([self.scores_of_ranker(at, rows) for at in range(len(self.rankers_))])
 
     def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""
         some = train.first(_SCALE_LISTS)
         ensemble = Ensemble(members=len(self.rankers_))
-        ensemble.fit_scales(torch.from_numpy(self._scores(some)), torch.from_numpy(some.sizes))
+        scores = torch.from_numpy(self.model_.scaled(some))
+        ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
         return ensemble.scales.double().numpy()
-
-    def _scaled(self, rows: Rows) -> np.ndarray:
-        """Return the scores (rankers, rows) times the scales."""
-        return self._scores(rows) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
         shares = zip(self.weights_, self._names_of_fitted(), strict=True)
@@ -597,6 +539,18 @@ def _names(rankers: Sequence[Any]) -> list[str]:
         seen[name] += 1
         found.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
     return found
+
+
+def _member(name: str, fitted: Any, given: Any, relative: bool) -> Member:
+    """Return a fitted ranker as a member of the model; `given` is the ranker before `fit`."""
+    if isinstance(fitted, NeuralRanker):
+        return Member(name, fitted.model_, device=device(fitted))
+    return Member(name, fitted, is_booster(given), relative)
+
+
+def _ndcg(rows: Rows, scores: np.ndarray) -> np.ndarray:
+    """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
+    return values_of_lists(scores, rows.labels, rows.groups)
 
 
 def _in_memory(lists: ListDataset) -> ListDataset:

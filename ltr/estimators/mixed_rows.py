@@ -14,12 +14,12 @@ from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import RowOrder
 from ltr.estimators import tables as tables
 from ltr.estimators.blend import Blend
-from ltr.estimators.blend_rows import Rows
 from ltr.estimators.calibration import Calibrated
 from ltr.estimators.columns import source_columns, tensors_of
 from ltr.estimators.importance import column_names, take_by_column
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.models import RankingModel
+from ltr.models.blend import Rows
 from ltr.models.ranking_model import read_frame
 from ltr.models.scorer import transformed
 
@@ -148,6 +148,7 @@ def _of_blend(blend: Blend, whole: Rows, inverse: np.ndarray, position: Mapping[
             lists = of_columns(whole.lists, schema, one.schema_)
             networks[at] = _of_network(one.model_, lists, inverse, _owners(one.schema_, position))
     relative = whole.relative if any(blend.relative_) else None
+    model = blend.model_
 
     def scores(rows: np.ndarray) -> np.ndarray:
         own = inverse[rows]
@@ -161,9 +162,9 @@ def _of_blend(blend: Blend, whole: Rows, inverse: np.ndarray, position: Mapping[
         lists = ListDataset(features.astype(np.float32), None, *one_list, categories=codes)
         mixed = Rows(schema, lists, features, take_by_column(whole.X, [*own.T]), to_list)
         parts = [
-            networks[at](rows) if at in networks else blend.scores_of_ranker(at, mixed)
-            for at in range(len(blend.rankers_))
+            networks[at](rows) if at in networks else member.scores(mixed, model.positions)
+            for at, member in enumerate(model.members)
         ]
-        return blend.weights_ @ (np.stack(parts) * blend.scales_[:, None])
+        return model.weights @ (np.stack(parts) * model.scales[:, None])
 
     return scores

@@ -371,14 +371,13 @@ class NeuralRanker(RankingEstimator):
             per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.saving import content
         from ltr.export import export_model
         from ltr.export.write import is_file
 
         check_is_fitted(self)
         # A folder also gets a configuration, so that `load` can read the folder. A file gets none.
-        config = None if is_file(path) else content(self)
-        options = {"to": to, "opset": opset, "per_document": per_document, "config": config}
+        saved = None if is_file(path) else self.saved()
+        options = {"to": to, "opset": opset, "per_document": per_document, "saved": saved}
         return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -1,7 +1,6 @@
 """The base class of the estimators, and the functions that score rows and lists."""
 
 import copy
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import rank
 from ltr.estimators import tables as tables
-from ltr.estimators.trees import is_booster, is_trees, of_booster
 from ltr.metrics.named import ranking_measure
+from ltr.models.trees import is_trees
 
 if TYPE_CHECKING:
     from ltr.export import CardMetrics
@@ -144,31 +143,6 @@ def _input_tags(ranker: Any) -> InputTags:
     if is_trees(ranker):
         return InputTags(allow_nan=True, categorical=True)
     return get_tags(ranker).input_tags if hasattr(ranker, "__sklearn_tags__") else InputTags()
-
-
-def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
-    """Return the scores (rows,) of a fitted ranker, float64.
-
-    Args:
-        ranker: an estimator with `predict`, or a `Booster` of LightGBM or XGBoost.
-        X: (rows, columns), in a form that the ranker takes.
-        qid: (rows,), for a ranker whose `predict` takes `qid`.
-
-    Raises:
-        ValueError: the ranker does not predict one number for each row.
-    """
-    rows = tables.row_count(X)
-    if is_booster(ranker):
-        X = of_booster(ranker, X)
-    takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
-    found = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
-    scores = np.asarray(found, dtype=np.float64)
-    if scores.shape != (rows,):
-        raise ValueError(
-            f"rankers must predict one number for each of the {rows} rows, got shape "
-            f"{scores.shape} from {ranker!r}"
-        )
-    return scores
 
 
 def values_of_lists(

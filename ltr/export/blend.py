@@ -12,21 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from ltr.columns import FIRST_DAY, LAST_DAY
-from ltr.config.folder import Saved
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Category, Number, Step, as_dates, read_dates
-from ltr.estimators.scoring import scores_of
-from ltr.estimators.trees import (
-    category_of,
-    is_booster,
-    ranker_positions,
-    relative_to_list,
-    tree_positions,
-    tree_values,
-)
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, read_trees
 from ltr.models import RankingModel
+from ltr.models.blend import BlendModel
+from ltr.models.trees import (
+    category_of,
+    ranker_positions,
+    relative_to_list,
+    scores_of,
+    tree_positions,
+    tree_values,
+)
 
 _DOMAIN = "ai.onnx.ml"
 """The domain of ONNX's operators for trees."""
@@ -48,10 +47,6 @@ class ExportedBlend(ExportedModule):
         single: whether features are float32; else float64, as in the trees of LightGBM.
         relative: for each ranker whether it is of trees with columns relative to the list, which
             follow the others. Default: none is.
-
-    Attributes:
-        saved: the parts, configuration and files that make the folder of an export loadable; None
-            if the folder gets none of them.
     """
 
     lowest_opset = 15
@@ -75,7 +70,6 @@ class ExportedBlend(ExportedModule):
         super().__init__(schema, schema.num_features, len(categories), looks_at_list, per_document)
         self.members, self.positions = members, positions
         self.predict, self.single = predict, single
-        self.saved: Saved | None = None
         self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
         each = zip(members, factors, positions, relative or [False] * len(members), strict=True)
         self.parts = nn.ModuleList(
@@ -116,34 +110,29 @@ class ExportedBlend(ExportedModule):
         return f"A sum of the scores of {' and '.join(kinds)}."
 
     @classmethod
-    def of_blend(
-        cls, blend: Any, names: Sequence[str], per_document: bool, single: bool
-    ) -> "ExportedBlend":
-        """Return the exported form of a fitted `Blend`; `names` are the names of its rankers.
+    def of_blend(cls, blend: BlendModel, per_document: bool, single: bool) -> "ExportedBlend":
+        """Return the exported form of a blend.
 
         Raises:
             ValueError: a ranker is neither a network nor trees of LightGBM and XGBoost.
         """
         members: list[ExportedRanker | Trees] = []
-        positions: list[Sequence[int]] = []
-        given = blend.rankers if isinstance(blend.rankers, list | tuple) else blend.rankers_
-        of_rankers = ranker_positions(given, blend.schema_, blend.columns_)
-        each = zip(names, blend.rankers_, given, of_rankers, strict=True)
-        for name, one, before, own in each:
-            positions.append(own)
-            if isinstance(model := getattr(one, "model_", None), RankingModel):
-                members.append(ExportedRanker(model, per_document))
-            elif (trees := read_trees(one)) is not None:
+        for member in blend.members:
+            if isinstance(member.ranker, RankingModel):
+                members.append(ExportedRanker(member.ranker, per_document))
+            elif (trees := read_trees(member.ranker)) is not None:
                 # Only a `Booster` that the user trained has levels of its own.
-                members.append(trees if is_booster(before) else replace(trees, levels={}))
+                members.append(trees if member.named else replace(trees, levels={}))
             else:
                 raise ValueError(
-                    f"rankers must be NeuralRankers or trees of LightGBM and XGBoost, got {name}"
+                    "rankers must be NeuralRankers or trees of LightGBM and XGBoost, got "
+                    f"{member.name}"
                 )
-        factors = (blend.weights_ * blend.scales_).tolist()
-        predict = blend.model_.score_codes
-        more = per_document, single, blend.relative_
-        return cls(members, factors, blend.schema_, positions, predict, *more)
+        boosters = [member.ranker if member.named else None for member in blend.members]
+        positions = ranker_positions(boosters, blend.schema, blend.columns)
+        factors = (blend.weights * blend.scales).tolist()
+        more = per_document, single, [member.relative for member in blend.members]
+        return cls(members, factors, blend.schema, positions, blend.score_codes, *more)
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":

@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -24,6 +24,7 @@ from ltr.export.card import CardMetrics, Difference, model_card
 from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder
 from ltr.models import RankingModel
+from ltr.models.blend import BlendModel
 from ltr.shapes import check_at_least
 
 LIMIT = 1e-5
@@ -63,9 +64,9 @@ def export_model(
     to: Target | None = None,
     opset: int = 17,
     evaluation: CardMetrics | None = None,
-    config: Mapping[str, Any] | None = None,
     per_document: bool = False,
     single: bool = False,
+    saved: Saved | None = None,
 ) -> Exported:
     """Write a model to a file for other programs, and check that the file gives the same scores.
 
@@ -75,22 +76,24 @@ def export_model(
     and unseen categories. For trees, some values lie exactly on splits, and some next to splits.
 
     Args:
-        model: a `RankingModel`; or a fitted `LGBMRanker` or `XGBRanker`, a regressor of these
-            libraries, or a `Booster`. `Blend.export` and `NeuralRanker.export` call this function.
+        model: a `RankingModel`; the `model_` of a `Blend` of networks and of trees of LightGBM and
+            XGBoost; or a fitted `LGBMRanker` or `XGBRanker`, a regressor of these libraries, or a
+            `Booster`. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
-            made if it is missing. The folder gets the model, `README.md` (the card), and, except
-            for models of LightGBM and XGBoost, `model.safetensors` and `config.json`.
+            made if it is missing. The folder gets the model, `README.md` (the card) and what
+            `saved` says.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
             `torch.export` for `torch.export.load`. Neither needs ltr. Default: the format that the
             ending of `path` names, otherwise "onnx".
         opset: the version of the ONNX operator set, >= 14, or >= 15 for a model with trees. onnx
             cannot convert a model to an older version.
         evaluation: metrics for the card; see `card_metrics`.
-        config: the content of `config.json`, plain values. Default: `model.to_dict()`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32, for models of LightGBM and XGBoost. Default: float64,
             so that a value next to a split takes the same branch as in the model. With float32 it
             may take the other branch. Such rows are not errors; `Exported.differing` counts them.
+        saved: what makes a folder loadable. Default: the parts of a `RankingModel`, otherwise
+            nothing.
 
     Raises:
         ValueError: an argument is wrong, a package is missing, the path cannot be written, the
@@ -104,8 +107,6 @@ def export_model(
     >>> export_model(model, Path(mkdtemp(), "model.pt2"), to="torch").difference
     0.0
     """
-    if not isinstance(model, RankingModel | ExportedBlend):
-        model = ExportedBlend.of(model, per_document, single)
     if evaluation is not None and not isinstance(evaluation, CardMetrics):
         raise ValueError(f"evaluation must be a result of `card_metrics`, got {evaluation!r}")
     path = Path(path)
@@ -113,7 +114,7 @@ def export_model(
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
     if to not in _SUFFIX:
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
-    if to != "onnx" and isinstance(model, ExportedBlend):
+    if to != "onnx" and not isinstance(model, RankingModel):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if is_file(path):
         if path.suffix != _SUFFIX[to]:
@@ -122,10 +123,12 @@ def export_model(
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path
     if isinstance(model, RankingModel):
-        saved = Saved(model.parts, model.to_dict() if config is None else config, {})
+        saved = saved or Saved(model.parts, model.to_dict(), {})
         module = ExportedRanker(copy.deepcopy(model).cpu().float().eval(), per_document)
+    elif isinstance(model, BlendModel):
+        module = ExportedBlend.of_blend(model, per_document, single)
     else:
-        saved, module = model.saved, model
+        module = ExportedBlend.of(model, per_document, single)
     opset = check_at_least("opset", opset, module.lowest_opset)
     with _naming(path):
         folders = [file for file in (target, card) if file.is_dir()]

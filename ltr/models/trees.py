@@ -5,6 +5,7 @@ A library may refuse the names of a user's columns: LightGBM refuses `size: cm` 
 of levels as categories. The schema of the model knows the user's names and levels.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Literal
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from ltr.datasets import Category, RankPerList, Schema, StandardizePerList
 from ltr.datasets.column_steps import as_text, kind_of
-from ltr.estimators import tables as tables
 
 Form = Literal["categories", "codes"]
 
@@ -52,13 +52,38 @@ def of_booster(booster: Any, X: Any) -> Any:
         booster: the booster.
         X: a pandas data frame or an array.
     """
-    names, frame = booster_names(booster), tables.is_frame(X)
+    names, frame = booster_names(booster), isinstance(X, pd.DataFrame)
     if frame and {*names} <= {*X.columns}:
         X = X[names] if names else X.to_numpy()
     if not hasattr(booster, "feature_names"):
         return X
     own = None if frame or not names else names
     return import_module("xgboost").DMatrix(X, feature_names=own, enable_categorical=True)
+
+
+def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
+    """Return the scores (rows,) of a fitted ranker, float64.
+
+    Args:
+        ranker: an estimator with `predict`, or a `Booster` of LightGBM or XGBoost.
+        X: (rows, columns), in a form that the ranker takes.
+        qid: (rows,), for a ranker whose `predict` takes `qid`.
+
+    Raises:
+        ValueError: the ranker does not predict one number for each row.
+    """
+    rows = len(X)
+    if is_booster(ranker):
+        X = of_booster(ranker, X)
+    takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
+    found = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
+    scores = np.asarray(found, dtype=np.float64)
+    if scores.shape != (rows,):
+        raise ValueError(
+            f"rankers must predict one number for each of the {rows} rows, got shape "
+            f"{scores.shape} from {ranker!r}"
+        )
+    return scores
 
 
 def booster_names(booster: Any) -> list[str]:

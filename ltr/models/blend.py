@@ -1,5 +1,6 @@
-"""Rows that the rankers of a `Blend` are fitted on or score, and the model of a fitted `Blend`."""
+"""The weighted sum of the scores of networks and trees, and the rows that it scores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -11,10 +12,18 @@ import torch
 
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.frames import Frame
+from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import RowOrder, check_types, features_of, to_lists
-from ltr.estimators.scoring import values_of_lists
-from ltr.estimators.trees import relative_to_list
-from ltr.models.ranking_model import list_order, predict_table, read_frame
+from ltr.models.ranking_model import RankingModel, list_order, predict_table, read_frame
+from ltr.models.trees import (
+    Form,
+    is_trees,
+    library_of,
+    relative_to_list,
+    scores_of,
+    tree_positions,
+    tree_table,
+)
 
 
 @dataclass(frozen=True)
@@ -102,33 +111,77 @@ class Rows:
         """The number of rows of each list, int64 (lists,)."""
         return self.lists.lengths
 
-    def ndcg(self, scores: np.ndarray) -> np.ndarray:
-        """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
-        return values_of_lists(scores, self.labels, self.groups)
+
+@dataclass(frozen=True)
+class Member:
+    """A fitted ranker of a blend.
+
+    Attributes:
+        name: its name in error messages.
+        ranker: a `RankingModel`, or a fitted estimator or `Booster` of another library.
+        named: whether it is a `Booster` that the user trained, on columns with their own names.
+        relative: whether it is of trees that get columns relative to the list too.
+        device: where a `RankingModel` computes.
+    """
+
+    name: str
+    ranker: Any
+    named: bool = False
+    relative: bool = False
+    device: str = "cpu"
+
+    def scores(self, rows: Rows, positions: Sequence[int]) -> np.ndarray:
+        """Return the scores of the rows, float64 (rows,); see `tree_positions` for `positions`."""
+        if isinstance(self.ranker, RankingModel):
+            lists = of_columns(rows.lists, rows.schema, self.ranker.schema or rows.schema)
+            return self.ranker.score(lists, device=self.device).astype(np.float64)
+        X = columns_for(self.ranker, rows, positions, named=self.named, relative=self.relative)
+        return scores_of(self.ranker, X, rows.groups)
 
 
 class BlendModel:
-    """Scores tables and lists with a fitted `Blend`, as a `RankingModel` does with its scorer.
+    """The weighted sum of the scores of several rankers, for tables and lists.
 
-    Trees compare the numbers of a table as they were read, in float64, as in `Blend.predict`. Lists
-    have float32 numbers.
+    Trees compare the numbers of a table as they were read, in float64. Lists have float32 numbers.
 
     Args:
-        blend: the fitted `Blend`.
+        members: the rankers.
+        schema: how the columns of a table are used.
+        columns: the names of the columns of the training table, in order.
+        scales: (members,), the constants that the scores of the rankers are multiplied by.
+        weights: (members,), the weights of the rankers, which add up to 1.
 
     Attributes:
-        blend: the fitted `Blend`.
-        schema: how the columns of a table are used.
+        positions: the order in which trees get features and categories; see `tree_positions`.
         num_features: the number of features of a document.
         looks_at_list: whether a score depends on the other documents of the list.
     """
 
-    def __init__(self, blend: Any) -> None:
-        self.blend = blend
-        self.schema: Schema = blend.schema_
-        self.num_features: int = self.schema.num_features
-        networks = (one.model_ for one in blend.rankers_ if hasattr(one, "model_"))
-        self.looks_at_list = any(one.looks_at_list for one in networks)
+    def __init__(
+        self,
+        members: Sequence[Member],
+        schema: Schema,
+        columns: Sequence[str],
+        scales: np.ndarray,
+        weights: np.ndarray,
+    ) -> None:
+        self.members, self.schema, self.columns = members, schema, columns
+        self.scales, self.weights = scales, weights
+        self.positions = tree_positions(schema, columns)
+        self.num_features: int = schema.num_features
+        networks = (x.ranker for x in members if isinstance(x.ranker, RankingModel))
+        self.looks_at_list = any(network.looks_at_list for network in networks)
+
+    def scaled(self, rows: Rows) -> np.ndarray:
+        """Return the scores (members, rows) times the scales, float64."""
+        scores = np.stack([member.scores(rows, self.positions) for member in self.members])
+        return scores * self.scales[:, None]
+
+    def score_rows(self, rows: Rows) -> np.ndarray:
+        """Return the score of each row, float64 (rows,), in the order of `rows`."""
+        if not len(rows.features):
+            return np.zeros(0)  # the libraries of trees refuse a table without rows
+        return self.weights @ self.scaled(rows)
 
     def predict(self, table: Any, qid: Any = None) -> np.ndarray:
         """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`."""
@@ -137,13 +190,13 @@ class BlendModel:
         frame, _ = read_frame(self, table)
         order = list_order(self, frame, qid)
         rows = Rows.of_frame(self.schema, frame, order, None)
-        return in_row_order(self.blend.score_rows(rows), rows).astype(np.float32)
+        return in_row_order(self.score_rows(rows), rows).astype(np.float32)
 
     def score(self, lists: ListDataset) -> np.ndarray:
         """Return the scores of lists, float32 (documents,), in the order of the documents."""
         found = [np.empty(0, np.float32)]
         for block in lists.blocks():
-            found.append(self.blend.score_rows(Rows(self.schema, block, block.features)))
+            found.append(self.score_rows(Rows(self.schema, block, block.features)))
         return np.concatenate(found, dtype=np.float32)
 
     def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
@@ -158,7 +211,43 @@ class BlendModel:
         offsets = np.array([0, len(features)])
         given = {"categories": codes if self.schema.categories else None}
         lists = ListDataset(features.astype(np.float32), None, offsets, ["0"], **given)
-        return self.blend.score_rows(Rows(self.schema, lists, features))
+        return self.score_rows(Rows(self.schema, lists, features))
+
+
+def columns_for(
+    ranker: Any,
+    rows: Rows,
+    positions: Sequence[int],
+    *,
+    named: bool = False,
+    relative: bool = False,
+) -> Any:
+    """Return the columns in the form that a ranker takes that is not a network.
+
+    Args:
+        ranker: the ranker.
+        rows: the rows.
+        positions: see `tree_positions`.
+        named: whether the ranker is a `Booster` that the user trained; see `tree_table`.
+        relative: whether trees get columns relative to the list too.
+
+    Raises:
+        ValueError: the ranker takes tables alone, and the rows are those of lists.
+    """
+    if is_trees(ranker):
+        library, most = library_of(ranker), None
+        if library == "sklearn":
+            most = ranker.max_bins
+        form: Form = "codes" if library == "catboost" else "categories"
+        more = rows.relative if relative else None
+        options = {"form": form, "most": most, "named": named, "relative": more}
+        return tree_table(rows.schema, rows.features, rows.lists.categories, positions, **options)
+    if rows.X is None:
+        raise ValueError(
+            "rankers must be NeuralRankers or trees of LightGBM, XGBoost or CatBoost for lists "
+            f"and files, got {ranker!r}"
+        )
+    return rows.X
 
 
 def in_row_order(scores: np.ndarray, rows: Rows) -> np.ndarray:
