@@ -15,7 +15,7 @@
 
 `train` is for tables. `fit` is for recipes and for classes of your own.
 
-`fit`, `validate` and `test` take `--config` any number of times. Its value is a recipe (`digits`),
+`fit` and `test` take `--config` any number of times. Its value is a recipe (`digits`),
 an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file. Later configurations override
 earlier ones. Recipes come with ltr, or are in the folder `recipes`, where `sort` means
 `recipes/sort/config.yaml`. If a recipe of ltr has the same name, the name means ltr's recipe. The
@@ -65,7 +65,6 @@ _COMMANDS = {
     "fuse": ("fuse:fuse", "combine the TREC runs of several rankers into one"),
     "convert": ("convert:convert", "files of any size into lists on disk"),
     "fit": ("training:fit", "train a recipe, or classes of your own"),
-    "validate": ("training:validate", "evaluate it on the validation lists"),
     "recipes": ("recipes:list_recipes", "list the recipes"),
     "copy": ("recipes:copy", "copy a recipe's file, to change it"),
 }

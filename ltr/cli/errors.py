@@ -5,6 +5,8 @@ import sys
 
 from ltr.names import one_line
 
+_MEMORY = re.compile("(can't allocate|out of) memory", re.IGNORECASE)
+_MONITOR = "Early stopping conditioned on metric"
 _LOST = re.compile("gloo.*Connection (closed|reset) by peer", re.DOTALL)
 
 
@@ -47,6 +49,12 @@ def as_user_error(error: Exception) -> str | None:
         return one_line(f"{error.filename}: {error.strerror}")
     if isinstance(error, OSError) and error.errno is not None:
         return one_line(error.strerror)
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _MEMORY.search(str(error))
+    ):
+        return one_line(f"out of memory: {str(error).partition('. ')[0]}").removesuffix(": ")
+    if isinstance(error, RuntimeError) and str(error).startswith(_MONITOR):
+        return one_line(error)
     if isinstance(error, RuntimeError) and _LOST.search(str(error)):
         return "another process of this run has failed; see its message"
     if isinstance(error, (CommandError, ValueError)):

@@ -1,4 +1,4 @@
-"""`ltr fit`, `validate` and `test` of a configuration: Lightning's command line."""
+"""`ltr fit` and `test` of a configuration: Lightning's command line."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import ProgressBar, Timer
+from lightning.pytorch.callbacks import EarlyStopping, ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_info
@@ -27,17 +27,11 @@ from ltr.datasets import (
     TableDataModule,  # noqa: F401
 )
 from ltr.files import check_path, name_full_disk
-from ltr.modules import CheckFinite, CheckMonitors, SeedSteps  # noqa: F401
-from ltr.modules.checkpoints import (
-    BestCheckpoint,
-    EarlyStopping,
-    LastCheckpoint,
-    is_first_process,
-)
-from ltr.modules.watching import BatchInMemory
+from ltr.modules import CheckFinite, SeedSteps  # noqa: F401
+from ltr.modules.checkpoints import BestCheckpoint, LastCheckpoint, is_first_process
 from ltr.names import one_line
 
-Command = Literal["fit", "validate", "test"]
+Command = Literal["fit", "test"]
 
 
 class _ParseError(Exception):
@@ -71,7 +65,7 @@ class RankingCLI(LightningCLI):
     `Ranker`. The options `best_checkpoint` and `early_stopping` configure the callbacks of `fit`.
     Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so on, which holds
     `checkpoints`, the CSV `logs` and the `model` of a `Ranker`. `--ckpt_path last` continues in the
-    folder of the resumed run. `validate` and `test` log in the folder of the run that they load.
+    folder of the resumed run. `test` logs in the folder of the run that it loads.
 
     Args:
         command: the command to run.
@@ -129,7 +123,10 @@ class RankingCLI(LightningCLI):
         """Add options for the callbacks and the checkpoint."""
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_class_arguments(BestCheckpoint, "best_checkpoint")
-        parser.add_class_arguments(EarlyStopping, "early_stopping")
+        parser.add_class_arguments(EarlyStopping, "early_stopping", skip={"patience"})
+        patience = "epochs in a row without a better value, then training stops; null: never"
+        parser.add_argument("--early_stopping.patience", type=int | None, default=10, help=patience)
+        parser.set_defaults({"early_stopping.monitor": "val_ndcg_10", "early_stopping.mode": "max"})
         checkpoint = "a checkpoint, or `best` or `last` of the newest run; fit resumes from it"
         parser.add_argument("--ckpt_path", type=str | None, default=None, help=checkpoint)
 
@@ -185,10 +182,9 @@ class RankingCLI(LightningCLI):
         if bar is None and not any(isinstance(one, ProgressBar) for one in callbacks):
             bar = sys.stdout.isatty()
             callbacks += [PlainBar()] if bar else []
-        self.memory = BatchInMemory()
         # The timer counts the seconds of training, including those before a resume.
         self.timer = Timer()
-        callbacks += [self.memory, self.timer, CheckFinite(), CheckMonitors()]
+        callbacks += [self.timer, CheckFinite()]
         callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.config.early_stopping.patience is not None:
             callbacks.append(self.config_init.early_stopping)
@@ -226,7 +222,6 @@ class RankingCLI(LightningCLI):
         """Run the command."""
         with (
             self._opened,
-            self.memory.explained(self.datamodule),
             name_full_disk(self.run),
             hold(self.run) if self.keeps and is_first_process() else nullcontext(),
         ):

@@ -1,4 +1,4 @@
-"""`ltr fit`, `validate` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
+"""`ltr fit` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
 import atexit
 from typing import TYPE_CHECKING
@@ -38,22 +38,6 @@ def fit(parser: LineParser, args: list[str]) -> None:
     """
     add_workers(parser)
     _run("fit", parser, args)
-
-
-def validate(parser: LineParser, args: list[str]) -> None:
-    """Evaluate a model on the validation lists.
-
-    Options:
-      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
-      --data.qid COLUMN            the query of each row; the model knows it
-      --data.label COLUMN          the relevance of each row, >= 0
-      --data.val_path TABLE        a table to validate on
-      --data.batch_size N          lists in a batch
-      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
-      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
-      --print_config               print all options with their values, as YAML
-    """
-    _run("validate", parser, args)
 
 
 def test(parser: LineParser, args: list[str]) -> None:

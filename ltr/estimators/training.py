@@ -2,7 +2,6 @@
 
 import copy
 import math
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, MonotoneScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import transformed
-from ltr.training.finite import FailedStep, all_finite, check_scores
+from ltr.training.finite import all_finite, check_scores, not_finite
 from ltr.training.losses import ScoredLists, batch_loss, check_gradient, side_inputs
 from ltr.training.seeds import own_random_numbers, seed_batch
 
@@ -239,7 +238,7 @@ class Training:
                 scores.append(self._scores(self._moved(batch)).cpu())
                 lengths.append(batch["lengths"])
                 for one in scores[-1]:  # the last step may have made weights that are not finite
-                    check_scores(one, batch, finite=True, learning_rate=self.settings.learning_rate)
+                    check_scores(one, batch, finite=True)
         self.scorer.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
@@ -266,12 +265,7 @@ class Training:
         loss = self._loss(moved)
         loss.backward()
         if not all_finite(loss.detach(), [x.grad for x in self.parameters if x.grad is not None]):
-            failed = FailedStep(batch, loss.detach(), epoch + 1, self.steps + 1, position)
-            seed_batch(self.seed, "train", epoch, position)
-            failed.find_layer(self.parts, lambda: self._loss(moved))
-            failed.find_gradient(self.parts)
-            folder = tempfile.mkdtemp(prefix="ltr-")
-            raise ValueError(failed.report(folder, self.settings.learning_rate))
+            raise not_finite(loss.detach(), batch, epoch=epoch, batch_idx=position)
         self.optimizer.step()
         self.steps += 1
 
@@ -327,7 +321,7 @@ class Training:
                 seed_batch(self.seed, "validate", epoch, position)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
-                    check_scores(one, batch, learning_rate=self.settings.learning_rate)
+                    check_scores(one, batch)
                 labels, weights = batch["labels"], (lengths > 0).double()
                 if "position" in batch:
                     found = click_weights(self.loss, batch["position"].to(self.device))

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ltr.names import no_attribute
 
 if TYPE_CHECKING:
-    from ltr.modules.callbacks import SeedSteps
+    from ltr.modules.callbacks import CheckFinite, SeedSteps
     from ltr.modules.checkpoints import BestCheckpoint
     from ltr.modules.ranker import Ranker
-    from ltr.modules.watching import CheckFinite, CheckMonitors
 
 _FILES = {
     "BestCheckpoint": "checkpoints",
-    "CheckFinite": "watching",
-    "CheckMonitors": "watching",
+    "CheckFinite": "callbacks",
     "Ranker": "ranker",
     "SeedSteps": "callbacks",
 }
@@ -25,7 +23,6 @@ _FILES = {
 __all__ = [
     "BestCheckpoint",
     "CheckFinite",
-    "CheckMonitors",
     "Ranker",
     "SeedSteps",
 ]

@@ -14,8 +14,7 @@ from torchmetrics import Metric
 from ltr.losses import RankingLoss
 from ltr.losses.base import check_one_number
 from ltr.metrics import RankingMetric, RankingMetrics
-from ltr.modules.callbacks import SeedSteps
-from ltr.modules.watching import CheckFinite, CheckMonitors
+from ltr.modules.callbacks import CheckFinite, SeedSteps
 from ltr.training.finite import check_scores
 from ltr.training.losses import ScoredLists, batch_loss, check_gradient
 
@@ -58,7 +57,7 @@ class ListMean(Metric):
 class TrainableModule(LightningModule):
     """A module with one optimizer, a scheduler, callbacks and a mean training loss.
 
-    The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
+    The callbacks are `SeedSteps` and `CheckFinite`.
 
     A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`.
     Without this check, Lightning would load the state of one optimizer into the other.
@@ -108,8 +107,8 @@ class TrainableModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, except those in the Trainer."""
-        return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
+        """Return `SeedSteps` and `CheckFinite`, except those in the Trainer."""
+        return missing_callbacks(self, SeedSteps, CheckFinite)
 
     def weigh_processes(self, loss: Tensor, lists: Tensor, reduction: str = "mean") -> Tensor:
         """Scale a process's loss so that every list of a step has the same weight in all processes.

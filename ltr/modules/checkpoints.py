@@ -1,23 +1,19 @@
-"""Callbacks that keep the best weights and the last state, and that stop training early.
+"""Callbacks that keep the best weights and the last state.
 
 These callbacks extend Lightning's, and write to the folder of a run. They restore only numbers from
 a checkpoint: no path in a checkpoint is opened, written or removed.
 """
 
-import io
 import os
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch.callbacks as lightning_callbacks
 import torch
-from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
-from ltr.files import atomic_write
 from ltr.models import RankingModel
 
 
@@ -38,14 +34,11 @@ def train_steps(trainer: Trainer) -> int:
 
 
 class _RunCheckpoint(lightning_callbacks.ModelCheckpoint):
-    """Keeps a file in a run's folder `checkpoints`; the file gets its name when it is complete."""
+    """Keeps a file in a run's folder `checkpoints`."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the folder, which is the same in all processes, and how a checkpoint is written."""
+        """Set the folder, which is the same in all processes."""
         self.dirpath = checkpoint_folder(trainer)
-        strategy = trainer.strategy
-        if writes_whole_models(strategy) and type(strategy.checkpoint_io) is TorchCheckpointIO:
-            strategy.checkpoint_io = WholeCheckpoints()
         super().setup(trainer, pl_module, stage)
 
 
@@ -68,8 +61,6 @@ class BestCheckpoint(_RunCheckpoint):
     >>> BestCheckpoint(monitor="val_mrr").state_dict()
     {'best': None}
     """
-
-    option = "best_checkpoint"
 
     def __init__(self, monitor: str = "val_ndcg_10", mode: Literal["max", "min"] = "max") -> None:
         super().__init__(filename="best", monitor=monitor, mode=mode, enable_version_counter=False)
@@ -140,77 +131,6 @@ class LastCheckpoint(_RunCheckpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Ignore the empty state."""
-
-
-class EarlyStopping(lightning_callbacks.EarlyStopping):
-    """Stops training when a logged value no longer improves.
-
-    It works like Lightning's callback, with two differences: a resumed run uses the patience of its
-    own configuration, and trains no further epoch if the run had already stopped early. If the
-    value is not logged, as in a run that ends before the first validation, nothing is checked.
-    `CheckMonitors` refuses wrong names.
-
-    Args:
-        monitor: the logged value to watch.
-        mode: whether the largest ("max") or the smallest ("min") value is best.
-        patience: training stops after this many validations in a row without a new best value;
-            None: never.
-        min_delta: the smallest improvement that counts as a new best value.
-
-    Raises:
-        ValueError: `patience` is < 1.
-        MisconfigurationException: `mode` is neither "max" nor "min".
-
-    >>> EarlyStopping(patience=0)
-    Traceback (most recent call last):
-    ValueError: patience must be >= 1 or None, got 0
-    """
-
-    option = "early_stopping"
-
-    def __init__(
-        self,
-        monitor: str = "val_ndcg_10",
-        mode: Literal["max", "min"] = "max",
-        patience: int | None = 10,
-        min_delta: float = 0.0,
-    ) -> None:
-        if patience is not None and patience < 1:
-            raise ValueError(f"patience must be >= 1 or None, got {patience}")
-        most = sys.maxsize if patience is None else patience
-        super().__init__(monitor, min_delta, most, mode=mode, strict=False)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state, but keep the patience of this run's configuration."""
-        super().load_state_dict({**state_dict, "patience": self.patience})
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop a resumed run that had stopped early, before it trains another epoch."""
-        if self.wait_count >= self.patience:
-            trainer.should_stop = True
-
-
-class WholeCheckpoints(TorchCheckpointIO):
-    """Writes each checkpoint beside its final path, and renames it when it is complete.
-
-    Lightning itself first writes a checkpoint to the folder for temporary files. If that folder is
-    on another disk, the file is then copied, and a run that is killed during the copy leaves an
-    incomplete checkpoint.
-    """
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        """Save a checkpoint; on remote storage, as Lightning does."""
-        if "://" in str(path):
-            super().save_checkpoint(checkpoint, path, storage_options)
-            return
-        # Save in memory first, because torch.save gives no reason if it cannot write a file.
-        content = io.BytesIO()
-        torch.save(checkpoint, content)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with atomic_write(path) as part:
-            part.write_bytes(content.getbuffer())
 
 
 def _save_logs(trainer: Trainer) -> None:

@@ -13,7 +13,6 @@ from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, RankingModel, Scorer
 from ltr.modules.base import ScoringModule, check_part
-from ltr.training.finite import check_scores
 from ltr.training.losses import ScoredLists, side_inputs
 
 
@@ -28,7 +27,7 @@ class Ranker(ScoringModule):
     The Ranker logs once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
     each metric. A loss that draws noise, such as `XENDCG("random")`, draws it in training only. So
     `val_loss` has no noise, but is then another quantity than `train_loss`. A NaN score ends a
-    validation, test or prediction with a `ValueError` that names the list; no list is dropped.
+    validation or a test with a `ValueError` that names the list; no list is dropped.
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from the end of an epoch equals an uninterrupted run.
@@ -156,17 +155,6 @@ class Ranker(ScoringModule):
             batch.get("lengths"),
             side_inputs(self.loss, batch),
         )
-
-    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return the `scores` and, if the batch has them, `qid`, `doc_id`, `rows` and `lengths`.
-
-        If the batch is padded, the scores are (B, n), with `mask`; otherwise they are (N,).
-        """
-        keys = ("qid", "doc_id", "rows", "mask", "lengths")
-        known = {key: batch[key] for key in keys if key in batch}
-        scores = self(**_inputs(batch))
-        check_scores(scores, batch)
-        return {**known, "scores": scores}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the number of features and the schema to the checkpoint, as plain values."""

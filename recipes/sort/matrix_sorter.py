@@ -114,10 +114,6 @@ class MatrixSorter(Ranker):
         """Return the lists of a batch, padded, with their scores."""
         return super().score_batch(pad_batch(batch))
 
-    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (B, n) with `mask`; `qid`, `doc_id` and `rows` where there are any."""
-        return super().predict_step(pad_batch(batch), batch_idx)
-
     def _matrix(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return how well position i suits item j, (..., n, n)."""
         n = features.shape[-1 - self.scorer.item_dims]

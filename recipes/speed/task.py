@@ -9,9 +9,8 @@ from lightning.pytorch import Callback, LightningModule
 from torch import Tensor, nn
 
 from ltr.metrics.functional import spearman
+from ltr.modules import CheckFinite, SeedSteps
 from ltr.modules.base import missing_callbacks
-from ltr.modules.callbacks import SeedSteps
-from ltr.modules.watching import CheckFinite
 from ltr.operators import NeuralSort, SoftSort, SortOperator
 from ltr.shapes import check_number, check_whole
 from recipes.speed.random_scores import RandomScoresDataModule

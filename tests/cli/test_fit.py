@@ -1,4 +1,4 @@
-"""`ltr fit`, `validate` and `test`: configurations in layers, checkpoints, logs, resuming."""
+"""`ltr fit` and `test`: configurations in layers, checkpoints, logs, resuming."""
 
 import csv
 import re
@@ -127,14 +127,8 @@ def assert_same_weights(one: dict, two: dict) -> None:
         assert torch.equal(value, two["state_dict"][name]), name
 
 
-def test_validate_and_test_the_best_weights(ltr, fit_once):
+def test_the_best_weights(ltr, fit_once):
     fit_once("--config", "tiny.yaml")
-    best = torch.load("runs/tiny/1/checkpoints/best.ckpt")["callbacks"]
-    score = next(value for key, value in best.items() if "BestCheckpoint" in key)
-    answer = ltr("validate", "--config", "tiny.yaml", "--ckpt_path", "best")
-    assert answer.code == 0, answer.err
-    rows = read_csv(Path("runs/tiny/1/logs/version_1/metrics.csv"))
-    assert float(rows[0]["val_ndcg_10"]) == pytest.approx(score["best"])
     answer = ltr("test", "--config", "tiny.yaml", "--ckpt_path", "best")
     assert answer.code == 0, answer.err
     assert "test_ndcg_10" in answer.out
@@ -223,22 +217,17 @@ def test_last_starts_anew_where_there_is_none(ltr):
 
 @pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")  # no whole epoch
 def test_max_steps_before_the_first_validation_is_no_mistake(ltr):
-    answer = ltr("fit", "--config", "tiny.yaml", "--trainer.max_steps", 1)
+    options = ["--trainer.max_steps", 1, "--early_stopping.patience", "null"]
+    answer = ltr("fit", "--config", "tiny.yaml", *options)
     assert answer.code == 0, answer.err
 
 
-def test_early_stopping_stops_and_stays_stopped(ltr):
+def test_early_stopping(ltr):
     options = ["--early_stopping.patience", 1, "--early_stopping.min_delta", 2]
     options += ["--trainer.max_epochs", 9]
     assert ltr("fit", "--config", "tiny.yaml", *options).code == 0
     steps = torch.load("runs/tiny/1/checkpoints/last.ckpt")["global_step"]
     assert steps == 2 * 5  # the first epoch is the best so far, the second stops it
-    assert ltr("fit", "--config", "tiny.yaml", *options, "--ckpt_path", "last").code == 0
-    assert torch.load("runs/tiny/1/checkpoints/last.ckpt")["global_step"] == steps
-    # with more patience it goes on
-    more = [*options[2:], "--early_stopping.patience", 2]
-    assert ltr("fit", "--config", "tiny.yaml", *more, "--ckpt_path", "last").code == 0
-    assert torch.load("runs/tiny/1/checkpoints/last.ckpt")["global_step"] > steps
 
 
 def test_a_moved_run_goes_on_with_its_best(ltr, fit_once):

@@ -37,7 +37,7 @@ def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
 def test_help_names_every_command(ltr):
     answer = ltr("--help")
     assert answer.code == 0
-    for command in ("train", "fit", "validate", "test", "predict", "explain", "evaluate", "copy"):
+    for command in ("train", "fit", "test", "predict", "explain", "evaluate", "copy"):
         assert f"\n  {command}" in answer.out
 
 
@@ -159,7 +159,7 @@ def test_a_closed_stdout_leaves_a_file_whole(tmp_path):
     assert (tmp_path / "mine.yaml").read_text() == find_recipes()["digits"][0].read_text()
 
 
-@pytest.mark.parametrize("command", ["fit", "validate", "test"])
+@pytest.mark.parametrize("command", ["fit", "test"])
 def test_the_help_is_short_and_true(ltr, command):
     """The options of the data come first."""
     shown = ltr(command, "--help").out
@@ -171,7 +171,7 @@ def test_the_help_is_short_and_true(ltr, command):
     assert ("--trainer.max_epochs" in options) == (command == "fit")
 
 
-@pytest.mark.parametrize("command", ["fit", "validate", "test"])
+@pytest.mark.parametrize("command", ["fit", "test"])
 def test_the_options_of_the_help_exist(ltr, command):
     shown = ltr(command, "--help").out
     found = ltr("fit", "--config", "table", "--data.path", "t.csv", "--print_config").out

@@ -82,7 +82,7 @@ COMMAND_LINE = {
     ],
     6: [
         (["--model.loss.operator.temperature", "-1"], ["temperature must be >= 0, got -1"]),
-        (["--early_stopping.patience", "0"], ["patience must be >= 1 or None, got 0"]),
+        (["--early_stopping.mode", "up"], ["`mode` can be min, max, got up"]),
         (["--trainer.accelerator", "gpuu"], ["accelerator='gpuu'"]),
         (["--trainer.devices", "x"], ["--trainer.devices x: `devices` selected with"]),
         (
@@ -201,11 +201,9 @@ def test_a_gpu_that_there_is_not(ltr, name):
 def test_a_value_that_is_not_logged(ltr, group):
     answer = ltr("fit", *TINY, f"--{group}.monitor", "val_ndcg_5")
     assert answer.code == 2
-    assert answer.err == (
-        f"ltr fit: {group}.monitor must be a value that is logged, got 'val_ndcg_5': "
-        "did you mean val_ndcg_10?\n"
-    )
-    assert "epoch 1" not in answer.out
+    assert answer.err.count("\n") == 1
+    assert "val_ndcg_5" in answer.err
+    assert "val_ndcg_10" in answer.err
 
 
 # 7: an option that is required and missing

@@ -66,10 +66,9 @@ def test_it_resumes_with_a_transform_of_the_data(ltr, own):
 def test_a_monitor_that_it_does_not_log(ltr, own):
     answer = ltr("fit", *own, "--early_stopping.patience", "null")
     assert answer.code == 2
-    assert answer.err.endswith(
-        "best_checkpoint.monitor must be a value that is logged, got 'val_ndcg_10': "
-        "choose from val_mse\n"
-    )
+    assert answer.err.count("\n") == 1
+    assert "could not find the monitored key" in answer.err
+    assert "val_mse" in answer.err
 
 
 @pytest.mark.parametrize("kind", ["modules", "datasets", "models", "losses", "operators"])

@@ -120,24 +120,29 @@ def test_batches_have_what_the_table_has():
     assert (batch["weight"] == 2).all()
 
 
-def scores_of(ranker: Ranker, data: TableDataModule, folder: Path) -> np.ndarray:
-    """Return the scores of a table's rows, by a Trainer."""
-    batches = trainer(folder).predict(ranker, datamodule=data)
-    rows, scores = (np.concatenate([b[name] for b in batches]) for name in ("rows", "scores"))
-    found = np.empty(len(rows), np.float32)
-    found[rows] = scores
+def scores_of(ranker: Ranker, data: TableDataModule) -> np.ndarray:
+    """Return the scores of a table's rows, in batches of the data module."""
+    assert ranker.schema is not None
+    data.use_schema(ranker.schema)
+    data.setup("predict")
+    found = np.empty(len(data.dataset("predict").features), np.float32)
+    ranker.eval()
+    with torch.no_grad():
+        for batch in data.predict_dataloader():
+            given = {name: batch[name] for name in ("features", "categories", "lengths")}
+            found[batch["rows"]] = ranker(**given)
     return found
 
 
-def test_a_score_for_each_row_in_the_inputs_order(trained, tmp_path):
+def test_a_score_for_each_row_in_the_inputs_order(trained):
     ranker, _ = trained
     new = make(60, seed=1).drop(columns="grade").assign(more=1)
-    found = scores_of(ranker, TableDataModule(new), tmp_path)
+    found = scores_of(ranker, TableDataModule(new))
     np.testing.assert_allclose(ranker.model.predict(new), found, rtol=1e-5, atol=1e-6)
     # columns in another order, and rows too: a row's score is its own
     order = np.random.default_rng(0).permutation(len(new))
     shuffled = new.iloc[order][new.columns[::-1]]
-    again = scores_of(ranker, TableDataModule(shuffled), tmp_path)
+    again = scores_of(ranker, TableDataModule(shuffled))
     np.testing.assert_allclose(again, found[order], rtol=1e-5, atol=1e-6)
 
 
@@ -155,9 +160,9 @@ def test_the_schema_is_in_the_checkpoint_as_plain_data(trained):
         (lambda t: t.drop(columns="query"), "must have the column 'query'"),
     ],
 )
-def test_a_table_that_does_not_match(trained, tmp_path, change, message):
+def test_a_table_that_does_not_match(trained, change, message):
     with pytest.raises(ValueError, match=message):
-        scores_of(trained[0], TableDataModule(change(make())), tmp_path)
+        scores_of(trained[0], TableDataModule(change(make())))
 
 
 def test_test_needs_a_table_of_its_own_after_fit(trained, tmp_path):
@@ -178,7 +183,7 @@ def test_another_schema_is_refused(trained, tmp_path):
     with pytest.raises(ValueError, match="got a difference: column 'shop': string category of 3"):
         trainer(tmp_path).fit(ranker, datamodule=data)
     with pytest.raises(ValueError, match=r"qid.*'sku'"):
-        scores_of(ranker, TableDataModule(make(), qid="sku"), tmp_path)
+        scores_of(ranker, TableDataModule(make(), qid="sku"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 from typing import Any, ClassVar
 
@@ -435,22 +434,15 @@ def test_random_state_holds_in_threads():
     assert [np.array_equal(one, expected) for one in found] == [True] * 10
 
 
-def test_a_failed_training_says_where_and_gives_the_random_numbers_back(tmp_path, monkeypatch):
+def test_a_failed_training_says_where_and_gives_the_random_numbers_back():
     X, y, qid = frame()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     torch.manual_seed(5)
     before = torch.get_rng_state()
     with pytest.raises(ValueError, match="must be finite") as caught:
         quick(learning_rate=1e30, validation=0, batch_size=4).fit(X, y, qid=qid)
     assert torch.equal(torch.get_rng_state(), before)
     said = str(caught.value)
-    assert re.match(
-        r"(loss|gradients) must be finite, got .* in epoch 1, step 2, \d of 4 lists", said
-    )
-    assert "scorer.copies.0" in said
-    [file] = tmp_path.rglob("*.pt")
-    assert said.endswith(f"the batch is saved in {file}")
-    assert torch.load(file, weights_only=True)["step"] == 2
+    assert re.match(r"(loss|gradients) must be finite, got .* in epoch 1, batch 2 \(qid ", said)
 
 
 class Modes(SoftmaxLoss):

@@ -197,7 +197,7 @@ def test_the_transform_is_the_models(tmp_path: Path):
 
 
 def test_plain_loaders_after_a_fit_with_a_data_module(tmp_path: Path):
-    # the Trainer goes on calling `setup` of the data module, which has no test and predict split
+    # the Trainer goes on calling `setup` of the data module, which has no test split
     for name in ("train.txt", "vali.txt"):
         (tmp_path / name).write_text("1 qid:1 1:0.5 2:1\n0 qid:1 1:0.1 2:3\n2 qid:2 1:1 2:1\n")
     data, ranker = TableDataModule(tmp_path), Ranker(MLPScorer(hidden=(4,)))
@@ -205,13 +205,9 @@ def test_plain_loaders_after_a_fit_with_a_data_module(tmp_path: Path):
     fit.fit(ranker, data)
     lists = ListDataset.from_arrays(torch.randn(6, 2).numpy(), [0, 1, 2, 0, 1, 0], qid=[1] * 6)
     loader = DataLoader(lists, collate_fn=collate_lists)
-    [predicted] = fit.predict(ranker, loader) or []
-    assert predicted["scores"].shape == (1, 6)
     [result] = fit.test(ranker, loader, verbose=False)
     assert 0 < result["test_ndcg_5"] <= 1
     assert len(fit.validate(ranker, loader, verbose=False)) == 1
-    with pytest.raises(ValueError, match="predict_path must"):
-        fit.predict(ranker, data)
     with pytest.raises(ValueError, match="test_path must"):
         fit.test(ranker, data)
 
@@ -223,26 +219,8 @@ def test_plain_loaders_without_a_data_module(tmp_path: Path):
     fit = trainer(tmp_path)
     fit.fit(ranker, loader, loader)
     assert ranker.transform is None
-    [predicted] = fit.predict(ranker, loader) or []
-    assert set(predicted) == {"qid", "mask", "scores"}  # these data have no document ids
     with pytest.raises(ValueError, match=r"scorer.*give it num_features"):
         trainer(tmp_path).fit(Ranker(), loader, loader)
-
-
-def test_predictions_come_with_their_documents(tmp_path: Path):
-    data = digits(test_lists=3, batch_size=2)
-    ranker = Ranker(Own())
-    batches = trainer(tmp_path).predict(ranker, data) or []
-    assert [batch["qid"] for batch in batches] == [
-        ["digits-test-0", "digits-test-1"],
-        ["digits-test-2"],
-    ]
-    for batch, raw in zip(batches, data.predict_dataloader(), strict=True):
-        assert batch["doc_id"] == raw["doc_id"]
-        assert torch.equal(batch["lengths"], raw["lengths"])
-        scores = ranker(raw["features"], lengths=raw["lengths"]).detach()
-        assert scores.shape == raw["labels"].shape
-        torch.testing.assert_close(batch["scores"], scores)
 
 
 PYTHON_ROUTES = [

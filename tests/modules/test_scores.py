@@ -50,7 +50,7 @@ def test_infinite_scores_where_they_are_refused():
         check_scores(scores, batch(), finite=True)
 
 
-@pytest.mark.parametrize("what", ["validate", "test", "predict"])
+@pytest.mark.parametrize("what", ["validate", "test"])
 @pytest.mark.parametrize("broken", ["model", "data"])
 def test_a_run_stops_and_names_the_list(tmp_path, what: str, broken: str):
     data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 2], ["x", "y", "y"])

@@ -217,14 +217,13 @@ def test_one_that_is_missing_is_an_error_before_the_first_step(tmp_path, loss, n
     assert weight_of(scorer).item() == before
 
 
-def test_a_test_and_a_prediction_need_none(tmp_path: Path):
+def test_a_test_needs_none(tmp_path: Path):
     table = frame()
     ranker = Ranker(LinearScorer(), Unbiased(Penalized(ListNet())))
     trainer(tmp_path).fit(ranker, datamodule=table_module(table, "frame", tmp_path))
     new = table.drop(columns=["shown", "kind"])
     [tested] = trainer(tmp_path).test(ranker, datamodule=TableDataModule(test_path=new))
     assert tested["test_mrr"] > 0
-    assert trainer(tmp_path).predict(ranker, datamodule=TableDataModule(new))
 
 
 def test_a_loss_of_ones_own_names_the_key_of_the_batch(tmp_path: Path):
