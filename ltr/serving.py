@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from ltr.columns import (
-    CATEGORY_KINDS,
-    ISO_DATES,
     LARGEST,
     Category,
     Number,
@@ -75,8 +73,6 @@ class OnnxRanker:
         except Exception as error:  # onnxruntime's errors have no base class of their own
             raise ValueError(f"{wanted} {path}: {error}") from error
         shapes = {one.name: one.shape for one in self._session.get_inputs()}
-        if not _fits(self.about, shapes):
-            raise ValueError(f"{wanted} {path}: its metadata do not describe its inputs")
         self._widths = {name: shape[-1] for name, shape in shapes.items()}
         types = {one.name: one.type for one in self._session.get_inputs()}
         self._dtype = np.float64 if types["features"] == "tensor(double)" else np.float32
@@ -224,45 +220,6 @@ def _check_digest(content: bytes) -> None:
         raise ValueError("it has no digest: export it again")
     if sha256(content[:start]).hexdigest().encode() != content[-64:]:
         raise ValueError("it is damaged: its digest is wrong")
-
-
-def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether `ltr export` could have written these metadata for inputs of these shapes."""
-    keys = {"features", "dates", "categories", "per_document", "looks_at_list"}
-    if not isinstance(about, dict) or not keys <= about.keys():
-        return False
-    features, categories = about["features"], about["categories"]
-    axes = 2 if about["per_document"] is True else 3
-    widths = {"features": None, "categories": 0}
-    widths |= {name: shape[-1] for name, shape in shapes.items() if len(shape) == axes}
-    if features is not None and not (
-        isinstance(features, dict)
-        and all(type(width) is int and width > 0 for width in features.values())
-        and isinstance(categories, dict)
-        and all(map(_is_category, categories.values()))
-        and isinstance(about["dates"], dict)
-        and all(
-            zone in [*ISO_DATES] and features.get(name) in (1, 2)
-            for name, zone in about["dates"].items()
-        )
-        and (sum(features.values()), len(categories)) == (widths["features"], widths["categories"])
-    ):
-        return False
-    return (
-        (features is None) == (categories is None) == (about["dates"] is None)
-        and widths["features"] is not None
-        and type(about["per_document"]) is bool
-        and about["looks_at_list"] is ("mask" in shapes)
-    )
-
-
-def _is_category(one: Any) -> bool:
-    return (
-        isinstance(one, dict)
-        and one.get("kind") in CATEGORY_KINDS
-        and isinstance(one.get("levels"), list)
-        and all(isinstance(level, str) for level in one["levels"])
-    )
 
 
 def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:

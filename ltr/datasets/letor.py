@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ltr.compressed import MAX_LINE, SUFFIXES, open_text
+from ltr.compressed import SUFFIXES, open_text
 from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
 from ltr.files import check_path
 from ltr.shapes import check_at_least, check_choice
@@ -56,8 +56,8 @@ def read_letor(
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
-    The file may be plain text, gzip or zstd; its first bytes tell which. Lines end with LF or CRLF
-    and are at most 64 MiB long. Blank lines, lines with only a comment, and blanks at the end of a
+    The file may be plain text, gzip or zstd; its first bytes tell which. Lines end with LF or CRLF.
+    Blank lines, lines with only a comment, and blanks at the end of a
     line are allowed. A feature that a line omits is 0. If any line has a comment, the comments
     become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, any other
     comment gives its text, and a line without a comment gives the empty string. LightGBM's files
@@ -445,31 +445,24 @@ def find_group_file(
     return next((file for file in map(Path, names) if file.is_file()), None)
 
 
-def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int, bytes]]:
+def read_blocks(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield a file in blocks of whole lines.
-
-    Args:
-        path: the file.
-        max_line: the most bytes of a line.
 
     Returns:
         For each block: the number of its first line, how many bytes of the (compressed) file have
         been read, and its text.
 
     Raises:
-        ValueError: `path` is not a file, or a line is longer than `max_line`.
+        ValueError: `path` is not a file.
     """
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     number, rest = 1, bytearray()
     with open_text(path) as file:
-        while chunk := file.read(min(BLOCK, max_line)):
+        while chunk := file.read(BLOCK):
             if number == 1 and not rest:
                 chunk = chunk.removeprefix(b"\xef\xbb\xbf")
             end = chunk.rfind(b"\n") + 1
-            if len(rest) + (chunk.find(b"\n") if end else len(chunk)) > max_line:
-                problem = f"a line must have at most {max_line:,} bytes"
-                raise bad_line(path, number, problem, bytes(rest[:100]))
             if not end:
                 rest += chunk
                 continue

@@ -66,10 +66,10 @@ def read_run(path: str | PathLike[str]) -> Run:
         For each query, the score of each document, in the order of the file.
 
     Raises:
-        ValueError: a line does not have the fields of the first line, which are six or three, or
-            has more than 64 MiB; a score is not a finite number; a query has a document twice; the
-            third field may be a rank as well as a score; the JSON is not such a mapping; or the
-            file is empty or damaged. The message names the file, the line and the text.
+        ValueError: a line does not have the fields of the first line, which are six or three; a
+            score is not a finite number; a query has a document twice; the third field may be a
+            rank as well as a score; the JSON is not such a mapping; or the file is empty or
+            damaged. The message names the file, the line and the text.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -230,7 +230,7 @@ def _lines(path: Path, forms: Mapping[int, str]) -> Iterator[tuple[int, list[byt
     """
     count, any_line = 0, False
     with open_text(path) as file:
-        for number, line in enumerate(file.lines(), start=1):
+        for number, line in enumerate(file, start=1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             fields = line.split()

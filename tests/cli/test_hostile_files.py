@@ -104,12 +104,3 @@ def test_predictions(ltr, name: str, kind: str):
         Path("qrels.txt").write_text("a 0 d 1\n")
         more = ["--qrels", "qrels.txt"]
     assert_refused(ltr("evaluate", path, *more), path.name)
-
-
-def test_every_byte_of_a_table_of_predictions_overwritten(ltr):
-    for position in range(4, len(SOUND) - 4, 23):
-        for value in (0, 127, 255):
-            Path("p.parquet").write_bytes(SOUND[:position] + bytes([value]) + SOUND[position + 1 :])
-            answer = ltr("evaluate", "p.parquet", "--resamples", 10)
-            assert answer.code in (0, 2)
-            assert answer.err.count("\n") == (1 if answer.code else 0), answer.err

@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from ltr.compressed import MAX_LINE, TextFile
 from ltr.datasets import ListDataset, letor, read_letor, svmlight_jit
 
 Write = Callable[..., Path]
@@ -620,29 +619,6 @@ def test_lines_that_grow_wider_copy_little(write: Write, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(read_letor(path).features, np.diag(np.arange(1, count + 1)))
     assert len(calls) <= 12
     assert read_letor(path, num_features=count).num_features == count
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_a_line_has_a_limit(write: Write, zipped: bool):
-    def put(text: bytes) -> Path:
-        return write(gzip.compress(text) if zipped else text)
-
-    fits = b"1 qid:1 1:1\n" + b"#" * 100 + b"\n0 qid:1 1:2\n" + b"#" * 100
-    blocks = [block for *_, block in letor.read_blocks(put(fits), max_line=100)]
-    assert b"".join(blocks) == fits + b"\n"
-    for text, line in ((b"#" * 101 + b"\n", 1), (fits + b"#", 4), (fits[:60] + fits[12:], 2)):
-        with pytest.raises(ValueError, match=rf"line {line}: a line must .* 100 bytes"):
-            list(letor.read_blocks(put(text), max_line=100))
-
-
-def test_a_line_beyond_the_limit_is_not_read_to_its_end(write: Write, monkeypatch):
-    path = write(b"1 " * (2 * MAX_LINE))
-    sizes: list[int] = []
-    read = TextFile.read
-    monkeypatch.setattr(TextFile, "read", lambda file, size: sizes.append(size) or read(file, size))
-    with pytest.raises(ValueError, match=r"line 1: a line must have at most 67,108,864 bytes"):
-        list(letor.read_blocks(path))
-    assert MAX_LINE <= sum(sizes) <= MAX_LINE + 2 * letor.BLOCK
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """A small ranker and its exported folder."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,49 +63,3 @@ def alone() -> Callable[[str, Path], str]:
         return done.stdout
 
     return run
-
-
-_VALUES = [None, True, -1, 0.5, 2**62, 10**30, "", "x", "x" * 10_000, "a.b", [], [None], {}]
-_VALUES += [{"class_path": "torch.nn.Linear"}, {"class_path": 3}, {"function": "os.abort"}]
-_VALUES += [{"float": []}, {"dict": [[{}, 1]]}, {"dict": [[{"dict": []}, 1]]}, {"x": {}}]
-_TEXTS = [
-    "[" * 100_000 + "]" * 100_000,
-    '{"a":' * 500 + "1" + "}" * 500,
-    "9" * 5000,
-    "1e999",
-    "NaN",
-]
-_GONE = object()
-
-
-@pytest.fixture(scope="session")
-def mutations() -> Callable[[Any], Iterator[str]]:
-    """A function that gives JSON in which one key, at any depth, is gone or has another value."""
-
-    def positions(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        yield at
-        keys = range(len(value)) if isinstance(value, list) else value
-        for key in keys if isinstance(value, dict | list) else ():
-            yield from positions(value[key], (*at, key))
-
-    def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
-        if not at:
-            return new
-        copy = dict(value) if isinstance(value, dict) else list(value)
-        if len(at) == 1 and new is _GONE:
-            del copy[at[0]]
-        else:
-            copy[at[0]] = changed(value[at[0]], at[1:], new)
-        return copy
-
-    def mutate(content: Any) -> Iterator[str]:
-        for at in positions(content):
-            if at:
-                yield json.dumps(changed(content, at, _GONE))
-            for new in _VALUES:
-                yield json.dumps(changed(content, at, new))
-            text = json.dumps(changed(content, at, "@"))
-            for new in _TEXTS:
-                yield text.replace('"@"', new)
-
-    return mutate

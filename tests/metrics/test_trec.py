@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_table import CLASSES
 
-from ltr.compressed import MAX_LINE
 from ltr.metrics import (
     F1,
     MAP,
@@ -209,12 +208,6 @@ def test_numbers_of_strangers(tmp_path, value):
 def test_signs_and_zeros_stay(tmp_path):
     (tmp_path / "f").write_text("1 0 a +2\n1 0 b -1\n1 0 c 007\n")
     assert read_qrels(tmp_path / "f") == {"1": {"a": 2, "b": -1, "c": 7}}
-
-
-def test_a_line_has_a_limit(tmp_path):
-    (tmp_path / "f").write_bytes(gzip.compress(b"1 0 a 1\n" + b"x" * (MAX_LINE + 1), 1))
-    with pytest.raises(ValueError, match="f, line 2: a line must have at most 67,108,864 bytes"):
-        read_qrels(tmp_path / "f")
 
 
 def test_a_missing_file_and_damaged_gzip(tmp_path):
