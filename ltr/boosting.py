@@ -371,7 +371,6 @@ class Metric:
         if not isinstance(metric, RankingMetric):
             raise ValueError(f"metric must be a metric of ltr.metrics, got {metric!r}")
         self.metric = copy.deepcopy(metric)
-        self.metric.deduplicate = False  # each call gets each list exactly once
         cutoff = getattr(metric, "top_k", None)
         plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
         self.name = plain if name is None else name
@@ -388,7 +387,7 @@ class Metric:
 
         The arguments are those of `Objective.__call__`.
         """
-        from ltr.metrics.core import measure_lists
+        from ltr.metrics.batches import Batch
 
         of_xgboost = is_xgboosts(y_pred)
         y_true, y_pred, weight, group = labeled_scores(y_true, y_pred, weight, group)
@@ -400,11 +399,12 @@ class Metric:
                 f"weight must be equal within each list, since {self.name} has no item weights, "
                 f"got weights that differ"
             )
-        [found] = measure_lists([self.metric], scores, labels, lengths=lengths, weights=weights)
-        counted = ~found.values.isnan()
-        factors = torch.where(counted, factors, 0.0)
-        values = self.metric.before_mean(found.values).nan_to_num()
-        value = self.metric.after_mean((values * factors).sum() / factors.sum())
+        batch = Batch(scores, labels, lengths=lengths, weights=weights)
+        values = batch.values([self.metric])[0].values.double()
+        factors = torch.where(values.isnan(), 0.0, factors)
+        values = (values.log() if self.metric.is_geometric else values).nan_to_num()
+        value = (values * factors).sum() / factors.sum()
+        value = value.exp() if self.metric.is_geometric else value
         if of_xgboost:
             return self.name, value.item()
         return self.name, value.item(), bool(self.metric.higher_is_better)

@@ -38,6 +38,16 @@ def check_number(name: str, value: float, *, minimum: float, strict: bool = Fals
     return float(value)
 
 
+def check_positive(name: str, value: float | None) -> float | None:
+    """Return `value` as a float, or raise a ValueError unless it is None or finite and > 0.
+
+    >>> check_positive("max_label", 0)
+    Traceback (most recent call last):
+    ValueError: max_label must be > 0, got 0
+    """
+    return None if value is None else check_number(name, value, minimum=0.0, strict=True)
+
+
 def check_temperature(value: float, name: str = "temperature") -> float:
     """Return `value` as a float, or raise a ValueError unless it is 0 or >= `LEAST_TEMPERATURE`.
 

@@ -1,5 +1,6 @@
 """Alpha-NDCG: novelty and diversity over topics."""
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Unpack
 
@@ -7,34 +8,33 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function, greedy_topics
-from ltr.metrics.core import ListArguments, MetricCore, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
 from ltr.metrics.ties import within
-from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import check_top_k, positions
 
 
+@dataclass(eq=False, repr=False)
 class AlphaNDCGCore(MetricCore):
     """The arithmetic of `alpha_ndcg`."""
 
     takes_topics = True
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        alpha: float = 0.5,
-        discount: Discount = "log2",
-        empty: Empty = 0,
-        **options: Unpack[Options],
-    ):
-        self.top_k = check_top_k(top_k)
+    top_k: int | None = None
+    alpha: float = 0.5
+    discount: Discount = "log2"
+    _: KW_ONLY
+    empty: Empty = 0
+
+    def __post_init__(self) -> None:
+        self.top_k = check_top_k(self.top_k)
+        alpha = self.alpha
         if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha <= 1:
             raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
         self.alpha = float(alpha)
-        discount_function(discount)  # this checks the discount
-        self.discount: Discount = discount
-        self.empty: Empty = check_empty(empty)
-        super().__init__(**options)
+        discount_function(self.discount)  # this checks the discount
+        check_empty(self.empty)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -50,6 +50,7 @@ class AlphaNDCGCore(MetricCore):
         return list_values(values, ideal > 0, lists, self.empty)
 
 
+@measured_by(AlphaNDCGCore)
 def alpha_ndcg(
     scores: Tensor,
     labels: Tensor,
@@ -91,5 +92,4 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    metric = AlphaNDCGCore(top_k, alpha, discount, empty)
-    return metric.measure(scores, labels, **lists)
+    ...

@@ -1,26 +1,31 @@
 """Average relevance position."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum
-from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import positions
 
 
+@dataclass(eq=False, repr=False)
 class ARPCore(MetricCore):
     """The arithmetic of `arp`."""
 
     takes_weights = True
     higher_is_better = False
 
-    def __init__(self, empty: Empty = 0, ties: Ties = "stable", **options: Unpack[Options]):
-        self.empty: Empty = check_empty(empty)
-        self.ties: Ties = check_ties(ties)
-        super().__init__(**options)
+    _: KW_ONLY
+    empty: Empty = 0
+    ties: Ties = "stable"
+
+    def __post_init__(self) -> None:
+        check_empty(self.empty)
+        check_ties(self.ties)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -30,6 +35,7 @@ class ARPCore(MetricCore):
         return list_values(values, total > 0, lists, self.empty)
 
 
+@measured_by(ARPCore)
 def arp(
     scores: Tensor,
     labels: Tensor,
@@ -60,5 +66,4 @@ def arp(
     >>> arp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
     tensor(2.)
     """
-    metric = ARPCore(empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...

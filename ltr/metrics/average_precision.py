@@ -1,36 +1,30 @@
 """Average precision, and its geometric mean."""
 
+from dataclasses import dataclass
 from typing import Literal, Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import BinaryCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, before, positions_of, run_sums, tied_runs, within
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_choice, positions
 
 Divisor = Literal["attainable", "relevant"]
 
-_LEAST = 1e-5
+LEAST_PRECISION = 1e-5
 """Smaller average precisions count as this value in the geometric mean, as in trec_eval."""
 
 
+@dataclass(eq=False, repr=False)
 class MAPCore(BinaryCore):
     """The arithmetic of `average_precision`."""
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        divisor: Divisor = "attainable",
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        relevant_from: float | None = None,
-        **options: Unpack[Options],
-    ):
-        check_choice("divisor", divisor, "attainable", "relevant")
-        self.divisor: Divisor = divisor
-        super().__init__(top_k, empty, ties, relevant_from, **options)
+    divisor: Divisor = "attainable"
+
+    def __post_init__(self) -> None:
+        check_choice("divisor", self.divisor, "attainable", "relevant")
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -47,6 +41,7 @@ class MAPCore(BinaryCore):
         return list_values(values, total > 0, lists, self.empty)
 
 
+@measured_by(MAPCore)
 def average_precision(
     scores: Tensor,
     labels: Tensor,
@@ -81,27 +76,21 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    metric = MAPCore(top_k, divisor, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 class GMAPCore(MAPCore):
     """The arithmetic of `gmap`."""
 
+    is_geometric = True
+
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the average precision of each list, at least 1e-5."""
-        found = super().per_list(lists)
-        return found._replace(values=found.values.clamp(min=_LEAST))
-
-    def before_mean(self, values: Tensor) -> Tensor:
-        """Return the logarithms of the values."""
-        return values.log()
-
-    def after_mean(self, mean: Tensor) -> Tensor:
-        """Return the exponential of the mean of the logarithms."""
-        return mean.exp()
+        precisions = super().per_list(lists)
+        return precisions._replace(values=precisions.values.clamp(min=LEAST_PRECISION))
 
 
+@measured_by(GMAPCore)
 def gmap(
     scores: Tensor,
     labels: Tensor,
@@ -136,8 +125,7 @@ def gmap(
     >>> gmap(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), labels)
     tensor(0.7071)
     """
-    metric = GMAPCore(top_k, divisor, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:

@@ -1,44 +1,62 @@
-"""The base classes of the metric classes, which keep running sums of the values of the lists."""
+"""The base class of the metric classes, which keep running sums of the values of the lists."""
 
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from inspect import Parameter
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 from zlib import crc32
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from ltr.metrics.core import (
-    BatchValues,
-    BinaryCore,
-    Columns,
-    CutoffCore,
-    MetricCore,
-    Options,
-    RetrievedCore,
-    measure_lists,
-)
-
-__all__ = ["BinaryMetric", "CutoffMetric", "Options", "RankingMetric", "RetrievedMetric"]
-
-# The number of lists depends on the ids, so a graph cannot hold it. `torch.compiler.disable` loads
-# the compiler, which takes longer than torch, and the arithmetic alone needs none.
-uncompiled_lists = torch.compiler.disable()(measure_lists)
-"""`measure_lists`, which `torch.compile` leaves out of its graph."""
+from ltr.config import parameters
+from ltr.metrics.batches import Batch
+from ltr.metrics.core import MetricCore, metric_name
+from ltr.ragged import Lengths, check_lengths
 
 _RECENT = 1 << 12
 """A metric remembers at least this many ids of lists, if it looks for lists of two updates."""
 
 
+class Columns(TypedDict, total=False):
+    """The `columns` of `RankingMetric.update`, which describes them."""
+
+    weights: Tensor | None
+    judged: Tensor | None
+    lengths: Lengths | None
+
+
+class BatchValues(NamedTuple):
+    """The values of one metric for the lists of one batch.
+
+    Attributes:
+        values: (lists,) float64, NaN for a list that is left out. If each item was given with
+            the id of its list, the lists are in ascending order of id.
+        empty: the number of lists on which the metric is not defined.
+        lists: the number of lists with a real item.
+        ids: int64, the ids of the lists with a real item, which are all lists for a metric with
+            `deduplicate`; None if `deduplicate` is False or ids were not given.
+    """
+
+    values: Tensor
+    empty: Tensor
+    lists: Tensor
+    ids: Tensor | None
+
+
+@dataclass(eq=False, repr=False)
 class RankingMetric(MetricCore, Metric):
     """Base class of the metrics, each of which is the mean of one value per list.
 
     The mean is over all lists that have a value. By default, the state is only a few sums.
 
-    A new metric is a subclass, such as `MRR`, that defines `per_list`, which takes lists in ranked
-    order. The constructor of the subclass stores the metric's own arguments as attributes of the
-    same names, and then passes the options below to the constructor of this class.
+    A new metric is a subclass that defines `per_list`, which takes lists in ranked order. Its own
+    arguments are the fields of a dataclass: `@dataclass(eq=False, repr=False)`. If it has a
+    constructor instead, that stores the arguments as attributes of the same names, and then passes
+    the options below to the constructor of this class.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
     flat columns (items,) with `indexes`, one list id per item in any order. `indexes` is
@@ -64,12 +82,11 @@ class RankingMetric(MetricCore, Metric):
             different values, of which only the first counts.
         compute_on_cpu: as in `torchmetrics.Metric`. The same holds for `dist_sync_on_step`,
             `sync_on_compute` and `compute_with_cache`.
-        others: the other arguments of `torchmetrics.Metric`, and `running` (default: True). With
-            `running=False`, the metric takes no updates, and only `measure` works.
+        process_group: as in `torchmetrics.Metric`.
+        dist_sync_fn: as in `torchmetrics.Metric`.
 
     Raises:
-        ValueError: an argument is unknown.
-        TypeError: a subclass has not set an argument as an attribute.
+        TypeError: an argument is unknown, or a subclass has not set one as an attribute.
 
     >>> from ltr.metrics import NDCG
     >>> metric = NDCG(top_k=10)
@@ -82,44 +99,51 @@ class RankingMetric(MetricCore, Metric):
     is_differentiable = False
     full_state_update = False
 
-    values: Any
-    ids: Any
+    values: Any = field(init=False)
+    ids: Any = field(init=False)
+    _: KW_ONLY
+    keep_values: bool = False
+    deduplicate: bool | None = None
+    compute_on_cpu: bool = False
+    dist_sync_on_step: bool = False
+    sync_on_compute: bool = True
+    compute_with_cache: bool = True
+    process_group: Any = None
+    dist_sync_fn: Callable[..., Any] | None = None
 
-    def __init__(
-        self,
-        *,
-        keep_values: bool = False,
-        deduplicate: bool | None = None,
-        compute_on_cpu: bool = False,
-        dist_sync_on_step: bool = False,
-        sync_on_compute: bool = True,
-        compute_with_cache: bool = True,
-        **others: Any,
-    ):
-        self.keep_values, self.deduplicate = keep_values, deduplicate
-        self.running = others.pop("running", True)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if lacking := [name for name in self.own_parameters() if not hasattr(self, name)]:
+            raise TypeError(f"{type(self).__name__} must set {lacking} before super().__init__")
+        Metric.__init__(
+            self,
+            compute_on_cpu=self.compute_on_cpu,
+            dist_sync_on_step=self.dist_sync_on_step,
+            sync_on_compute=self.sync_on_compute,
+            compute_with_cache=self.compute_with_cache,
+            process_group=self.process_group,
+            dist_sync_fn=self.dist_sync_fn,
+        )
         # These are the ids of recent lists, as the keys of an ordered dict.
         self._recent: dict[int, None] = {}
         self._warned = False
-        Metric.__init__(
-            self,
-            compute_on_cpu=compute_on_cpu,
-            dist_sync_on_step=dist_sync_on_step,
-            sync_on_compute=sync_on_compute,
-            compute_with_cache=compute_with_cache,
-            **others,
-        )
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         self._state = f"sums_{crc32(f'{kind} {self.arguments}'.encode()):08x}"
         # The state is the sum of the values, and three counts: of the lists that count, of those
         # that are left out, and of those on which the metric is not defined.
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._state, default=zeros, dist_reduce_fx="sum")
-        if keep_values or deduplicate:
+        if self.keep_values or self.deduplicate:
             self.add_state("values", default=[], dist_reduce_fx="cat")
-        if deduplicate:
+        if self.deduplicate:
             self.add_state("ids", default=[], dist_reduce_fx="cat")
         self._start_lists()
+
+    @classmethod
+    def own_parameters(cls) -> dict[str, Parameter]:
+        """Return the metric's own arguments, without the options of all metrics."""
+        options = parameters(RankingMetric)
+        return {name: x for name, x in parameters(cls).items() if name not in options}
 
     def update(
         self,
@@ -146,12 +170,10 @@ class RankingMetric(MetricCore, Metric):
                 length of each list, instead of a mask. The lists are then ragged and follow each
                 other: `preds` and all other columns except `indexes` are (N,).
         """
-        if not self.running:
-            raise ValueError("running must be True for update, got False")
         if isinstance(preds, BatchValues):
             self._add(preds)
         else:
-            self._add(uncompiled_lists([self], preds, target, indexes, mask, **columns)[0])
+            self._add(measure_lists([self], preds, target, indexes, mask, **columns)[0])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add lists like `update`, and return the metric's value for only these lists."""
@@ -163,18 +185,18 @@ class RankingMetric(MetricCore, Metric):
         return value
 
     @torch.compiler.disable()
-    def _add(self, found: BatchValues) -> None:
-        if self.deduplicate is None and not self._warned and found.ids is not None:
-            self._watch(found.ids.tolist())
-        counted = (~found.values.isnan()).sum()
-        total = self.before_mean(found.values).nansum()
-        more = [total, counted, found.lists - counted, found.empty]
-        setattr(self, self._state, self.sums + torch.stack(more))
+    def _add(self, batch: BatchValues) -> None:
+        if self.deduplicate is None and not self._warned and batch.ids is not None:
+            self._watch(batch.ids.tolist())
+        counted = (~batch.values.isnan()).sum()
+        total = (batch.values.log() if self.is_geometric else batch.values).nansum()
+        more = torch.stack([total, counted, batch.lists - counted, batch.empty])
+        setattr(self, self._state, getattr(self, self._state) + more)
         if self.keep_values or self.deduplicate:
-            self.values.append(found.values)
+            self.values.append(batch.values)
         if self.deduplicate:
-            assert found.ids is not None
-            self.ids.append(found.ids)
+            assert batch.ids is not None
+            self.ids.append(batch.ids)
 
     def _watch(self, ids: list[int]) -> None:
         """Warn, once, if a list comes back after a recent update."""
@@ -225,9 +247,12 @@ class RankingMetric(MetricCore, Metric):
     def compute(self) -> Tensor:
         """Return the mean over the lists with a value, float32; NaN if no list has a value."""
         if self.deduplicate:
-            return self.after_mean(self.before_mean(self.per_list_values).nanmean()).float()
-        total, lists, *_ = self.sums
-        return self.after_mean(total / lists).float()
+            values = self.per_list_values
+            mean = (values.log() if self.is_geometric else values).nanmean()
+        else:
+            total, lists, *_ = getattr(self, self._state)
+            mean = total / lists
+        return (mean.exp() if self.is_geometric else mean).float()
 
     @property
     def per_list_values(self) -> Tensor:
@@ -283,16 +308,80 @@ class RankingMetric(MetricCore, Metric):
         return self._plot(val, ax)
 
 
-class CutoffMetric(CutoffCore, RankingMetric):
-    """Base class of the metric classes in which only the first `top_k` positions count."""
+# The number of lists depends on the ids, so a graph cannot hold it. `torch.compiler.disable` loads
+# the compiler, which takes longer than torch, and the arithmetic alone needs none.
+@torch.compiler.disable()
+def measure_lists(
+    metrics: Sequence[RankingMetric],
+    preds: Tensor,
+    target: Tensor | None,
+    indexes: Tensor | None = None,
+    mask: Tensor | None = None,
+    **columns: Unpack[Columns],
+) -> list[BatchValues]:
+    """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
+
+    Each list is ranked only once, for all metrics. `torch.compile` leaves this function out of its
+    graph.
+
+    >>> from ltr.metrics import MAP, MRR
+    >>> ids = torch.tensor([7, 3, 7])
+    >>> for of_metric in measure_lists([MRR(), MAP()], torch.rand(3), torch.tensor([1, 1, 1]), ids):
+    ...     print(of_metric.values)
+    tensor([1., 1.], dtype=torch.float64)
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    given = {"preds": preds, "target": target, "indexes": indexes, "mask": mask, **columns}
+    for name, x in given.items():
+        optional = x is None and name not in ("preds", "target")
+        if not (isinstance(x, Tensor) or optional or name == "lengths"):
+            raise ValueError(f"{name} must be a tensor, got {type(x).__name__}")
+    assert target is not None
+    if indexes is not None and (indexes.is_floating_point() or indexes.dtype == torch.bool):
+        raise ValueError(f"indexes must be whole numbers, got {indexes.dtype}")
+    topics, with_ids = True, False
+    for metric in metrics:
+        topics = topics and metric.takes_topics
+        with_ids = with_ids or metric.deduplicate is not False
+        if indexes is None and metric.deduplicate:
+            name = metric_name(type(metric))
+            raise ValueError(f"indexes must be given: {name} has deduplicate=True, got None")
+    batch, ids = Batch(preds, target, mask, **columns, topics=topics), None
+    if indexes is not None:
+        batch = _by_ids(batch, indexes)
+        if with_ids:
+            ids = (indexes if batch.qid is None else batch.qid.unique()).reshape(-1).long()
+    of_metrics = []
+    for metric, of_lists in zip(metrics, batch.values(metrics), strict=True):
+        real = batch.real_lists(of_lists.values).reshape(-1)
+        values, own = of_lists.values.detach().double().reshape(-1), None
+        if metric.deduplicate is not False and ids is not None:
+            own = ids[real]  # a list without a real item may have any id
+        if metric.deduplicate and own is not None:
+            values = values[real]
+        of_metrics.append(BatchValues(values, of_lists.empty.sum(), real.sum(), own))
+    return of_metrics
 
 
-class BinaryMetric(BinaryCore, CutoffMetric):
-    """Base class of the cutoff metric classes in which an item is either relevant or not."""
-
-
-class RetrievedMetric(RetrievedCore, RankingMetric):
-    """Base class of the metric classes that depend on which items were retrieved."""
+def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
+    """Check the ids, one per list or one per item, and return the batch as lists with these ids."""
+    scores, lengths = batch.scores, batch.lengths
+    if lengths is not None:
+        lengths = check_lengths(scores, lengths)
+        if indexes.shape != (len(lengths),):
+            raise ValueError(
+                f"indexes must have one id for each of the {len(lengths)} lengths, "
+                f"got shape {tuple(indexes.shape)}"
+            )
+        return batch
+    if scores.dim() and indexes.shape == scores.shape[:-1]:
+        return batch
+    if indexes.shape != scores.shape:
+        raise ValueError(
+            f"indexes must have the shape of preds {tuple(scores.shape)} or of its lists, "
+            f"got {tuple(indexes.shape)}"
+        )
+    return batch.by_qid(indexes)
 
 
 def _joined(parts: Any) -> Tensor:

@@ -1,18 +1,18 @@
 """Lists in any form (padded, ragged with `lengths`, or flat with `qid`), ranked in chunks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import ListValues
+from ltr.metrics.ranked import ListValues, rank
 from ltr.ragged import Lengths, check_lengths, chunks, from_chunks, group_by_qid
 from ltr.shapes import check_lists
 
-PerList = Callable[[Ranked], ListValues]
-"""The `per_list` of a metric."""
+if TYPE_CHECKING:
+    from ltr.metrics.core import MetricCore
 
 
 @dataclass(frozen=True)
@@ -39,32 +39,38 @@ class Batch:
     qid: Tensor | None = None
     topics: bool = False
 
-    def values(self, metrics: Sequence[PerList]) -> list[ListValues]:
+    def values(self, metrics: "Sequence[MetricCore]") -> list[ListValues]:
         """Return the values of each metric, (...) or (R,). Each list is ranked only once.
 
         The value of a list without a real item is NaN. With `qid`, the lists are in ascending order
         of id.
 
-        >>> from ltr.metrics import MRR
+        >>> from ltr.metrics.mrr import MRRCore
         >>> batch = Batch(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
-        >>> batch.values([MRR().per_list])[0].values
+        >>> batch.values([MRRCore()])[0].values
         tensor([1.0000, 0.5000])
 
         Raises:
-            ValueError: two of mask, lengths and qid are given; shapes differ; a value is wrong.
+            ValueError: two of mask, lengths and qid are given; weights are given, but a metric
+                takes none; shapes differ; a value is wrong.
         """
-        for name, x in {"scores": self.scores, "labels": self.labels}.items():
+        for name, x in (("scores", self.scores), ("labels", self.labels)):
             if not isinstance(x, Tensor):
                 raise ValueError(f"{name} must be a tensor, got {type(x).__name__}")
-        exclusive = {"mask": self.mask, "lengths": self.lengths, "qid": self.qid}
-        given = [name for name, x in exclusive.items() if x is not None]
-        if len(given) > 1:
-            raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(given)}")
-        if self.lengths is None and self.qid is None:
-            given = self.labels, self.mask, self.weights
-            ranked = rank(self.scores, *given, judged=self.judged, topics=self.topics)
-            return [per_list(ranked) for per_list in metrics]
-        return _of_ragged(self, metrics)
+        if self.weights is not None:
+            for metric in metrics:
+                metric.check_weights()
+        if self.lengths is not None or self.qid is not None:
+            return _of_ragged(self, metrics)
+        ranked = rank(
+            self.scores,
+            self.labels,
+            self.mask,
+            self.weights,
+            judged=self.judged,
+            topics=self.topics,
+        )
+        return [metric.per_list(ranked) for metric in metrics]
 
     def real_lists(self, values: Tensor) -> Tensor:
         """Return which lists have a real item, bool in the shape of `values`."""
@@ -96,6 +102,10 @@ class Batch:
 
     def _ragged(self) -> tuple[dict[str, Tensor], Tensor]:
         """Return the columns with one list after the other, and the lengths (R,) int64."""
+        exclusive = {"mask": self.mask, "lengths": self.lengths, "qid": self.qid}
+        given = [name for name, x in exclusive.items() if x is not None]
+        if len(given) > 1:
+            raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(given)}")
         if self.lengths is not None:
             lengths = check_lengths(self.scores, self.lengths)
             return self._columns(), lengths
@@ -110,23 +120,27 @@ class Batch:
         return columns, lengths
 
 
-def _of_ragged(batch: Batch, metrics: Sequence[PerList]) -> list[ListValues]:
+def _of_ragged(batch: Batch, metrics: "Sequence[MetricCore]") -> list[ListValues]:
     columns, lengths = batch._ragged()
-    numbers, found = [], []
+    numbers: list[Tensor] = []
+    of_chunks: list[list[ListValues]] = []
     for lists, mask, padded in chunks(lengths, *columns.values()):
         chunk = dict(zip(columns, padded, strict=True))
         ranked = rank(**chunk, mask=mask, topics=batch.topics)
         numbers.append(lists)
-        found.append([per_list(ranked) for per_list in metrics])
-    size = len(lengths)
+        of_chunks.append([metric.per_list(ranked) for metric in metrics])
 
-    def gathered(parts: list[Tensor], fill: float) -> Tensor:
-        return from_chunks(list(zip(numbers, parts, strict=True)), size, fill)
+    def joined(parts: list[Tensor], fill: float) -> Tensor:
+        return from_chunks(list(zip(numbers, parts, strict=True)), len(lengths), fill)
 
     of_metrics = []
-    for of_chunks in zip(*found, strict=True):
-        values = gathered([x.values for x in of_chunks], torch.nan)
-        empty = gathered([x.empty for x in of_chunks], False)
-        wrong = [x.wrong for x in of_chunks if x.wrong is not None]
-        of_metrics.append(ListValues(values, empty, gathered(wrong, False) if wrong else None))
+    for parts in zip(*of_chunks, strict=True):
+        wrong = [part.wrong for part in parts if part.wrong is not None]
+        of_metrics.append(
+            ListValues(
+                values=joined([part.values for part in parts], torch.nan),
+                empty=joined([part.empty for part in parts], False),
+                wrong=joined(wrong, False) if wrong else None,
+            )
+        )
     return of_metrics

@@ -5,10 +5,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import BinaryCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, before, run_sums, tied_runs, within
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import masked_fill
 
 
@@ -44,6 +43,7 @@ class BPrefCore(BinaryCore):
         return hits if lists.judged is None else hits * lists.judged
 
 
+@measured_by(BPrefCore)
 def bpref(
     scores: Tensor,
     labels: Tensor,
@@ -81,8 +81,7 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    metric = BPrefCore(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, judged=judged, **lists)
+    ...
 
 
 def _cut_run(

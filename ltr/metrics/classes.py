@@ -1,10 +1,41 @@
-"""The metric classes: each wraps the arithmetic of a metric in a `torchmetrics.Metric`."""
+"""The metric classes: each wraps the arithmetic of a metric in a `torchmetrics.Metric`.
 
-from ltr.metrics import cores
-from ltr.metrics.base import BinaryMetric, CutoffMetric, RankingMetric, RetrievedMetric
+A constructor takes the fields of both base classes.
+"""
+
+from dataclasses import dataclass
+
+from ltr.metrics.alpha_ndcg import AlphaNDCGCore
+from ltr.metrics.arp import ARPCore
+from ltr.metrics.average_precision import GMAPCore, MAPCore
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.bpref import BPrefCore
+from ltr.metrics.elementwise_accuracy import ElementwiseAccuracyCore
+from ltr.metrics.err import ERRCore
+from ltr.metrics.exact_match import ExactMatchCore
+from ltr.metrics.hits import (
+    F1Core,
+    FBetaCore,
+    HitRateCore,
+    PrecisionCore,
+    RecallCore,
+    RPrecisionCore,
+    TopKAccuracyCore,
+)
+from ltr.metrics.interpolated import InterpolatedPrecisionCore
+from ltr.metrics.judged import JudgedCore
+from ltr.metrics.kendall import KendallTauCore
+from ltr.metrics.mrr import MRRCore
+from ltr.metrics.ndcg import DCGCore, NDCGCore
+from ltr.metrics.opa import OPACore
+from ltr.metrics.rbo import RBOCore
+from ltr.metrics.rbp import RBPCore, RBPResidualCore
+from ltr.metrics.sets import SetFBetaCore, SetPrecisionCore, SetRecallCore
+from ltr.metrics.spearman import SpearmanCore
 
 
-class AlphaNDCG(cores.AlphaNDCGCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class AlphaNDCG(RankingMetric, AlphaNDCGCore):
     """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
 
     The arguments are those of `functional.alpha_ndcg`.
@@ -15,7 +46,8 @@ class AlphaNDCG(cores.AlphaNDCGCore, RankingMetric):
     """
 
 
-class ARP(cores.ARPCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class ARP(RankingMetric, ARPCore):
     """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
     The arguments are those of `functional.arp`.
@@ -26,7 +58,8 @@ class ARP(cores.ARPCore, RankingMetric):
     """
 
 
-class MAP(cores.MAPCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class MAP(RankingMetric, MAPCore):
     """Mean average precision: the mean precision at the ranks of the relevant items.
 
     The arguments are those of `functional.average_precision`.
@@ -37,7 +70,8 @@ class MAP(cores.MAPCore, BinaryMetric):
     """
 
 
-class GMAP(cores.GMAPCore, MAP):
+@dataclass(eq=False, repr=False)
+class GMAP(RankingMetric, GMAPCore):
     """Geometric mean average precision, which depends most on the lists with the lowest values.
 
     The arguments are those of `functional.gmap`.
@@ -49,7 +83,8 @@ class GMAP(cores.GMAPCore, MAP):
     """
 
 
-class BPref(cores.BPrefCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class BPref(RankingMetric, BPrefCore):
     """Binary preference: high if few items judged irrelevant are above the relevant items.
 
     The arguments are those of `functional.bpref`.
@@ -60,7 +95,8 @@ class BPref(cores.BPrefCore, BinaryMetric):
     """
 
 
-class ElementwiseAccuracy(cores.ElementwiseAccuracyCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class ElementwiseAccuracy(RankingMetric, ElementwiseAccuracyCore):
     """Element-wise accuracy: the fraction of items in the correct position.
 
     The arguments are those of `functional.elementwise_accuracy`.
@@ -71,7 +107,8 @@ class ElementwiseAccuracy(cores.ElementwiseAccuracyCore, RankingMetric):
     """
 
 
-class ERR(cores.ERRCore, CutoffMetric):
+@dataclass(eq=False, repr=False)
+class ERR(RankingMetric, ERRCore):
     """Expected reciprocal rank: the mean of 1 / rank of the item at which a reader stops.
 
     The arguments are those of `functional.err`.
@@ -82,7 +119,8 @@ class ERR(cores.ERRCore, CutoffMetric):
     """
 
 
-class ExactMatch(cores.ExactMatchCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class ExactMatch(RankingMetric, ExactMatchCore):
     """Exact match: the fraction of lists whose whole order is correct.
 
     The arguments are those of `functional.exact_match`.
@@ -93,7 +131,8 @@ class ExactMatch(cores.ExactMatchCore, RankingMetric):
     """
 
 
-class Precision(cores.PrecisionCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class Precision(RankingMetric, PrecisionCore):
     """Precision@k: the fraction of relevant items among the first k.
 
     The arguments are those of `functional.precision`.
@@ -104,7 +143,8 @@ class Precision(cores.PrecisionCore, BinaryMetric):
     """
 
 
-class Recall(cores.RecallCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class Recall(RankingMetric, RecallCore):
     """Recall@k: the fraction of the relevant items that are among the first k.
 
     The arguments are those of `functional.recall`.
@@ -115,7 +155,8 @@ class Recall(cores.RecallCore, BinaryMetric):
     """
 
 
-class FBeta(cores.FBetaCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class FBeta(RankingMetric, FBetaCore):
     """F-beta@k: the weighted harmonic mean of precision and recall at k.
 
     The arguments are those of `functional.f_beta`.
@@ -126,7 +167,8 @@ class FBeta(cores.FBetaCore, BinaryMetric):
     """
 
 
-class F1(cores.F1Core, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class F1(RankingMetric, F1Core):
     """F1@k: the harmonic mean of precision and recall at k.
 
     The arguments are those of `functional.f1`.
@@ -137,7 +179,8 @@ class F1(cores.F1Core, BinaryMetric):
     """
 
 
-class RPrecision(cores.RPrecisionCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class RPrecision(RankingMetric, RPrecisionCore):
     """R-precision: the precision at rank R, where R is the number of relevant items.
 
     The arguments are those of `functional.r_precision`.
@@ -148,7 +191,8 @@ class RPrecision(cores.RPrecisionCore, BinaryMetric):
     """
 
 
-class HitRate(cores.HitRateCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class HitRate(RankingMetric, HitRateCore):
     """Hit rate, or success@k: whether a relevant item is among the first k.
 
     The arguments are those of `functional.hit_rate`.
@@ -159,7 +203,8 @@ class HitRate(cores.HitRateCore, BinaryMetric):
     """
 
 
-class TopKAccuracy(cores.TopKAccuracyCore, CutoffMetric):
+@dataclass(eq=False, repr=False)
+class TopKAccuracy(RankingMetric, TopKAccuracyCore):
     """Top-k accuracy: whether an item with the largest label is among the first k.
 
     The arguments are those of `functional.top_k_accuracy`.
@@ -170,7 +215,8 @@ class TopKAccuracy(cores.TopKAccuracyCore, CutoffMetric):
     """
 
 
-class InterpolatedPrecision(cores.InterpolatedPrecisionCore, RetrievedMetric):
+@dataclass(eq=False, repr=False)
+class InterpolatedPrecision(RankingMetric, InterpolatedPrecisionCore):
     """Interpolated precision: the largest precision at any rank with at least a given recall.
 
     The arguments are those of `functional.interpolated_precision`.
@@ -182,7 +228,8 @@ class InterpolatedPrecision(cores.InterpolatedPrecisionCore, RetrievedMetric):
     """
 
 
-class Judged(cores.JudgedCore, RetrievedMetric):
+@dataclass(eq=False, repr=False)
+class Judged(RankingMetric, JudgedCore):
     """Judged@k: the fraction of judged items among the first k.
 
     The arguments are those of `functional.judged`.
@@ -195,7 +242,8 @@ class Judged(cores.JudgedCore, RetrievedMetric):
     """
 
 
-class KendallTau(cores.KendallTauCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class KendallTau(RankingMetric, KendallTauCore):
     """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
 
     The arguments are those of `functional.kendall_tau`.
@@ -206,7 +254,8 @@ class KendallTau(cores.KendallTauCore, RankingMetric):
     """
 
 
-class MRR(cores.MRRCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class MRR(RankingMetric, MRRCore):
     """Mean reciprocal rank: the mean of 1 / rank of the first relevant item.
 
     The arguments are those of `functional.mrr`.
@@ -217,7 +266,8 @@ class MRR(cores.MRRCore, BinaryMetric):
     """
 
 
-class DCG(cores.DCGCore, CutoffMetric):
+@dataclass(eq=False, repr=False)
+class DCG(RankingMetric, DCGCore):
     """DCG: the sum of the items' gains, discounted by their ranks.
 
     The arguments are those of `functional.dcg`.
@@ -228,7 +278,8 @@ class DCG(cores.DCGCore, CutoffMetric):
     """
 
 
-class NDCG(cores.NDCGCore, DCG):
+@dataclass(eq=False, repr=False)
+class NDCG(RankingMetric, NDCGCore):
     """NDCG: the DCG of the ranking, divided by the DCG of the best order.
 
     The arguments are those of `functional.ndcg`.
@@ -239,7 +290,8 @@ class NDCG(cores.NDCGCore, DCG):
     """
 
 
-class OPA(cores.OPACore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class OPA(RankingMetric, OPACore):
     """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
     Only pairs of items with different labels count. The arguments are those of `functional.opa`.
@@ -250,7 +302,8 @@ class OPA(cores.OPACore, RankingMetric):
     """
 
 
-class RBO(cores.RBOCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class RBO(RankingMetric, RBOCore):
     """Rank-biased overlap: the top-weighted similarity of the orders by score and by label.
 
     The arguments are those of `functional.rbo`.
@@ -261,7 +314,8 @@ class RBO(cores.RBOCore, RankingMetric):
     """
 
 
-class RBP(cores.RBPCore, BinaryMetric):
+@dataclass(eq=False, repr=False)
+class RBP(RankingMetric, RBPCore):
     """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
 
     The arguments are those of `functional.rbp`.
@@ -272,7 +326,8 @@ class RBP(cores.RBPCore, BinaryMetric):
     """
 
 
-class RBPResidual(cores.RBPResidualCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class RBPResidual(RankingMetric, RBPResidualCore):
     """The residual of rank-biased precision: how much unjudged items could add to it.
 
     The arguments are those of `functional.rbp_residual`. Lower is better.
@@ -283,7 +338,8 @@ class RBPResidual(cores.RBPResidualCore, RankingMetric):
     """
 
 
-class SetPrecision(cores.SetPrecisionCore, RetrievedMetric):
+@dataclass(eq=False, repr=False)
+class SetPrecision(RankingMetric, SetPrecisionCore):
     """Set precision: the fraction of relevant items among the retrieved items.
 
     The arguments are those of `functional.set_precision`.
@@ -294,7 +350,8 @@ class SetPrecision(cores.SetPrecisionCore, RetrievedMetric):
     """
 
 
-class SetRecall(cores.SetRecallCore, RetrievedMetric):
+@dataclass(eq=False, repr=False)
+class SetRecall(RankingMetric, SetRecallCore):
     """Set recall: the fraction of the relevant items that were retrieved.
 
     The arguments are those of `functional.set_recall`.
@@ -305,7 +362,8 @@ class SetRecall(cores.SetRecallCore, RetrievedMetric):
     """
 
 
-class SetFBeta(cores.SetFBetaCore, RetrievedMetric):
+@dataclass(eq=False, repr=False)
+class SetFBeta(RankingMetric, SetFBetaCore):
     """F-beta of the retrieved items: the weighted harmonic mean of their precision and recall.
 
     The arguments are those of `functional.set_f_beta`.
@@ -316,7 +374,8 @@ class SetFBeta(cores.SetFBetaCore, RetrievedMetric):
     """
 
 
-class Spearman(cores.SpearmanCore, RankingMetric):
+@dataclass(eq=False, repr=False)
+class Spearman(RankingMetric, SpearmanCore):
     """Spearman's rho: the correlation of the ranks by score and by label.
 
     The arguments are those of `functional.spearman`.

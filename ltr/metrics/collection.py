@@ -6,8 +6,7 @@ from typing import Any, Unpack
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.metrics.base import RankingMetric, uncompiled_lists
-from ltr.metrics.core import Columns
+from ltr.metrics.base import Columns, RankingMetric, measure_lists
 
 
 class RankingMetrics(MetricCollection):
@@ -71,20 +70,19 @@ class RankingMetrics(MetricCollection):
         Raises:
             ValueError: as in `RankingMetric.update`; or weights are given, but a metric takes none.
         """
-        metrics = self.metrics
-        given = preds, target, indexes, mask
-        found = uncompiled_lists([*metrics.values()], *given, **columns)
-        for metric, values in zip(metrics.values(), found, strict=True):
+        metrics = [*self.metrics.values()]
+        of_metrics = measure_lists(metrics, preds, target, indexes, mask, **columns)
+        for metric, values in zip(metrics, of_metrics, strict=True):
             metric.update(values)
 
     @property
     def metrics(self) -> dict[str, RankingMetric]:
         """The metrics by name, without prefix and postfix."""
-        found = {}
+        metrics = {}
         for name, metric in self.items(keep_base=True, copy_state=False):
             assert isinstance(metric, RankingMetric)
-            found[name] = metric
-        return found
+            metrics[name] = metric
+        return metrics
 
     def forward(
         self,
@@ -96,9 +94,8 @@ class RankingMetrics(MetricCollection):
     ) -> dict[str, Any]:
         """Add lists like `update`, and return each metric's value for only these lists."""
         metrics = self.metrics
-        given = preds, target, indexes, mask
-        found = uncompiled_lists([*metrics.values()], *given, **columns)
+        of_metrics = measure_lists([*metrics.values()], preds, target, indexes, mask, **columns)
         return {
             f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
-            for (name, metric), values in zip(metrics.items(), found, strict=True)
+            for (name, metric), values in zip(metrics.items(), of_metrics, strict=True)
         }

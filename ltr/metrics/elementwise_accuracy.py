@@ -5,10 +5,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of, run_sums, tied_runs
-from ltr.metrics.values import ListValues, list_values
 
 
 class ElementwiseAccuracyCore(MetricCore):
@@ -31,6 +30,7 @@ class ElementwiseAccuracyCore(MetricCore):
         return list_values(values, lists.lengths > 0, lists, "skip")
 
 
+@measured_by(ElementwiseAccuracyCore)
 def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Element-wise accuracy: the fraction of items in the correct position.
 
@@ -54,5 +54,4 @@ def elementwise_accuracy(scores: Tensor, labels: Tensor, **lists: Unpack[ListArg
     >>> elementwise_accuracy(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
     tensor(0.3333)
     """
-    metric = ElementwiseAccuracyCore()
-    return metric.measure(scores, labels, **lists)
+    ...

@@ -1,31 +1,27 @@
 """Expected reciprocal rank."""
 
+from dataclasses import dataclass
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.core import CutoffCore, ListArguments, Options
-from ltr.metrics.ranked import Ranked, check_labels, check_max_label
+from ltr.metrics.core import CutoffCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import Ties, tied_runs, within
-from ltr.metrics.values import Empty, ListValues, list_values
-from ltr.shapes import positions
+from ltr.shapes import check_positive, positions
 
 
+@dataclass(eq=False, repr=False)
 class ERRCore(CutoffCore):
     """The arithmetic of `err`."""
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        max_label: float | None = None,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        self.max_label = check_max_label(max_label)
-        super().__init__(top_k, empty, ties, **options)
+    max_label: float | None = None
+
+    def __post_init__(self) -> None:
+        self.max_label = check_positive("max_label", self.max_label)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -43,6 +39,7 @@ class ERRCore(CutoffCore):
         return list_values(values, (lists.labels > 0).any(-1), lists, self.empty)
 
 
+@measured_by(ERRCore)
 def err(
     scores: Tensor,
     labels: Tensor,
@@ -79,8 +76,7 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    metric = ERRCore(top_k, max_label, empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:

@@ -4,9 +4,8 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore
-from ltr.metrics.ranked import Ranked
-from ltr.metrics.values import ListValues, list_values
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 
 
 class ExactMatchCore(MetricCore):
@@ -23,6 +22,7 @@ class ExactMatchCore(MetricCore):
         return list_values(values, lists.lengths > 0, lists, "skip")
 
 
+@measured_by(ExactMatchCore)
 def exact_match(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) -> Tensor:
     """Exact match: whether every item is above all items with a lower label.
 
@@ -45,5 +45,4 @@ def exact_match(scores: Tensor, labels: Tensor, **lists: Unpack[ListArguments]) 
     ...             torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 2.0]]))
     tensor(0.5000)
     """
-    metric = ExactMatchCore()
-    return metric.measure(scores, labels, **lists)
+    ...

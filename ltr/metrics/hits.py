@@ -1,13 +1,13 @@
 """Metrics that count hits: precision, recall, F-beta, R-precision, hit rate and top-k accuracy."""
 
+from dataclasses import dataclass
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, first_hit, placed_sum, within
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_number, check_whole, largest, positions
 
 
@@ -25,6 +25,7 @@ class PrecisionCore(BinaryCore):
         return list_values(values, hits.any(-1), lists, self.empty)
 
 
+@measured_by(PrecisionCore)
 def precision(
     scores: Tensor,
     labels: Tensor,
@@ -56,8 +57,7 @@ def precision(
     >>> precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    metric = PrecisionCore(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 class RecallCore(BinaryCore):
@@ -73,6 +73,7 @@ class RecallCore(BinaryCore):
         return list_values(found / total.where(total > 0, 1.0), total > 0, lists, self.empty)
 
 
+@measured_by(RecallCore)
 def recall(
     scores: Tensor,
     labels: Tensor,
@@ -103,32 +104,27 @@ def recall(
     >>> recall(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=1)
     tensor(0.5000)
     """
-    metric = RecallCore(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
+@dataclass(eq=False, repr=False)
 class FBetaCore(BinaryCore):
     """The arithmetic of `f_beta`."""
 
     divides_by_k = True
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        beta: float = 1.0,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        relevant_from: float | None = None,
-        **options: Unpack[Options],
-    ):
-        self.beta = check_number("beta", beta, minimum=0.0)
-        super().__init__(top_k, empty, ties, relevant_from, **options)
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.beta = check_number("beta", self.beta, minimum=0.0)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
         return _f_beta(self, lists, self.beta)
 
 
+@measured_by(FBetaCore)
 def f_beta(
     scores: Tensor,
     labels: Tensor,
@@ -167,8 +163,7 @@ def f_beta(
     >>> f_beta(scores, labels, top_k=1, beta=2)
     tensor(0.5556)
     """
-    metric = FBetaCore(top_k, beta, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 class F1Core(BinaryCore):
@@ -181,6 +176,7 @@ class F1Core(BinaryCore):
         return _f_beta(self, lists, 1.0)
 
 
+@measured_by(F1Core)
 def f1(
     scores: Tensor,
     labels: Tensor,
@@ -213,8 +209,7 @@ def f1(
     >>> f1(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    metric = F1Core(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _f_beta(metric: BinaryCore, lists: Ranked, beta: float) -> ListValues:
@@ -238,6 +233,7 @@ class RPrecisionCore(BinaryCore):
         return list_values(values, total > 0, lists, self.empty)
 
 
+@measured_by(RPrecisionCore)
 def r_precision(
     scores: Tensor,
     labels: Tensor,
@@ -268,8 +264,7 @@ def r_precision(
     >>> r_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.5000)
     """
-    metric = RPrecisionCore(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 class HitRateCore(BinaryCore):
@@ -283,6 +278,7 @@ class HitRateCore(BinaryCore):
         return list_values(values, hits.any(-1), lists, self.empty)
 
 
+@measured_by(HitRateCore)
 def hit_rate(
     scores: Tensor,
     labels: Tensor,
@@ -312,21 +308,18 @@ def hit_rate(
     >>> hit_rate(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 2.0]), top_k=1)
     tensor(0.)
     """
-    metric = HitRateCore(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
+@dataclass(eq=False, repr=False)
 class TopKAccuracyCore(CutoffCore):
     """The arithmetic of `top_k_accuracy`."""
 
-    def __init__(
-        self,
-        top_k: int = 1,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        super().__init__(check_whole("top_k", top_k), empty, ties, **options)
+    top_k: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self) -> None:
+        check_whole("top_k", self.top_k)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -336,6 +329,7 @@ class TopKAccuracyCore(CutoffCore):
         return list_values(values, best.any(-1), lists, self.empty)
 
 
+@measured_by(TopKAccuracyCore)
 def top_k_accuracy(
     scores: Tensor,
     labels: Tensor,
@@ -367,5 +361,4 @@ def top_k_accuracy(
     >>> top_k_accuracy(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]), top_k=2)
     tensor(1.)
     """
-    metric = TopKAccuracyCore(top_k, empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...

@@ -1,38 +1,35 @@
 """Interpolated precision at levels of recall."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, Options, RetrievedCore
-from ltr.metrics.ranked import Ranked, check_relevant_from
-from ltr.metrics.values import Empty, ListValues, list_values
-from ltr.shapes import check_choice, check_number, largest, positions
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.shapes import check_choice, check_number, check_positive, largest, positions
 
 InterpolatedTies = Literal["stable", "worst"]
 _ELEVEN = [level / 10 for level in range(11)]
 
 
+@dataclass(eq=False, repr=False)
 class InterpolatedPrecisionCore(RetrievedCore):
     """The arithmetic of `interpolated_precision`."""
 
-    def __init__(
-        self,
-        recall: float | None = None,
-        threshold: float | None = None,
-        empty: Empty = 0,
-        ties: InterpolatedTies = "stable",
-        relevant_from: float | None = None,
-        **options: Unpack[Options],
-    ):
+    recall: float | None = None
+    _: KW_ONLY
+    ties: InterpolatedTies = "stable"
+    relevant_from: float | None = None
+
+    def __post_init__(self) -> None:
+        recall = self.recall
         if recall is not None and check_number("recall", recall, minimum=0.0) > 1:
             raise ValueError(f"recall must be <= 1, got {recall!r}")
-        self.recall = recall
-        check_choice("ties", ties, "stable", "worst")
-        self.ties: InterpolatedTies = ties
-        self.relevant_from = check_relevant_from(relevant_from)
-        super().__init__(threshold, empty, **options)
+        check_choice("ties", self.ties, "stable", "worst")
+        self.relevant_from = check_positive("relevant_from", self.relevant_from)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -52,6 +49,7 @@ class InterpolatedPrecisionCore(RetrievedCore):
         return list_values(values / len(levels), total > 0, lists, self.empty)
 
 
+@measured_by(InterpolatedPrecisionCore)
 def interpolated_precision(
     scores: Tensor,
     labels: Tensor,
@@ -94,5 +92,4 @@ def interpolated_precision(
     >>> interpolated_precision(scores, labels)
     tensor(0.8485)
     """
-    metric = InterpolatedPrecisionCore(recall, threshold, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...

@@ -1,30 +1,28 @@
 """The fraction of judged items."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, Options, RetrievedCore
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import check_top_k
 
 
+@dataclass(eq=False, repr=False)
 class JudgedCore(RetrievedCore):
     """The arithmetic of `judged`."""
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        threshold: float | None = None,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        self.top_k = check_top_k(top_k)
-        self.ties: Ties = check_ties(ties)
-        super().__init__(threshold, empty, **options)
+    top_k: int | None = None
+    _: KW_ONLY
+    ties: Ties = "stable"
+
+    def __post_init__(self) -> None:
+        self.top_k = check_top_k(self.top_k)
+        check_ties(self.ties)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -35,6 +33,7 @@ class JudgedCore(RetrievedCore):
         return list_values(found / count.clamp(min=1), count > 0, lists, self.empty)
 
 
+@measured_by(JudgedCore)
 def judged(
     scores: Tensor,
     labels: Tensor,
@@ -71,5 +70,4 @@ def judged(
     >>> judged(scores, torch.ones(3), judged=known, top_k=2)
     tensor(0.5000)
     """
-    metric = JudgedCore(top_k, threshold, empty, ties)
-    return metric.measure(scores, labels, judged=judged, **lists)
+    ...

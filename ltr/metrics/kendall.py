@@ -1,15 +1,15 @@
 """Kendall's rank correlation."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, Options
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
 from ltr.metrics.ties import runs, tied_runs
-from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.operators import descending_order
 from ltr.shapes import check_choice, count, masked_fill, positions
 
@@ -17,24 +17,22 @@ Variant = Literal["a", "b", "weighted"]
 TauTies = Literal["tied", "stable", "expected", "worst"]
 
 
+@dataclass(eq=False, repr=False)
 class KendallTauCore(MetricCore):
     """The arithmetic of `kendall_tau`."""
 
-    def __init__(
-        self,
-        variant: Variant = "b",
-        empty: Empty = 0,
-        ties: TauTies = "tied",
-        **options: Unpack[Options],
-    ):
-        check_choice("variant", variant, "a", "b", "weighted")
-        self.variant: Variant = variant
-        check_choice("ties", ties, "tied", "stable", "expected", "worst")
-        if variant == "weighted" and ties != "tied":
-            raise ValueError(f'ties must be "tied" for the variant "weighted", got {ties!r}')
-        self.ties: TauTies = ties
-        self.empty: Empty = check_empty(empty)
-        super().__init__(**options)
+    variant: Variant = "b"
+    _: KW_ONLY
+    empty: Empty = 0
+    ties: TauTies = "tied"
+
+    def __post_init__(self) -> None:
+        check_choice("variant", self.variant, "a", "b", "weighted")
+        check_choice("ties", self.ties, "tied", "stable", "expected", "worst")
+        if self.variant == "weighted" and self.ties != "tied":
+            raise ValueError(f'ties must be "tied" for the variant "weighted", got {self.ties!r}')
+        check_empty(self.empty)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -60,6 +58,7 @@ class KendallTauCore(MetricCore):
         return list_values(values.to(lists.scores.dtype), defined, lists, self.empty)
 
 
+@measured_by(KendallTauCore)
 def kendall_tau(
     scores: Tensor,
     labels: Tensor,
@@ -102,8 +101,7 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    metric = KendallTauCore(variant, empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:

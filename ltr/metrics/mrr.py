@@ -4,10 +4,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import BinaryCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, first_hit, within
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
 
@@ -25,6 +24,7 @@ class MRRCore(BinaryCore):
         return list_values(values, hits.any(-1), lists, self.empty)
 
 
+@measured_by(MRRCore)
 def mrr(
     scores: Tensor,
     labels: Tensor,
@@ -57,5 +57,4 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    metric = MRRCore(top_k, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...

@@ -13,10 +13,11 @@ from torch import Tensor
 from ltr.config import parameters
 from ltr.metrics import functional
 from ltr.metrics.core import MetricCore
-from ltr.metrics.cores import CORES
 from ltr.names import nearest
 
-_SHORT = {"average_precision": "map"}
+_FUNCTIONS = {"map": "average_precision"}
+"""The functions of metrics whose names differ."""
+
 _OTHERS = {
     "alpha_ndcg": "its labels have an axis of topics",
     "gmap": "it is no mean over lists, which intervals and tests need",
@@ -74,9 +75,8 @@ class Measure:
 
     @property
     def kind(self) -> type[MetricCore]:
-        """The metric's arithmetic, found by the letters of `name`: `hit_rate` means `HitRate`."""
-        letters = self.name.replace("_", "")
-        return next(core for name, core in CORES.items() if name.lower() == letters)
+        """The metric's arithmetic."""
+        return getattr(functional, _FUNCTIONS.get(self.name, self.name)).core
 
     def per_list(
         self,
@@ -124,7 +124,8 @@ def metric_names() -> list[str]:
     >>> {"ndcg", "map", "mrr"} <= set(metric_names())
     True
     """
-    return sorted(_SHORT.get(name, name) for name in functional.__all__ if name not in _OTHERS)
+    other = {name for name in functional.__all__ if name not in {*_OTHERS, *_FUNCTIONS.values()}}
+    return sorted(other | _FUNCTIONS.keys())
 
 
 def parse_measures(

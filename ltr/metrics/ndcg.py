@@ -1,5 +1,6 @@
 """Exact discounted cumulative gain, plain (DCG) and normalized (NDCG)."""
 
+from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from numbers import Real
 from typing import Unpack
@@ -16,32 +17,25 @@ from ltr.gains import (
     ndcg_gains,
 )
 from ltr.kernels.sorting import falling_constants
-from ltr.metrics.core import CutoffCore, ListArguments, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import CutoffCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, placed_sum
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import positions
 
 
+@dataclass(eq=False, repr=False)
 class DCGCore(CutoffCore):
     """The arithmetic of `dcg`."""
 
     takes_weights = True
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        gain: Gain = "exp2",
-        discount: Discount = "log2",
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        gain_function(gain)  # this checks the gain
-        self.gain: Gain = gain
-        discount_function(discount)
-        self.discount: Discount = discount
-        super().__init__(top_k, empty, ties, **options)
+    gain: Gain = "exp2"
+    discount: Discount = "log2"
+
+    def __post_init__(self) -> None:
+        gain_function(self.gain)  # this checks the gain
+        discount_function(self.discount)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -71,26 +65,19 @@ class DCGCore(CutoffCore):
         return placed_sum(pad(discounts, (0, n - k)), gains, lists, self.ties)
 
 
+@dataclass(eq=False, repr=False)
 class NDCGCore(DCGCore):
     """The arithmetic of `ndcg`."""
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        gain: Gain = "exp2",
-        discount: Discount = "log2",
-        empty: Empty = 0,
-        short_list_value: float | None = None,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        number = isinstance(short_list_value, Real) and not isinstance(short_list_value, bool)
-        if short_list_value is not None and not (number and isfinite(short_list_value)):
-            raise ValueError(
-                f"short_list_value must be None or a finite number, got {short_list_value!r}"
-            )
-        self.short_list_value = short_list_value
-        super().__init__(top_k, gain, discount, empty, ties, **options)
+    _: KW_ONLY
+    short_list_value: float | None = None
+
+    def __post_init__(self) -> None:
+        value = self.short_list_value
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if value is not None and not (number and isfinite(value)):
+            raise ValueError(f"short_list_value must be None or a finite number, got {value!r}")
+        super().__post_init__()
 
     def _weighted_gains(self, lists: Ranked) -> Tensor:
         # These have a factor for each list, which cancels, so that large labels do not overflow.
@@ -119,6 +106,7 @@ def _check_sums(sums: Tensor, lists: Ranked) -> Ranked:
     )
 
 
+@measured_by(NDCGCore)
 def ndcg(
     scores: Tensor,
     labels: Tensor,
@@ -161,10 +149,10 @@ def ndcg(
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    metric = NDCGCore(top_k, gain, discount, empty, short_list_value, ties)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
+@measured_by(DCGCore)
 def dcg(
     scores: Tensor,
     labels: Tensor,
@@ -201,5 +189,4 @@ def dcg(
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    metric = DCGCore(top_k, gain, discount, empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...

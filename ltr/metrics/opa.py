@@ -1,27 +1,32 @@
 """Ordered pair accuracy."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, Options
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
 from ltr.metrics.ties import Ties, check_ties, runs
-from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.shapes import masked_fill
 
 
+@dataclass(eq=False, repr=False)
 class OPACore(MetricCore):
     """The arithmetic of `opa`."""
 
     takes_weights = True
 
-    def __init__(self, empty: Empty = 0, ties: Ties = "stable", **options: Unpack[Options]):
-        self.empty: Empty = check_empty(empty)
-        self.ties: Ties = check_ties(ties)
-        super().__init__(**options)
+    _: KW_ONLY
+    empty: Empty = 0
+    ties: Ties = "stable"
+
+    def __post_init__(self) -> None:
+        check_empty(self.empty)
+        check_ties(self.ties)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -44,6 +49,7 @@ class OPACore(MetricCore):
         return list_values(values.to(lists.scores.dtype), pairs > 0, lists, self.empty)
 
 
+@measured_by(OPACore)
 def opa(
     scores: Tensor,
     labels: Tensor,
@@ -74,8 +80,7 @@ def opa(
     >>> opa(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]))
     tensor(0.6667)
     """
-    metric = OPACore(empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:

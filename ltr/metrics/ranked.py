@@ -1,13 +1,18 @@
-"""Lists in ranked order; only `rank` checks and sorts them."""
+"""Lists in ranked order, which only `rank` checks and sorts, and the values of such lists."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from math import isfinite
+from numbers import Real
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ltr.operators import descending_order
-from ltr.shapes import check_lists, check_number, count, masked_fill, upcast
+from ltr.shapes import check_choice, check_lists, count, masked_fill, upcast
+
+Empty = Literal["skip", "error"] | float
+Reduction = Literal["mean", "sum", "none"]
 
 
 class Ranked(NamedTuple):
@@ -141,8 +146,8 @@ def rank(
     weights = None if weights is None else masked_fill(weights.detach().to(scores.dtype), mask)
     wrong = None
     if torch.compiler.is_compiling():
-        wrong = scores.isnan() | _bad(labels)
-        wrong = (wrong if weights is None else wrong | _bad(weights)).any(-1)
+        wrong = scores.isnan() | _is_bad(labels)
+        wrong = (wrong if weights is None else wrong | _is_bad(weights)).any(-1)
     else:
         _check_values(scores, labels, weights)
     order = descending_order(scores, mask)
@@ -158,28 +163,71 @@ def rank(
     )
 
 
-def check_relevant_from(relevant_from: float | None) -> float | None:
-    """Return `relevant_from`, or raise `ValueError` unless it is None or a finite number > 0.
+class ListValues(NamedTuple):
+    """The result of a metric's `per_list`: one value per list.
 
-    >>> check_relevant_from(0)
-    Traceback (most recent call last):
-    ValueError: relevant_from must be > 0, got 0
+    Attributes:
+        values: (...); NaN for a list that is left out.
+        empty: (...) bool, True for a list with real items on which the metric is not defined.
+        wrong: as in `Ranked`. If a list is wrong, the mean and the sum are NaN.
     """
-    if relevant_from is None:
-        return None
-    return check_number("relevant_from", relevant_from, minimum=0.0, strict=True)
+
+    values: Tensor
+    empty: Tensor
+    wrong: Tensor | None = None
+
+    def reduce(self, reduction: Reduction) -> Tensor:
+        """Return the mean or the sum over the lists that are not left out, or each list's value.
+
+        If all lists are left out, the mean is NaN and the sum is 0.
+
+        >>> values, empty = torch.tensor([0.5, torch.nan, 1.0]), torch.tensor([False, True, False])
+        >>> ListValues(values, empty).reduce("mean")
+        tensor(0.7500)
+        """
+        check_choice("reduction", reduction, "mean", "sum", "none")
+        values, wrong = self.values, self.wrong
+        if reduction != "none":
+            values = values.nanmean() if reduction == "mean" else values.nansum()
+            wrong = None if wrong is None else wrong.any()
+        return values if wrong is None else torch.where(wrong, torch.nan, values)
 
 
-def check_max_label(max_label: float | None) -> float | None:
-    """Return `max_label`, or raise `ValueError` unless it is None or a finite number > 0.
+def check_empty(empty: Empty) -> Empty:
+    """Return `empty`, or raise `ValueError` unless it is "skip", "error" or a finite number.
 
-    >>> check_max_label(0)
-    Traceback (most recent call last):
-    ValueError: max_label must be > 0, got 0
+    >>> check_empty("skip")
+    'skip'
     """
-    if max_label is None:
-        return None
-    return check_number("max_label", max_label, minimum=0.0, strict=True)
+    number = isinstance(empty, Real) and not isinstance(empty, bool) and isfinite(empty)
+    if not number and not (isinstance(empty, str) and empty in ("skip", "error")):
+        raise ValueError(f"empty must be 'skip', 'error' or a number, got {empty!r}")
+    return empty
+
+
+def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) -> ListValues:
+    """Return `values` (...), with the value of `empty` for lists that are not `defined`.
+
+    A list without a real item is always left out.
+
+    Raises:
+        ValueError: `empty` is "error", and a list with a real item is not `defined`.
+
+    >>> lists = rank(torch.zeros(2, 3), torch.ones(2, 3))
+    >>> list_values(torch.tensor([0.5, 0.0]), torch.tensor([True, False]), lists, "skip").values
+    tensor([0.5000,    nan])
+    """
+    whole = lists.mask is None and lists.scores.shape[-1] > 0
+    real = None if whole else lists.lengths > 0
+    undefined = ~defined if real is None else real & ~defined
+    if empty == "error":
+        lists = lists.check(
+            undefined, lambda: f"empty is 'error' and {int(undefined.sum())} lists have no value"
+        )
+    fill = torch.nan if isinstance(empty, str) else float(empty)
+    values = torch.where(defined, values, fill)
+    values = values if real is None else torch.where(real, values, torch.nan)
+    return ListValues(values, undefined, lists.wrong)
 
 
 def check_labels(lists: Ranked, max_label: float | None) -> Ranked:
@@ -198,7 +246,7 @@ def check_labels(lists: Ranked, max_label: float | None) -> Ranked:
     )
 
 
-def _bad(values: Tensor) -> Tensor:
+def _is_bad(values: Tensor) -> Tensor:
     return ~(values.isfinite() & (values >= 0))
 
 
@@ -214,7 +262,7 @@ def _check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Non
         least, most = x.aminmax()
         # `aminmax` takes one pass. If a value is NaN, `least` and `most` are both NaN.
         if not bool((least >= 0) & (most < torch.inf)):
-            raise ValueError(f"{name} must be finite and >= 0, got {x[_bad(x)][0].item():g}")
+            raise ValueError(f"{name} must be finite and >= 0, got {x[_is_bad(x)][0].item():g}")
 
 
 def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

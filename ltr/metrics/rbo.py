@@ -1,37 +1,36 @@
 """Rank-biased overlap."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
 from ltr.metrics.ties import positions_of, tied_runs
-from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.operators import descending_order
 from ltr.shapes import check_choice, check_persistence, check_top_k, masked_fill, positions
 
 RBOTies = Literal["stable", "expected"]
 
 
+@dataclass(eq=False, repr=False)
 class RBOCore(MetricCore):
     """The arithmetic of `rbo`."""
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        p: float = 0.9,
-        empty: Empty = 0,
-        ties: RBOTies = "stable",
-        **options: Unpack[Options],
-    ):
-        self.top_k = check_top_k(top_k)
-        self.p = check_persistence(p)
-        self.empty: Empty = check_empty(empty)
-        check_choice("ties", ties, "stable", "expected")
-        self.ties: RBOTies = ties
-        super().__init__(**options)
+    top_k: int | None = None
+    p: float = 0.9
+    _: KW_ONLY
+    empty: Empty = 0
+    ties: RBOTies = "stable"
+
+    def __post_init__(self) -> None:
+        self.top_k = check_top_k(self.top_k)
+        self.p = check_persistence(self.p)
+        check_empty(self.empty)
+        check_choice("ties", self.ties, "stable", "expected")
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -47,6 +46,7 @@ class RBOCore(MetricCore):
         return list_values(values.to(lists.scores.dtype), relevant, lists, self.empty)
 
 
+@measured_by(RBOCore)
 def rbo(
     scores: Tensor,
     labels: Tensor,
@@ -84,8 +84,7 @@ def rbo(
     >>> rbo(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.)
     """
-    metric = RBOCore(top_k, p, empty, ties)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _common(lists: Ranked) -> Tensor:

@@ -1,18 +1,19 @@
 """Rank-biased precision, and its residual: how much unjudged items could add to it."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.core import BinaryCore, ListArguments, MetricCore, Options, cut_at
-from ltr.metrics.ranked import Ranked, check_labels, check_max_label
+from ltr.metrics.core import BinaryCore, ListArguments, MetricCore, cut_at, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
-from ltr.metrics.values import Empty, ListValues, list_values
 from ltr.shapes import (
     check_choice,
     check_persistence,
+    check_positive,
     check_top_k,
     largest,
     masked_fill,
@@ -22,25 +23,19 @@ from ltr.shapes import (
 RBPGain = Literal["binary", "linear", "exp2"]
 
 
+@dataclass(eq=False, repr=False)
 class RBPCore(BinaryCore):
     """The arithmetic of `rbp`."""
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        p: float = 0.8,
-        gain: RBPGain = "binary",
-        max_label: float | None = None,
-        empty: Empty = 0,
-        ties: Ties = "stable",
-        relevant_from: float | None = None,
-        **options: Unpack[Options],
-    ):
-        self.p = check_persistence(p)
-        check_choice("gain", gain, "binary", "linear", "exp2")
-        self.gain: RBPGain = gain
-        self.max_label = check_max_label(max_label)
-        super().__init__(top_k, empty, ties, relevant_from, **options)
+    p: float = 0.8
+    gain: RBPGain = "binary"
+    max_label: float | None = None
+
+    def __post_init__(self) -> None:
+        self.p = check_persistence(self.p)
+        check_choice("gain", self.gain, "binary", "linear", "exp2")
+        self.max_label = check_positive("max_label", self.max_label)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -64,6 +59,7 @@ class RBPCore(BinaryCore):
         return hits * lists.labels / top.where(top > 0, 1.0)
 
 
+@measured_by(RBPCore)
 def rbp(
     scores: Tensor,
     labels: Tensor,
@@ -104,26 +100,25 @@ def rbp(
     >>> rbp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]), p=0.5)
     tensor(0.6250)
     """
-    metric = RBPCore(top_k, p, gain, max_label, empty, ties, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
+@dataclass(eq=False, repr=False)
 class RBPResidualCore(MetricCore):
     """The arithmetic of `rbp_residual`."""
 
     higher_is_better = False
 
-    def __init__(
-        self,
-        top_k: int | None = None,
-        p: float = 0.8,
-        ties: Ties = "stable",
-        **options: Unpack[Options],
-    ):
-        self.top_k = check_top_k(top_k)
-        self.p = check_persistence(p)
-        self.ties: Ties = check_ties(ties)
-        super().__init__(**options)
+    top_k: int | None = None
+    p: float = 0.8
+    _: KW_ONLY
+    ties: Ties = "stable"
+
+    def __post_init__(self) -> None:
+        self.top_k = check_top_k(self.top_k)
+        self.p = check_persistence(self.p)
+        check_ties(self.ties)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -135,10 +130,11 @@ class RBPResidualCore(MetricCore):
         return list_values(1 - known, torch.ones_like(known, dtype=torch.bool), lists, "skip")
 
     def of_run(self, depth: int) -> Self:
-        """Return a copy of the metric for the lists of a run, as `CutoffMetric.of_run` does."""
+        """Return a copy of the metric for the lists of a run, as `CutoffCore.of_run` does."""
         return cut_at(self, depth)
 
 
+@measured_by(RBPResidualCore)
 def rbp_residual(
     scores: Tensor,
     labels: Tensor,
@@ -177,5 +173,4 @@ def rbp_residual(
     >>> rbp_residual(torch.tensor([3.0, 2.0, 1.0]), torch.ones(3), judged=judged, p=0.5)
     tensor(0.3750)
     """
-    metric = RBPResidualCore(top_k, p, ties)
-    return metric.measure(scores, labels, judged=judged, **lists)
+    ...

@@ -1,16 +1,17 @@
 """Metrics of the set of retrieved items, whatever their order: precision, recall, F-beta."""
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, Options, RetrievedCore
-from ltr.metrics.ranked import Ranked, check_relevant_from
-from ltr.metrics.values import Empty, ListValues, list_values
-from ltr.shapes import check_number
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.shapes import check_number, check_positive
 
 
+@dataclass(eq=False, repr=False)
 class SetCore(RetrievedCore):
     """Base class of the metrics of the set of retrieved items.
 
@@ -18,18 +19,14 @@ class SetCore(RetrievedCore):
         threshold: items with a score above it are retrieved. Default: all items.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
-        options: the options of `RankingMetric`.
     """
 
-    def __init__(
-        self,
-        threshold: float | None = None,
-        empty: Empty = 0,
-        relevant_from: float | None = None,
-        **options: Unpack[Options],
-    ):
-        self.relevant_from = check_relevant_from(relevant_from)
-        super().__init__(threshold, empty, **options)
+    _: KW_ONLY
+    relevant_from: float | None = None
+
+    def __post_init__(self) -> None:
+        self.relevant_from = check_positive("relevant_from", self.relevant_from)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -66,19 +63,16 @@ class SetRecallCore(SetCore):
         return found / relevant.clamp(min=1)
 
 
+@dataclass(eq=False, repr=False)
 class SetFBetaCore(SetCore):
     """The arithmetic of `set_f_beta`."""
 
-    def __init__(
-        self,
-        threshold: float | None = None,
-        beta: float = 1.0,
-        empty: Empty = 0,
-        relevant_from: float | None = None,
-        **options: Unpack[Options],
-    ):
-        self.beta = check_number("beta", beta, minimum=0.0)
-        super().__init__(threshold, empty, relevant_from, **options)
+    _: KW_ONLY
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.beta = check_number("beta", self.beta, minimum=0.0)
+        super().__post_init__()
 
     def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list."""
@@ -87,6 +81,7 @@ class SetFBetaCore(SetCore):
         return (1 + square) * found / both.where(both > 0, 1.0)
 
 
+@measured_by(SetFBetaCore)
 def set_f_beta(
     scores: Tensor,
     labels: Tensor,
@@ -122,10 +117,10 @@ def set_f_beta(
     >>> set_f_beta(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 0]), threshold=0.0)
     tensor(0.6667)
     """
-    metric = SetFBetaCore(threshold, beta, empty, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
+@measured_by(SetPrecisionCore)
 def set_precision(
     scores: Tensor,
     labels: Tensor,
@@ -156,10 +151,10 @@ def set_precision(
     >>> set_precision(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 0]), threshold=0.0)
     tensor(0.5000)
     """
-    metric = SetPrecisionCore(threshold, empty, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
+@measured_by(SetRecallCore)
 def set_recall(
     scores: Tensor,
     labels: Tensor,
@@ -189,5 +184,4 @@ def set_recall(
     >>> set_recall(torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1, 0, 1]), threshold=0.0)
     tensor(0.5000)
     """
-    metric = SetRecallCore(threshold, empty, relevant_from)
-    return metric.measure(scores, labels, **lists)
+    ...

@@ -1,24 +1,28 @@
 """Spearman's rank correlation."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, Options
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
 from ltr.metrics.ties import tied_means
-from ltr.metrics.values import Empty, ListValues, check_empty, list_values
 from ltr.operators import descending_order
 from ltr.shapes import masked_fill, positions
 
 
+@dataclass(eq=False, repr=False)
 class SpearmanCore(MetricCore):
     """The arithmetic of `spearman`."""
 
-    def __init__(self, empty: Empty = 0, **options: Unpack[Options]):
-        self.empty: Empty = check_empty(empty)
-        super().__init__(**options)
+    _: KW_ONLY
+    empty: Empty = 0
+
+    def __post_init__(self) -> None:
+        check_empty(self.empty)
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -31,6 +35,7 @@ class SpearmanCore(MetricCore):
         return list_values(values.to(lists.scores.dtype), size > 0, lists, self.empty)
 
 
+@measured_by(SpearmanCore)
 def spearman(
     scores: Tensor,
     labels: Tensor,
@@ -60,8 +65,7 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    metric = SpearmanCore(empty)
-    return metric.measure(scores, labels, **lists)
+    ...
 
 
 def _centered(values: Tensor, mask: Tensor | None) -> Tensor:

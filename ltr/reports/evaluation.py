@@ -20,8 +20,8 @@ from ltr.metrics.comparison import (
     text_table,
 )
 from ltr.metrics.named import parse_measures
+from ltr.metrics.ranked import check_empty
 from ltr.metrics.ties import check_ties
-from ltr.metrics.values import check_empty
 from ltr.reports.documents import repeated_name
 from ltr.reports.drawing import draw_means
 from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import name_texts, pc, rank
-from ltr.metrics.core import measure_lists
+from ltr.metrics.batches import Batch
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
@@ -113,9 +113,8 @@ def evaluate_run(
         counted = lists.mask.any(-1)
         empty += int((counted & ~((lists.labels > 0) & lists.mask).any(-1)).sum())
         metrics = [measure.make(options).of_run(lists.depth) for measure in measures]
-        given = lists.scores, lists.labels
-        found = measure_lists(metrics, *given, mask=lists.mask, judged=lists.judged)
-        for measure, of_lists in zip(measures, found, strict=True):
+        batch = Batch(lists.scores, lists.labels, lists.mask, judged=lists.judged)
+        for measure, of_lists in zip(measures, batch.values(metrics), strict=True):
             chunks[measure.title].append(of_lists.values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
@@ -195,8 +194,8 @@ def evaluate_table(
     titles, empty = [measure.title for measure in measures], int((relevant == 0).sum())
     models = []
     for name, column in zip(names, table.scores, strict=True):
-        found = measure_lists(metrics, torch.from_numpy(column), grades, ids)
-        values = {title: x.values.numpy() for title, x in zip(titles, found, strict=True)}
+        of_metrics = Batch(torch.from_numpy(column), grades, qid=ids).values(metrics)
+        values = {title: x.values.numpy() for title, x in zip(titles, of_metrics, strict=True)}
         documents = table.documents(column) if keep_documents else None
         models.append(Evaluated(name, table.qids, values, empty, documents=documents))
     return models

@@ -115,7 +115,7 @@ def test_values_are_trec_evals_at_every_level(level):
         theirs = evaluator.evaluate(run)
         lists = join(run, qrels, depth=5)
         for name, metric in TREC.items():
-            own = type(metric)(**{**metric.arguments, "relevant_from": level}, running=False)
+            own = type(metric)(**{**metric.arguments, "relevant_from": level})
             expected = [theirs[qid][name] for qid in qrels]
             assert lists.values(own).tolist() == pytest.approx(expected, abs=1e-12), name
 
@@ -321,7 +321,7 @@ def test_names_with_options(name):
         ("map(rel=0)", r"metrics: 'map\(rel=0\)': relevant_from must be > 0, got 0"),
         ("map(rel=2", "options must be in parentheses"),
         ("map(level=2)", "unknown option 'level'"),
-        ("map(running=0)", "unknown option 'running'"),
+        ("map(keep_values=0)", "unknown option 'keep_values'"),
         ("ndcg(rel=2)", "unknown option 'relevant_from'"),
         ("map(rel=)", "relevant_from must be a number"),
         ("IPrec@2", "recall must be <= 1, got 2"),

@@ -24,7 +24,7 @@ from ltr.metrics import (
     Recall,
     RPrecision,
 )
-from ltr.metrics.base import CutoffMetric
+from ltr.metrics.core import CutoffCore
 from ltr.metrics.trec import join, read_qrels, read_run, write_qrels, write_run
 
 RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"
@@ -354,7 +354,7 @@ def test_the_depth_grows_with_what_is_there():
 
 
 # the others are refused: they would see what the run lacks
-CUT = [cls for cls in CLASSES if issubclass(cls, CutoffMetric) and not cls.divides_by_k]
+CUT = [cls for cls in CLASSES if issubclass(cls, CutoffCore) and not cls.divides_by_k]
 
 
 @pytest.mark.parametrize("cls", CUT)
