@@ -70,7 +70,10 @@ class Batch:
             judged=self.judged,
             topics=self.topics,
         )
-        return [metric.per_list(ranked) for metric in metrics]
+        values = []
+        for metric in metrics:
+            values.append(metric.per_list(ranked))
+        return values
 
     def real_lists(self, values: Tensor) -> Tensor:
         """Return which lists have a real item, bool in the shape of `values`."""

@@ -39,30 +39,32 @@ class DCGCore(CutoffCore):
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        gains, lists = self._gains(lists)
+        gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
         discounts = discount_function(self.discount)(positions(gains[..., : self.top_k]))
-        values = self._sum(gains, discounts, lists)
-        lists = _check_sums(values, lists)
+        values = self.discounted(gains, discounts, lists)
+        lists = self.checked(gains, values, lists)
         return list_values(values, (gains > 0).any(-1), lists, self.empty)
 
-    def _gains(self, lists: Ranked) -> tuple[Tensor, Ranked]:
-        """Return the gains times the weights, and the lists; check gains from a user's function."""
-        gains = self._weighted_gains(lists)
-        if isinstance(self.gain, str):
-            return gains, lists
-        return gains, lists.check(
-            (gains < 0).any(-1), lambda: f"gain must be >= 0 for every label, got {gains.min():g}"
-        )
-
-    def _weighted_gains(self, lists: Ranked) -> Tensor:
-        return item_gains(lists.labels, lists.mask, lists.weights, gain_function(self.gain))
-
-    def _sum(self, gains: Tensor, discounts: Tensor, lists: Ranked) -> Tensor:
+    def discounted(self, gains: Tensor, discounts: Tensor, lists: Ranked) -> Tensor:
         """Return the sum (...) of gain (..., n) * discount over the first positions, (k,)."""
         n, k = gains.shape[-1], discounts.shape[-1]
         if self.ties == "stable":
             return (gains[..., :k] * discounts).sum(-1)
         return placed_sum(pad(discounts, (0, n - k)), gains, lists, self.ties)
+
+    def checked(self, gains: Tensor, sums: Tensor, lists: Ranked) -> Ranked:
+        """Return the lists; refuse gains (..., n) below 0 and sums (...) that overflow."""
+        if not isinstance(self.gain, str):
+            lists = lists.check(
+                (gains < 0).any(-1),
+                lambda: f"gain must be >= 0 for every label, got {gains.min():g}",
+            )
+        return lists.check(
+            ~sums.isfinite(),
+            lambda: (
+                f"gains must be finite in {sums.dtype}, got labels up to {lists.labels.max():g}"
+            ),
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -79,31 +81,21 @@ class NDCGCore(DCGCore):
             raise ValueError(f"short_list_value must be None or a finite number, got {value!r}")
         super().__post_init__()
 
-    def _weighted_gains(self, lists: Ranked) -> Tensor:
-        # These have a factor for each list, which cancels, so that large labels do not overflow.
-        return ndcg_gains(lists.labels, lists.mask, lists.weights, self.gain)
-
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        gains, lists = self._gains(lists)
+        # These have a factor for each list, which cancels, so that large labels do not overflow.
+        gains = ndcg_gains(lists.labels, lists.mask, lists.weights, self.gain)
         best = falling_constants(gains)[..., : self.top_k]
         discounts = discount_function(self.discount)(positions(best))
         ideal = (best * discounts).sum(-1)
-        lists = _check_sums(ideal, lists)
-        values = self._sum(gains, discounts, lists) / ideal.where(ideal > 0, 1.0)
-        found = list_values(values, ideal > 0, lists, self.empty)
+        lists = self.checked(gains, ideal, lists)
+        values = self.discounted(gains, discounts, lists) / ideal.where(ideal > 0, 1.0)
+        of_lists = list_values(values, ideal > 0, lists, self.empty)
         if self.short_list_value is None or self.top_k is None:
-            return found
+            return of_lists
         short = (lists.lengths > 0) & (lists.lengths < self.top_k)
-        return found._replace(values=found.values.masked_fill(short, float(self.short_list_value)))
-
-
-def _check_sums(sums: Tensor, lists: Ranked) -> Ranked:
-    most = lists.labels
-    return lists.check(
-        ~sums.isfinite(),
-        lambda: f"gains must be finite in {sums.dtype}, got labels up to {most.max():g}",
-    )
+        values = of_lists.values.masked_fill(short, float(self.short_list_value))
+        return of_lists._replace(values=values)
 
 
 @measured_by(NDCGCore)

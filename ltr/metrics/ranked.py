@@ -217,8 +217,9 @@ def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) ->
     >>> list_values(torch.tensor([0.5, 0.0]), torch.tensor([True, False]), lists, "skip").values
     tensor([0.5000,    nan])
     """
-    whole = lists.mask is None and lists.scores.shape[-1] > 0
-    real = None if whole else lists.lengths > 0
+    real = None if lists.mask is None else lists.mask.any(-1)
+    if lists.scores.shape[-1] == 0:
+        real = torch.zeros_like(defined)
     undefined = ~defined if real is None else real & ~defined
     if empty == "error":
         lists = lists.check(
