@@ -1,18 +1,26 @@
 """Binary preference."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from ltr.metrics.core import BinaryCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, before, run_sums, tied_runs, within
-from ltr.shapes import masked_fill
+from ltr.metrics.ties import TieOrder, within
+from ltr.shapes import check_choice, masked_fill
 
 
+@dataclass(eq=False, repr=False)
 class BPrefCore(BinaryCore):
     """The arithmetic of `bpref`."""
+
+    _: KW_ONLY
+    ties: TieOrder = "stable"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self) -> None:
+        check_choice("ties", self.ties, "stable", "worst")
+        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -24,18 +32,8 @@ class BPrefCore(BinaryCore):
             others = others * lists.judged
         relevant = hits.sum(-1)
         most = relevant.minimum(others.sum(-1)).unsqueeze(-1)
-        top_k, inside = self.top_k, within(hits, self.top_k)
-        starts, ends = tied_runs(lists.scores, lists.mask)
-        if self.ties == "expected":
-            least, beside = before(others).gather(-1, starts), run_sums(others, starts, ends)
-            above = _clipped_sum(least + beside, most) - _clipped_sum(least - 1, most)
-            above = (above / (beside + 1)).to(hits.dtype)
-            inside = inside if top_k is None else (ends <= top_k).to(hits.dtype)
-        else:
-            above = (others.cumsum(-1) - others).minimum(most)
-        values = (hits * (1 - above / most.clamp(min=1)) * inside).sum(-1)
-        if self.ties == "expected" and top_k is not None and top_k < hits.shape[-1]:
-            values = values + _cut_run(hits, others, most, (starts, ends), top_k)
+        above = (others.cumsum(-1) - others).minimum(most)
+        values = (hits * (1 - above / most.clamp(min=1)) * within(hits, self.top_k)).sum(-1)
         return list_values(values / relevant.clamp(min=1), relevant > 0, lists, self.empty)
 
     def _judged_hits(self, lists: Ranked) -> Tensor:
@@ -51,7 +49,7 @@ def bpref(
     judged: Tensor | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
-    ties: Ties = "stable",
+    ties: TieOrder = "stable",
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:
@@ -67,10 +65,10 @@ def bpref(
         judged: (..., n) bool, True = a judged item. An item that is not judged only takes up a
             position. Default: all are judged.
         top_k: k; relevant items below rank k count as 0. Default: the whole list.
+        ties: "stable" (in list order) or "worst" (relevant items last). There is no "expected".
 
     Returns:
-        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort;
-        also O(k^2) time and memory per list for "expected" with `top_k`.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
@@ -82,41 +80,3 @@ def bpref(
     tensor(0.7500)
     """
     ...
-
-
-def _cut_run(
-    hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
-) -> Tensor:
-    """Return the mean contribution (...) of the run of ties at rank k, if it extends beyond k.
-
-    It is 0 if the run ends at k. The run has g items. Take a relevant item with t items of the run
-    before it. N of the other g - 1 items are judged and not relevant. The probability
-    that h of these N are among the t items is hypergeometric:
-    C(N, h) C(g - 1 - N, t - h) / C(g - 1, t). Cost: O(k^2) per list.
-    """
-    cut = slice(k - 1, k)
-    start, end = (x[..., cut] for x in ties)
-    found, beside = (run_sums(x, *ties)[..., cut] for x in (hits, others))
-    earlier = before(others).gather(-1, start).unsqueeze(-1)
-    t = torch.arange(k, device=hits.device).double().unsqueeze(-1)
-    h = t.mT
-    g, n = (end - start).double().unsqueeze(-1) - 1, beside.unsqueeze(-1)
-    probability = (_log_choose(n, h) + _log_choose(g - n, t - h) - _log_choose(g, t)).exp()
-    each = 1 - (earlier + h).minimum(most.double().unsqueeze(-1)) / most.clamp(min=1).unsqueeze(-1)
-    positions = torch.where(t < (k - start).unsqueeze(-1), probability * each, 0.0).sum((-1, -2))
-    gone_on = (end > k).squeeze(-1)
-    return (gone_on * positions * (found / (end - start)).squeeze(-1)).to(hits.dtype)
-
-
-def _log_choose(n: Tensor, k: Tensor) -> Tensor:
-    """Return log C(n, k); -inf if k is not in 0, ..., n."""
-    good = (k >= 0) & (k <= n)
-    n, k = torch.where(good, n, 0.0), torch.where(good, k, 0.0)
-    value = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
-    return torch.where(good, value, -torch.inf)
-
-
-def _clipped_sum(x: Tensor, most: Tensor) -> Tensor:
-    """Return the sum over i = 0, ..., x of min(i, most); 0 for x = -1."""
-    inside = x.minimum(most.double())
-    return inside * (inside + 1) / 2 + (x - inside) * most

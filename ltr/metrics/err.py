@@ -1,16 +1,15 @@
 """Expected reciprocal rank."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
 from ltr.metrics.core import CutoffCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
-from ltr.metrics.ties import Ties, tied_runs, within
-from ltr.shapes import check_positive, positions
+from ltr.metrics.ties import TieOrder, within
+from ltr.shapes import check_choice, check_positive, positions
 
 
 @dataclass(eq=False, repr=False)
@@ -18,9 +17,12 @@ class ERRCore(CutoffCore):
     """The arithmetic of `err`."""
 
     max_label: float | None = None
+    _: KW_ONLY
+    ties: TieOrder = "stable"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self) -> None:
         self.max_label = check_positive("max_label", self.max_label)
+        check_choice("ties", self.ties, "stable", "worst")
         super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
@@ -29,13 +31,9 @@ class ERRCore(CutoffCore):
         if self.ties == "worst":
             lists = lists.tied_by(lists.labels)[0]
         stops = stop_probabilities(lists.labels, lists.mask, self.max_label)
-        each = within(stops, self.top_k) / positions(stops)
-        if self.ties == "expected" and stops.shape[-1]:
-            values = _expected(stops, each, lists)
-        else:
-            reached = (1 - stops).cumprod(-1).roll(1, -1)
-            reached[..., :1] = 1
-            values = (each * stops * reached).sum(-1)
+        reached = (1 - stops).cumprod(-1).roll(1, -1)
+        reached[..., :1] = 1
+        values = (within(stops, self.top_k) / positions(stops) * stops * reached).sum(-1)
         return list_values(values, (lists.labels > 0).any(-1), lists, self.empty)
 
 
@@ -47,7 +45,7 @@ def err(
     top_k: int | None = None,
     max_label: float | None = None,
     empty: Empty = 0,
-    ties: Ties = "stable",
+    ties: TieOrder = "stable",
     **lists: Unpack[ListArguments],
 ) -> Tensor:
     """ERR@k (expected reciprocal rank): the mean of 1 / rank of the item at which a reader stops.
@@ -61,8 +59,8 @@ def err(
         top_k: k. Default: the whole list.
         max_label: the highest grade of the scale, such as 4; a label above it is an error. Default:
             the largest label of each list.
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form (means of products over subsets), in O(n^2) per list.
+        ties: "stable" (in list order) or "worst" (in ascending order of label). There is no
+            "expected".
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -73,46 +71,8 @@ def err(
     Reference: Chapelle, Metzler, Zhang and Grinspan, "Expected reciprocal rank for graded
     relevance", CIKM 2009.
 
+    >>> import torch
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
     ...
-
-
-def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
-    """Return the mean ERR of each list over all orders of tied items.
-
-    For a run of tied items, M_j is the mean over all subsets of j items of the product of 1 - R. A
-    reader who reaches the run stops at position j of the run with probability M_(j-1) - M_j. The
-    M_j are updated item by item: item t of the run changes M_j to
-    ((t - j) M_j + j (1 - R_t) M_(j-1)) / t, computed from the values for the first t - 1 items.
-    """
-    n = stops.shape[-1]
-    starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
-    go_on = 1 - stops.reshape(-1, n)
-    # With zeros after the list, `padded[start + j - 1]` exists for every start and every j <= n.
-    padded = torch.cat([each.expand(n), each.new_zeros(n)])
-    j = positions(go_on)
-    means = go_on.new_zeros(len(go_on), n + 1)
-    means[:, 0] = 1
-    reach, values = go_on.new_ones(len(go_on)), go_on.new_zeros(len(go_on))
-    for i in range(n):
-        start, x = starts[:, i], go_on[:, i : i + 1]
-        t = (i + 1 - start).unsqueeze(-1).to(x.dtype)
-        kept = means[:, 1:] * (t > 1)  # the first item of a run discards the M_j of the run before
-        mixed = ((t - j).clamp(min=0) * kept + j * x * means[:, :-1].where(t > 1, _one(means))) / t
-        means[:, 1:] = mixed * (j <= t)
-        last = ends[:, i] == i + 1
-        stop = (means[:, :-1] - means[:, 1:]) * (j <= t)
-        gained = (stop * padded[start.unsqueeze(-1) + j.long() - 1]).sum(-1)
-        values = values + torch.where(last, reach * gained, 0.0)
-        through = means.gather(-1, t.long()).squeeze(-1)
-        reach = torch.where(last, reach * through, reach)
-    return values.view(stops.shape[:-1])
-
-
-def _one(means: Tensor) -> Tensor:
-    """Return the M_j of a run without items: 1 for j = 0, otherwise 0."""
-    row = torch.zeros_like(means[:1, :-1])
-    row[:, :1] = 1
-    return row

@@ -41,8 +41,8 @@ and ids of the same shapes. In compiled code:
   has the value NaN; with empty="error", a list on which the metric is not defined has the value NaN
   too; in both cases, the mean and the sum are also NaN;
 - ragged lists are padded, in O(N log(N)) memory (`ltr.ragged.chunks`);
-- `alpha_ndcg`, and `err` and `rbo` with ties="expected", loop over the positions; the graph holds
-  each step, so compiling takes longer for longer lists.
+- `alpha_ndcg` loops over the positions; the graph holds each step, so compiling takes longer for
+  longer lists.
 
 >>> import torch
 >>> scores, labels = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0])

@@ -1,16 +1,16 @@
 """Interpolated precision at levels of recall."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.ties import TieOrder
 from ltr.shapes import check_choice, check_number, check_positive, largest, positions
 
-InterpolatedTies = Literal["stable", "worst"]
 _ELEVEN = [level / 10 for level in range(11)]
 
 
@@ -20,7 +20,7 @@ class InterpolatedPrecisionCore(RetrievedCore):
 
     recall: float | None = None
     _: KW_ONLY
-    ties: InterpolatedTies = "stable"
+    ties: TieOrder = "stable"
     relevant_from: float | None = None
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ def interpolated_precision(
     recall: float | None = None,
     threshold: float | None = None,
     empty: Empty = 0,
-    ties: InterpolatedTies = "stable",
+    ties: TieOrder = "stable",
     relevant_from: float | None = None,
     **lists: Unpack[ListArguments],
 ) -> Tensor:

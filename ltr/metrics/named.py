@@ -113,7 +113,10 @@ class Measure:
         options |= dict(self.options)
         if self.top_k is not None:
             options["top_k"] = self.top_k
-        return self.kind(**options)
+        try:
+            return self.kind(**options)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
 
 
 def metric_names() -> list[str]:

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from ltr.metrics.core import ListArguments, MetricCore, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
-from ltr.metrics.ties import positions_of, tied_runs
+from ltr.metrics.ties import positions_of
 from ltr.operators import descending_order
-from ltr.shapes import check_choice, check_persistence, check_top_k, masked_fill, positions
+from ltr.shapes import check_choice, check_persistence, check_top_k, positions
 
-RBOTies = Literal["stable", "expected"]
+RBOTies = Literal["stable"]
+"""The other orders of ties, which `evaluate` passes to its metrics, are an error."""
 
 
 @dataclass(eq=False, repr=False)
@@ -29,12 +30,12 @@ class RBOCore(MetricCore):
         self.top_k = check_top_k(self.top_k)
         self.p = check_persistence(self.p)
         check_empty(self.empty)
-        check_choice("ties", self.ties, "stable", "expected")
+        check_choice("ties", self.ties, "stable")
         super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        common = _common(lists) if self.ties == "stable" else _expected_common(lists)
+        common = _common(lists)
         depth = positions(common)
         k = lists.lengths.unsqueeze(-1).double()
         k = k if self.top_k is None else k.clamp(max=self.top_k)
@@ -69,12 +70,10 @@ def rbo(
         top_k: k, the depth of the comparison; a shorter list is compared in full. Default: the
             whole list.
         p: the probability that a reader continues to the next depth, in (0, 1).
-        ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
-            tied items, in both rankings, in closed form. There is no "worst".
+        ties: only "stable": tied items are in list order, in both rankings.
 
     Returns:
-        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts;
-        O(n^2) time for "expected".
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts.
 
     Raises:
         ValueError: a score is NaN; a label is < 0 or not finite; shapes differ; an option is wrong.
@@ -101,24 +100,3 @@ def _common(lists: Ranked) -> Tensor:
     new = torch.zeros_like(lists.scores, dtype=torch.float64)
     ones = torch.ones_like(new) if lists.mask is None else lists.mask.double()
     return new.scatter_add(-1, deeper, ones).cumsum(-1)
-
-
-def _expected_common(lists: Ranked) -> Tensor:
-    """Return the mean number of common items at each depth, (..., n) float64.
-
-    The tied items of the two rankings are ordered independently of each other. If the run of ties
-    of an item has the positions from s to e - 1, counted from 0, then the item is among the first d
-    items of the ranking with probability (d - s) / (e - s), clamped to [0, 1].
-    """
-    order = descending_order(lists.labels, lists.mask)
-    starts, ends = tied_runs(lists.scores, lists.mask)
-    label_starts, label_ends = (
-        torch.empty_like(x).scatter(-1, order, x)
-        for x in tied_runs(lists.labels.gather(-1, order), lists.mask)
-    )
-    depths = []
-    for d in range(1, starts.shape[-1] + 1):
-        by_score = ((d - starts).double() / (ends - starts)).clamp(0, 1)
-        by_label = ((d - label_starts).double() / (label_ends - label_starts)).clamp(0, 1)
-        depths.append(masked_fill(by_score * by_label, lists.mask).sum(-1))
-    return torch.stack(depths, -1) if depths else torch.zeros_like(lists.scores).double()

@@ -9,6 +9,8 @@ from ltr.metrics.ranked import Ranked
 from ltr.shapes import check_choice, positions
 
 Ties = Literal["stable", "expected", "worst"]
+TieOrder = Literal["stable", "worst"]
+"""The ties of metrics without a closed form of the mean over all orders of tied items."""
 
 
 def check_ties(ties: Ties) -> Ties:

@@ -139,10 +139,10 @@ OPTIONS = [
     (F.dcg, {"ties": "worst", "gain": lambda y: y.square(), "discount": "letor4"}),
     (F.kendall_tau, {"variant": "weighted"}),
     (F.average_precision, {"ties": "expected", "top_k": 3}),
-    (F.bpref, {"ties": "expected", "top_k": 3}),
-    (F.err, {"ties": "expected", "max_label": 3}),
+    (F.bpref, {"ties": "worst", "top_k": 3}),
+    (F.err, {"ties": "worst", "max_label": 3}),
     (F.opa, {"ties": "expected"}),
-    (F.rbo, {"ties": "expected", "top_k": 4}),
+    (F.rbo, {"top_k": 4}),
     (F.rbp, {"gain": "exp2", "max_label": 3, "ties": "worst"}),
 ]
 

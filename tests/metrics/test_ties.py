@@ -24,7 +24,6 @@ TIED = {
     if k is None or "top_k" in signature(getattr(F, name)).parameters
 } | {
     "average_precision@3 over all": (F.average_precision, {"top_k": 3, "divisor": "relevant"}),
-    "err@3 of 3": (F.err, {"top_k": 3, "max_label": 3}),
     "graded rbp": (F.rbp, {"gain": "exp2", "max_label": 3}),
     "rbp@2 of 0.5": (F.rbp, {"top_k": 2, "p": 0.5}),
     "f_beta@2 of 2": (F.f_beta, {"top_k": 2, "beta": 2}),
@@ -119,16 +118,6 @@ def test_expected_with_item_weights(metric):
         torch.testing.assert_close(expected, values.mean(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("top_k", [None, 1, 2, 4])
-def test_expected_with_items_that_are_not_judged(top_k):
-    generator = torch.Generator().manual_seed(6)
-    for scores, labels in cases():
-        judged = (torch.rand(len(scores), generator=generator) < 0.6) | (labels > 0)
-        values = all_values(F.bpref, {"top_k": top_k}, scores, labels, judged=judged)
-        expected = F.bpref(scores, labels, judged=judged, top_k=top_k, ties="expected")
-        torch.testing.assert_close(expected, values.mean(), rtol=0, atol=1e-12)
-
-
 def test_an_item_that_is_not_judged_is_no_hit_in_the_worst_order():
     scores, labels = torch.tensor([2.0, 1.0, 1.0]), torch.tensor([1, 1, 1])
     judged = torch.tensor([True, True, False])
@@ -137,22 +126,22 @@ def test_an_item_that_is_not_judged_is_no_hit_in_the_worst_order():
     assert worst == values.min() == 0.5
 
 
-def test_rank_biased_overlap_over_all_orders_of_both():
-    for scores, labels in cases(8, 5):
-        for top_k in (None, 2):
-            values = []
-            for a in orders(scores).tolist():
-                ranks = torch.empty(5).double()
-                ranks[a] = -torch.arange(5).double()
-                for b in orders(labels).tolist():
-                    grades = torch.empty(5).double()
-                    grades[b] = 5 - torch.arange(5).double()
-                    values.append((ranks, grades))
-            ranks, grades = map(torch.stack, zip(*values, strict=True))
-            expected = F.rbo(ranks, grades, top_k=top_k)
-            found = F.rbo(scores, labels, top_k=top_k, ties="expected", empty="skip")
-            if (labels > 0).any():
-                torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+ORDERED = {
+    "err": (F.err, {}),
+    "err@2 of 3": (F.err, {"top_k": 2, "max_label": 3}),
+    "bpref": (F.bpref, {}),
+    "bpref@2": (F.bpref, {"top_k": 2}),
+}
+
+
+@together("metric, options", ORDERED)
+def test_worst_is_the_least_of_all_orders(metric, options):
+    for scores, labels in cases():
+        values = all_values(metric, options, scores, labels)
+        worst = metric(scores, labels, ties="worst", **options)
+        torch.testing.assert_close(worst, values.min(), rtol=0, atol=1e-12)
+        with pytest.raises(ValueError, match='ties must be "stable" or "worst", got \'expected\''):
+            metric(scores, labels, ties="expected")
 
 
 @every
