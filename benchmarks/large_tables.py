@@ -12,11 +12,15 @@ CPU time of `fit`, and how many columns were kept. The scores are kept in the fo
 is there already is not run again. Seeds from 100 on are for choosing; those below took no part in
 it. `--data` names sets of `quality.py` in place of generated tables: there all folds are a trial.
 
-"LightGBM, tuned" stops early, and has a learning rate of 0.1, 0.05 or 0.03 and 15 or 31 leaves, as
-is best on the validation lists. Its seconds are those of the chosen fit, and "search_seconds" those
-of all six. "LightGBM" is what earlier results were compared with: its learning rate is 0.1. "blend"
-is the average of `NeuralRanker()` and "LightGBM", each divided by its spread on the validation
-lists. "Blend()" is ours as it comes: it tries two numbers of leaves, and chooses the weights on the
+"LightGBM, tuned" and "XGBoost, tuned" stop early, and have a learning rate of 0.1, 0.05 or 0.03 and
+15 or 31 leaves (XGBoost: a depth of 6 or 8), as is best on the validation lists; see `rivals.py`,
+which has CatBoost and bagged forests too. Their seconds are those of the chosen fit, and
+"search_seconds" those of all fits. "best" of the file are the comparisons with the trees that are
+best on the validation lists of each set.
+
+"LightGBM" is what earlier results were compared with: its learning rate is 0.1. "blend" is the
+average of `NeuralRanker()` and "LightGBM", each divided by its spread on the validation lists.
+"Blend()" is ours as it comes: it tries two numbers of leaves, and chooses the weights on the
 validation lists.
 
 "screening" of the file are trials of the search, with all settings written out that were no
@@ -37,7 +41,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,6 +55,7 @@ from quality_sets import SETS as LETOR
 from quality_sets import TABLES as REAL
 from quality_sets import Fold, Lists, load
 from quality_summary import spread, values
+from rivals import BAGGED, RATES, RIVALS, TREES, Bagged, rival, scores_of, trees_of
 from scipy import stats
 from tries import TRIES
 
@@ -62,13 +67,12 @@ from ltr.files import atomic_write
 from ltr.metrics import compare, holm
 
 RESULT = RESULTS / "large_tables.json"
-TREES = "LightGBM, tuned"
 EARLIER = "LightGBM"
-RATES = {TREES: (0.1, 0.05, 0.03), EARLIER: (0.1,)}
+SEARCHES = {EARLIER: [x for x in RIVALS[TREES] if x["learning_rate"] == RATES[0]], **RIVALS}
+ALL_TREES = (EARLIER, *RIVALS, BAGGED)
 BLEND = "blend"
 NETWORKS = "NeuralRanker()"
 OURS = "Blend()"
-LEAVES = (15, 31)
 SETS = {**LETOR, **REAL}
 KNOWN = {**vars(ltr.datasets), **vars(ltr.losses), **vars(ltr.models), **TRIES}
 
@@ -79,28 +83,6 @@ def made(ranker: str, seed: int) -> NeuralRanker | Blend:
         return Blend(NeuralRanker(random_state=seed, verbose=0), verbose=0)
     found = eval(ranker, {**KNOWN, "NeuralRanker": NeuralRanker})
     return found.set_params(random_state=seed, verbose=0)
-
-
-def trees(fold: Fold, leaves: int, learning_rate: float) -> Any:
-    """Return LightGBM, fitted."""
-    model = lightgbm.LGBMRanker(
-        num_leaves=leaves,
-        n_estimators=6000,
-        learning_rate=learning_rate,
-        metric="ndcg",
-        early_stopping_round=50,
-        n_jobs=1,
-        verbose=-1,
-    )
-    train, val = fold.train, fold.val
-    return model.fit(
-        train.X,
-        train.y,
-        group=train.lengths,
-        eval_set=[(val.X, val.y)],
-        eval_group=[val.lengths],
-        eval_at=[10],
-    )
 
 
 def network(fold: Fold, ranker: str, seed: int) -> NeuralRanker | Blend:
@@ -115,36 +97,50 @@ def ndcg(scores: np.ndarray, lists: Lists) -> np.ndarray:
     return values(scores, lists.y, lists.lengths)
 
 
-def fitted(fold: Fold, ranker: str, seed: int) -> tuple[Any, float, dict[str, Any]]:
-    """Return a fitted model, the CPU seconds of its fit, and what a trial tells of it."""
-    best: tuple[float, Any, float, dict[str, Any]] | None = None
-    spent = 0.0
-    for rate, leaves in product(RATES[ranker], LEAVES) if ranker in RATES else [(0.0, 0)]:
+def fitted(
+    fold: Fold, ranker: str, seed: int, settings: Sequence[Mapping[str, Any]]
+) -> tuple[Any, float, dict[str, Any], int]:
+    """Fit a ranker, with each of its settings.
+
+    Returns:
+        The model that is best on the validation lists, the CPU seconds of its fit, what a trial
+        tells of it, and the index of its settings.
+    """
+    models: list[Any] = []
+    spent: list[float] = []
+    quality: list[float] = []
+    for own in settings:
         start = time.process_time()
-        model = trees(fold, leaves, rate) if leaves else network(fold, ranker, seed)
-        seconds = time.process_time() - start
-        spent += seconds
-        quality = float(ndcg(predicted(model, fold.val), fold.val).mean())
-        about: dict[str, Any] = {}
-        if leaves:
-            about = {"leaves": leaves, "learning_rate": rate, "trees": model.best_iteration_}
-        if isinstance(model, NeuralRanker):
-            about = {"epochs": model.n_iter_, "columns": len(model.schema_.columns) - 2}
-            about |= {name: model.settings_[name] for name in ("kind", "relative")}
-        if isinstance(model, Blend):
-            about = {"weights": [rounded(x) for x in model.weights_.tolist()]}
-        if best is None or quality > best[0]:
-            best = quality, model, seconds, about
-    assert best is not None
-    _, model, seconds, about = best
-    return model, seconds, about | ({"search_seconds": round(spent, 1)} if ranker in RATES else {})
+        if ranker == BAGGED:
+            model = Bagged(fold, own)
+        elif ranker in SEARCHES:
+            model = rival(fold, TREES if ranker == EARLIER else ranker, own)
+        else:
+            model = network(fold, ranker, seed)
+        spent.append(time.process_time() - start)
+        models.append(model)
+        quality.append(float(ndcg(predicted(model, fold.val), fold.val).mean()))
+    best = int(np.argmax(quality))
+    model: Any = models[best]
+    about: dict[str, Any] = {**settings[best]}
+    if about:
+        about["trees"] = trees_of(model)
+    if isinstance(model, NeuralRanker):
+        about = {"epochs": model.n_iter_, "columns": len(model.schema_.columns) - 2}
+        about |= {name: model.settings_[name] for name in ("kind", "relative")}
+    if isinstance(model, Blend):
+        about = {"weights": [rounded(x) for x in model.weights_.tolist()]}
+    about["validation"] = rounded(quality[best])
+    if ranker in SEARCHES:
+        about["search_seconds"] = round(sum(spent), 1)
+    return model, spent[best], about, best
 
 
 def predicted(model: Any, lists: Lists) -> np.ndarray:
     """Return the scores of lists; our rankers may look at the whole list."""
     if isinstance(model, NeuralRanker | Blend):
         return model.predict(lists.X, lists.qid)
-    return model.predict(lists.X)
+    return scores_of(model, lists)
 
 
 def folder_of(out: Path, data: str, ranker: str, seed: int) -> Path:
@@ -156,7 +152,7 @@ def folder_of(out: Path, data: str, ranker: str, seed: int) -> Path:
 def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> dict[str, Any]:
     """Fit a ranker on each fold, keep NDCG@10 of the test lists and the scores, and tell of it."""
     found: dict[str, list[np.ndarray]] = {"test": [], "val": []}
-    total, told = 0.0, []
+    total, told, best = 0.0, [], {}
     for number, fold in enumerate(folds):
         if ranker == BLEND:
             scores = {side: np.zeros(len(getattr(fold, side).y)) for side in found}
@@ -166,9 +162,14 @@ def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> di
                 scale = 1 / spread(kept[f"val{number}"], fold.val.lengths)
                 scores = {side: x + scale * kept[f"{side}{number}"] for side, x in scores.items()}
         else:
-            model, seconds, about = fitted(fold, ranker, seed)
+            settings = SEARCHES.get(ranker, [{}])
+            if ranker == BAGGED:  # of the best fit of the search
+                own = np.load(folder_of(out, data, TREES, seed))[f"best{number}"]
+                settings = [SEARCHES[TREES][own]]
+            model, seconds, about, chosen = fitted(fold, ranker, seed, settings)
             total += seconds
             told.append(about)
+            best[f"best{number}"] = chosen
             scores = {side: predicted(model, getattr(fold, side)) for side in found}
         for side, kept in found.items():
             kept.append(np.asarray(scores[side], np.float32))
@@ -177,7 +178,7 @@ def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> di
     path = folder_of(out, data, ranker, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial_file, partial_file.open("wb") as file:
-        np.savez_compressed(file, ndcg=lists, seconds=total, **parts)
+        np.savez_compressed(file, ndcg=lists, seconds=total, **parts, **best)
     merged = {key: [one[key] for one in told] for key in (told[0] if told else ())}
     return {
         "data": data,
@@ -196,7 +197,7 @@ def comparisons(
     earlier: Sequence[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
     """Return the differences from LightGBM or another ranker, if both have scores, or had some."""
-    key = "trees" if against in RATES else "against"
+    key = "trees" if against in ALL_TREES else "against"
     rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(one["data"] for one in trials):
         runs: dict[str, list[int]] = {}
@@ -240,6 +241,37 @@ def comparisons(
         for row, p in zip(side, holm([row["p"] for row in side]) if side else (), strict=True):
             row["p_holm"] = rounded(p)
     return rows
+
+
+def beside_best(
+    trials: list[dict[str, Any]], rows: Mapping[str, Sequence[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return the comparisons of our rankers with the trees that are best on validation lists.
+
+    Args:
+        trials: all trials. On each set, the trees are chosen by the draws that all of them share;
+            they are those of LightGBM if there are no others.
+        rows: the comparisons with each kind of trees.
+    """
+    found = []
+    for data in dict.fromkeys(one["data"] for one in trials):
+        values: dict[str, dict[int, float]] = {}
+        for one in trials:
+            if one["data"] == data and one["ranker"] in rows and "validation" in one:
+                own = values.setdefault(one["ranker"], {})
+                own[one["seed"]] = float(np.mean(one["validation"]))
+        best = TREES
+        if values:
+            seeds = set.intersection(*({*own} for own in values.values()))
+            best = max(values, key=lambda name: np.mean([values[name][x] for x in seeds]))
+        found += [
+            {**row, "rival": best}
+            for row in rows[best]
+            if row["data"] == data and row["ranker"] in (NETWORKS, OURS) and row["seeds"][0] < 100
+        ]
+    for row, p in zip(found, holm([row["p"] for row in found]) if found else (), strict=True):
+        row["p_holm"] = rounded(p)
+    return found
 
 
 def _side(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -295,6 +327,10 @@ def _add_interval(row: dict[str, Any]) -> None:
         row["over_draws"] = [round(float(x), 4) for x in wide]
 
 
+def _key(one: dict[str, Any]) -> tuple[Any, ...]:
+    return one["data"], one["ranker"], one["seed"]
+
+
 def main() -> None:
     """Run the trials that are missing, and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -325,10 +361,20 @@ def main() -> None:
         rows, table = (0, name) if isinstance(name, str) else name
         folds = load(table) if table in SETS else [generated_table(table, rows, seed)]
         for ranker in missing:
-            kept["trials"].append(trial(arguments.cells, data, folds, ranker, seed))
+            done = trial(arguments.cells, data, folds, ranker, seed)
+            kept["trials"] = [x for x in kept["trials"] if _key(x) != _key(done)] + [done]
             print(json.dumps(kept["trials"][-1]), flush=True)
             arguments.output.write_text(json.dumps(kept, indent=0) + "\n")
     screening = kept.get("screening", [])
+    rows = comparisons(
+        arguments.cells, kept["trials"], arguments.against, kept.get("comparisons", [])
+    )
+    others = {}
+    for name in (*RIVALS, BAGGED) if arguments.against == TREES else ():
+        if name != TREES and any(one["ranker"] == name for one in kept["trials"]):
+            earlier = kept.get("others", {}).get(name, [])
+            ours = [x for x in kept["trials"] if x["ranker"] in (name, NETWORKS, OURS)]
+            others[name] = comparisons(arguments.cells, ours, name, earlier)
     result = {
         "environment": {**environment(), "lightgbm": lightgbm.__version__},
         "core_seconds": round(
@@ -340,10 +386,10 @@ def main() -> None:
         ),
         "screening": screening,
         "trials": kept["trials"],
-        "comparisons": comparisons(
-            arguments.cells, kept["trials"], arguments.against, kept.get("comparisons", [])
-        ),
+        "comparisons": rows,
     }
+    if others:
+        result |= {"others": others, "best": beside_best(kept["trials"], {TREES: rows, **others})}
     write(arguments.output, result)
 
 

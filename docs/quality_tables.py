@@ -21,7 +21,10 @@ PLOT = Path(__file__).parent / "img" / "quality.svg"
 PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
 TREES, NETWORK, BOTH, OURS = "LightGBM", "NeuralRanker()", "blend", "Blend()"
-TUNED = "LightGBM, tuned"
+SEARCHES = {"LightGBM, tuned": "LightGBM", "XGBoost, tuned": "XGBoost"}
+SEARCHES |= {"CatBoost, tuned": "CatBoost"}
+SHORT = {**SEARCHES, "LightGBM, bagged": "bagged forests"}
+"""The kinds of trees of `rivals.py`; those of `SEARCHES` have `search_seconds`."""
 LAMBDARANK = "LightGBM, lambdarank"
 CHOOSING = 100
 """From which seed on generated tables were for choosing; see `large_tables.py`."""
@@ -155,21 +158,64 @@ def defaults(found: Result) -> str:
 
 
 def full(found: Result) -> str:
-    """Return the table of LightGBM at full strength, `NeuralRanker()` and `Blend()`.
+    """Return the table of the best trees on validation lists, `NeuralRanker()` and `Blend()`.
 
-    NDCG@10 is bold if it is better than LightGBM's after Holm's correction, italic if worse.
+    NDCG@10 is bold if it is better than the trees' after Holm's correction, italic if worse.
     """
     rows: list[list[str]] = []
-    for data, each in _compared(found).items():
-        ours = [each.get(name) for name in (NETWORK, OURS)]
-        known = [one for one in ours if one is not None]
-        names = [name for name, one in zip((NETWORK, OURS), ours, strict=True) if one is not None]
-        seconds = [_seconds(found, known[0], TUNED, key) for key in ("seconds", "search_seconds")]
-        seconds += [_seconds(found, one, name) for one, name in zip(known, names, strict=True)]
-        cells = ["" if x is None else f"{cell(x)} ({x['difference'][0]:+.4f})" for x in ours]
+    for data, each in _beside_best(found).items():
+        ours = [(name, each[name]) for name in (NETWORK, OURS) if name in each]
+        trees = ours[0][1]["rival"]
+        key = "search_seconds" if trees in SEARCHES else "seconds"
+        seconds = [_seconds(found, ours[0][1], trees, x) for x in ("seconds", key)]
+        seconds += [_seconds(found, one, name) for name, one in ours]
+        cells = [f"{cell(one)} ({one['difference'][0]:+.4f})" for _, one in ours]
         times = " / ".join(f"{x:.0f}" for x in seconds)
-        rows.append([data, f"{known[0]['trees']:.4f}", *cells, times])
-    return table(["table, rows", "LightGBM", f"`{NETWORK}`", f"`{OURS}`", "CPU seconds"], rows)
+        best = f"{ours[0][1]['trees']:.4f} {SHORT[trees]}"
+        rows.append([data, best, *cells, *[""] * (2 - len(ours)), times])
+    return table(["table, rows", "trees", f"`{NETWORK}`", f"`{OURS}`", "CPU seconds"], rows)
+
+
+def count(found: Result) -> str:
+    """Return on how many sets ours are ahead of the best trees, level and behind, after Holm."""
+    rows = []
+    for name in (NETWORK, OURS):
+        each = [x[name] for x in _beside_best(found).values() if name in x]
+        sure = [x["difference"][0] for x in each if x["p_holm"] < LEVEL]
+        ahead, behind = sum(x > 0 for x in sure), sum(x < 0 for x in sure)
+        counts = (len(each), ahead, len(each) - ahead - behind, behind)
+        rows.append([f"`{name}`", *map(str, counts)])
+    return table(["", "sets", "ahead", "level", "behind"], rows)
+
+
+def rivals(found: Result) -> str:
+    """Return NDCG@10 of each kind of trees, and the CPU seconds of its search, by set and draw."""
+    trials = [x for x in found["trials"] if x["ranker"] in SHORT and "validation" in x]
+    rows = []
+    for data, seed in dict.fromkeys((x["data"], x["seed"]) for x in trials):
+        own = {x["ranker"]: x for x in trials if (x["data"], x["seed"]) == (data, seed)}
+        if len(own) < 2:
+            continue
+        best = max(own, key=lambda name: np.mean(own[name]["validation"]))
+        cells = []
+        for name in SHORT:
+            one = own.get(name, {})
+            seconds = np.sum(one.get("search_seconds", one.get("seconds", 0)))
+            text = f"{one['ndcg_10']:.4f}" if one else ""
+            text = f"**{text}**" if name == best else text
+            cells.append(f"{text} ({seconds:.0f})" if one else "")
+        rows.append([data, *cells])
+    used = [i for i in range(len(SHORT)) if any(row[i + 1] for row in rows)]
+    titles = [[*SHORT.values()][i] for i in used]
+    return table(["", *titles], [[row[0], *(row[i + 1] for i in used)] for row in rows])
+
+
+def _beside_best(found: Result) -> dict[str, dict[str, Result]]:
+    """Return the comparisons with the best trees by set and ranker."""
+    kept: dict[str, dict[str, Result]] = {}
+    for one in found["best"]:
+        kept.setdefault(one["data"], {})[one["ranker"]] = one
+    return kept
 
 
 def efforts(found: Result) -> str:
@@ -354,7 +400,8 @@ def tables() -> dict[str, str]:
         named[name] = rows(json.loads((RESULTS / f"large_tables_{name}.json").read_text()))
     fits = json.loads((RESULTS / "fit_parts.json").read_text())
     named |= {"parts": parts(fits), "steps": steps(fits)}
-    named["full"] = full(json.loads((RESULTS / "large_tables_full.json").read_text()))
+    beside = json.loads((RESULTS / "large_tables_full.json").read_text())
+    named |= {"full": full(beside), "count": count(beside), "rivals": rivals(beside)}
     return named | {"blends": blends(ours, leaves)}
 
 

@@ -519,9 +519,10 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     rankers = (module.EARLIER, ranker, module.BLEND, module.TREES)
     trials = [module.trial(tmp_path, "pairs, 1,000", folds, one, 0) for one in rankers]
     kept = committed("large_tables.json")
-    assert {*trials[1]} <= {*kept["trials"][0]} | {"epochs", "columns", "kind", "relative"}
+    more = {"epochs", "columns", "kind", "relative", "validation"}
+    assert {*trials[1]} <= {*kept["trials"][0]} | more
     full = committed("large_tables_full.json")
-    assert {*trials[3]} == {*full["trials"][0]}
+    assert {*trials[3]} == {*full["trials"][0]} | {"validation"}
     assert trials[3]["search_seconds"] >= trials[3]["seconds"]
     assert trials[2]["seconds"] == pytest.approx(
         trials[0]["seconds"] + trials[1]["seconds"], abs=0.2
@@ -539,6 +540,63 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert other["ranker"] == module.EARLIER
     assert other["difference"][0] == -first["difference"][0]
     assert other["standard_error"] == first["standard_error"] > 0
+
+
+@pytest.mark.filterwarnings("ignore:The argument 'eval_")
+def test_trees_at_full_strength(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "large_tables.py")
+    rivals = importlib.import_module("rivals")
+    few = {name: settings[:2] for name, settings in module.SEARCHES.items()}
+    monkeypatch.setattr(module, "SEARCHES", few)
+    fold = module.generated_table("levels", 1000, 0)
+    names = (module.TREES, rivals.XGBOOST, rivals.BAGGED)
+    trials = [module.trial(tmp_path, "levels, 1,000", [fold], name, 0) for name in names]
+    for one in trials:
+        scores = np.load(module.folder_of(tmp_path, one["data"], one["ranker"], 0))
+        assert one["validation"] == pytest.approx(
+            module.ndcg(scores["val0"], fold.val).mean(), abs=1e-4
+        )
+    first, second, bagged = trials
+    assert min(one["search_seconds"] - one["seconds"] for one in (first, second)) > 0
+    same = ("learning_rate", "leaves")  # five forests with the settings of the search
+    assert [bagged[key] for key in same] == [first[key] for key in same]
+    alone = rivals.lightgbm_trees(fold, *(first[key] for key in same), seed=4)
+    five = rivals.Bagged(fold, {key: first[key] for key in same})
+    np.testing.assert_allclose(five.models[4].predict(fold.test.X), alone.predict(fold.test.X))
+    mean = np.mean([x.predict(fold.test.X) for x in five.models], axis=0)
+    np.testing.assert_allclose(five.predict(fold.test.X), mean)
+
+    # the comparisons that count are those with the trees that are best on validation lists
+    ours = {"data": "levels, 1,000", "ranker": module.OURS, "seed": 0}
+    rows = {
+        name: [{**ours, "seeds": [0], "p": 0.01 * at}] for at, name in enumerate(names, start=1)
+    }
+    [row] = module.beside_best([*trials, ours], rows)
+    assert row["rival"] == max(trials, key=lambda one: one["validation"])["ranker"]
+    assert row["p_holm"] == row["p"]
+    other = [{**row, "data": "no trees but LightGBM", "ranker": module.OURS}]
+    known = [{"data": "no trees but LightGBM", "ranker": module.TREES, "seed": 0}]
+    [row] = module.beside_best(known, {module.TREES: other})
+    assert row["rival"] == module.TREES
+
+
+@pytest.mark.filterwarnings("ignore:The argument 'eval_")
+def test_rules_for_the_trees_of_a_blend(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "blend_trees.py")
+    quick = partial(module.NeuralRanker, members=1, max_epochs=2)
+    monkeypatch.setattr(module, "NeuralRanker", quick)
+    found = module.trial("pairs, 1,000", [module.generated_table("pairs", 1000, 0)], 0)
+    rules = found["rules"]
+    assert {*rules} == {*module.RULES}
+    today, other = (rules[name] for name in (module.TODAY, "0.05, then 0.03 if better"))
+    assert today["difference"] == 0
+    assert other["seconds"] > today["seconds"]
+    assert other["ndcg_10"] - today["ndcg_10"] == pytest.approx(other["difference"], abs=2e-4)
+    kept = committed("blend_trees.json")
+    assert {*found} == {*kept["trials"][0]}
+    assert module.summary(kept["trials"]) == kept["summary"]
 
 
 def test_tails_have_rare_levels(monkeypatch):
