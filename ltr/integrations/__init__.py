@@ -1,9 +1,10 @@
 """Losses and metrics of this package for other libraries: sentence-transformers and Optuna.
 
-`CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`. `CollapseAlarm` warns
-if the scores within lists become equal in training. `evaluate_reranker` and `compare_training`
-measure how well a reranker ranks, with confidence intervals. These four names need the extra
-`text`. They are loaded on first use, because the libraries of the extra take seconds to load.
+`CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`, `EncoderLoss` one for
+the trainers of its models that embed, with `ListCollator`. `CollapseAlarm` warns if the scores
+within lists become equal in training. `evaluate_reranker` and `compare_training` measure how well a
+reranker ranks, with confidence intervals. These names need the extra `text`. They are loaded on
+first use, because the libraries of the extra take seconds to load.
 `ltr.integrations.optuna` ends unpromising trials of Optuna's studies (extra `tune`).
 """
 
@@ -15,13 +16,23 @@ from ltr.names import no_attribute
 if TYPE_CHECKING:
     from ltr.integrations.collapse import CollapseAlarm
     from ltr.integrations.cross_encoder import CrossEncoderLoss
+    from ltr.integrations.encoder import EncoderLoss, ListCollator
     from ltr.integrations.rerankers import compare_training, evaluate_reranker
 
-__all__ = ["CollapseAlarm", "CrossEncoderLoss", "compare_training", "evaluate_reranker"]
+__all__ = [
+    "CollapseAlarm",
+    "CrossEncoderLoss",
+    "EncoderLoss",
+    "ListCollator",
+    "compare_training",
+    "evaluate_reranker",
+]
 
 _HOMES = {
     "CollapseAlarm": "collapse",
     "CrossEncoderLoss": "cross_encoder",
+    "EncoderLoss": "encoder",
+    "ListCollator": "encoder",
     "compare_training": "rerankers",
     "evaluate_reranker": "rerankers",
 }

@@ -47,6 +47,8 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
     names: dict = {}
     page = ROOT / "docs" / "text-rerankers.md"
     blocks = [block for block in blocks_of(page) if "peft" not in block]  # see test_lora.py
+    [retriever] = [block for block in blocks if "EncoderLoss(retriever" in block]
+    blocks.remove(retriever)
     assert len(blocks) == 3
     for block in blocks:
         before = (
@@ -59,6 +61,12 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
     assert names["comparison"].lists == 4
     after = torch.cat([p.detach().flatten() for p in names["model"].parameters()])
     assert (before - after).abs().max() > 0  # the plain loop has trained
+    exec(retriever, names)
+    trained = names["retriever"].encode("red cat")
+    from sentence_transformers import SentenceTransformer
+
+    untrained = SentenceTransformer("microsoft/MiniLM-L12-H384-uncased").encode("red cat")
+    assert abs(trained - untrained).max() > 0
 
 
 def run_readme(model: str, monkeypatch) -> dict:
