@@ -63,6 +63,7 @@ _COMMANDS = {
     "serve": ("serve:serve", "rank over HTTP"),
     "evaluate": ("evaluate:evaluate", "metrics of a TREC run or a table of scores"),
     "fuse": ("fuse:fuse", "combine the TREC runs of several rankers into one"),
+    "lists": ("lists:lists", "training lists for text models from what a first stage found"),
     "convert": ("convert:convert", "files of any size into lists on disk"),
     "fit": ("training:fit", "train a recipe, or classes of your own"),
     "recipes": ("recipes:list_recipes", "list the recipes"),
