@@ -240,7 +240,7 @@ def read_texts(
     path = Path(path)
     seen: set[str] = set()
     with open_text(path) as file:
-        for number, line in enumerate(file.lines(), start=1):
+        for number, line in enumerate(file, start=1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.strip():

@@ -114,9 +114,9 @@ def test_the_batchs_documents_are_negatives_but_for_the_same_texts(model):
     for i, row in enumerate(data):
         others = [text for text in dict.fromkeys(flat) if text not in row["documents"]]
         own = [j for j, number in enumerate(numbers) if number == i]
-        places = own + [flat.index(text) for text in others]
+        chosen = own + [flat.index(text) for text in others]
         labels = torch.tensor([*row["labels"], *[0] * len(others)])
-        each.append(SoftmaxLoss()(scores[i, places], labels))
+        each.append(SoftmaxLoss()(scores[i, chosen], labels))
     assert len(dict.fromkeys(flat)) < len(flat)  # some texts stand in several lists
     found = EncoderLoss(model, SoftmaxLoss(), scale=1.0).eval()(*batch(model, 12)).item()
     assert found == pytest.approx(torch.stack(each).mean().item(), abs=1e-4)
