@@ -36,7 +36,7 @@ def inverse_log2(ranks: Tensor) -> Tensor:
     >>> inverse_log2(torch.tensor([1.0, 3.0]))
     tensor([1., 2.])
     """
-    return log2_discount(ranks).reciprocal()
+    return torch.log2(1 + ranks)
 
 
 def letor4_discount(ranks: Tensor) -> Tensor:
@@ -125,8 +125,8 @@ def ndcg_gains(
     labels = masked_fill(labels, mask)
     if weights is not None:
         labels = torch.where(weights > 0, labels, 0.0)
-    gains = _scaled_exp2(labels, largest(labels).unsqueeze(-1))
-    return masked_fill(gains if weights is None else gains * weights, mask)
+    gains = _scaled_exp2(labels, largest(labels).unsqueeze(-1))  # 0 for a label of 0
+    return gains if weights is None else gains * masked_fill(weights, mask)
 
 
 def _scaled_exp2(labels: Tensor, most: Tensor) -> Tensor:

@@ -250,55 +250,52 @@ def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:
     return total.index_add(-1, list_ids(values[(0,) * (values.dim() - 1)], lengths), values)
 
 
-def any_nested(*tensors: Tensor | None) -> bool:
-    """Return whether one of the tensors is nested."""
-    return any(isinstance(x, Tensor) and x.is_nested for x in tensors)
+def flatten_nested(
+    scores: Tensor, **others: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor | None], Tensor]:
+    """Return the flat values (N,) of nested scores and of others, and their lengths (R,).
 
-
-def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the flat values (N,) of nested tensors and their common lengths (R,).
-
-    Gradients flow back into the nested tensors.
-
-    Args:
-        tensors: name -> tensor; error messages use the names. The first tensor defines the lengths.
+    Gradients flow back into the nested tensors. Others that are None stay None.
 
     Raises:
         ValueError: a tensor is not nested, its layout is not `torch.jagged`, it does not have two
-            dimensions, or its lists do not have the lengths of the first tensor's lists.
+            dimensions, or its lists do not have the lengths of the lists of the scores.
 
     >>> scores = torch.nested.nested_tensor([[0.1], [0.2, 0.3]], layout=torch.jagged)
-    >>> flatten_nested({"scores": scores})
-    ({'scores': tensor([0.1000, 0.2000, 0.3000])}, tensor([1, 2]))
+    >>> flatten_nested(scores, weights=None)
+    (tensor([0.1000, 0.2000, 0.3000]), {'weights': None}, tensor([1, 2]))
     """
-    flat: dict[str, Tensor] = {}
-    lengths: Tensor | None = None
-    for name, x in tensors.items():
-        if not isinstance(x, Tensor) or not x.is_nested:
-            raise ValueError(f"{name} must be nested if one of {', '.join(tensors)} is nested")
-        if x.layout != torch.jagged or x.dim() != 2:
-            raise ValueError(
-                f"{name} must be nested with layout=torch.jagged and two dimensions "
-                f"(lists, items), got {x.layout} and {x.dim()}"
-            )
-        flat[name], own = _parts(x)
-        lengths = own if lengths is None else lengths
+    values, lengths = _parts("scores", scores)
+    flat: dict[str, Tensor | None] = {}
+    for name, x in others.items():
+        if x is None:
+            flat[name] = None
+            continue
+        flat[name], own = _parts(name, x)
         if not _equal(own, lengths):
             raise ValueError(f"{name} must have lists of the same lengths as scores")
-    assert lengths is not None
-    return flat, lengths
+    return values, flat, lengths
 
 
-def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the methods of nested tensors
+def _parts(name: str, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the values (N,) of the lists, without gaps, and the lengths (R,) of the lists."""
-    lengths = x.lengths()
+    if not isinstance(x, Tensor) or not x.is_nested:
+        raise ValueError(f"{name} must be nested if scores are nested")
+    if x.layout != torch.jagged or x.dim() != 2:
+        raise ValueError(
+            f"{name} must be nested with layout=torch.jagged and two dimensions "
+            f"(lists, items), got {x.layout} and {x.dim()}"
+        )
+    nested: Any = x  # torch does not declare the methods of nested tensors
+    lengths, offsets = nested.lengths(), nested.offsets()
     if lengths is None:
-        return x.values(), x.offsets().diff()
+        return nested.values(), offsets.diff()
     # The result of `torch.nested.narrow` has further values between its lists, and the backward of
     # its `contiguous` fails in torch 2.13.
-    before = x.offsets()[:-1] - (lengths.cumsum(0) - lengths)
-    positions = before.repeat_interleave(lengths)
-    return x.values()[positions + torch.arange(len(positions), device=positions.device)], lengths
+    before = offsets[:-1] - (lengths.cumsum(0) - lengths)
+    items = before.repeat_interleave(lengths)
+    items = items + torch.arange(len(items), device=items.device)
+    return nested.values()[items], lengths
 
 
 def _equal(own: Tensor, lengths: Tensor) -> bool:

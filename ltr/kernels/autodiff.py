@@ -102,11 +102,11 @@ class _Compiled(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         rule, *tensors = inputs
         ctx.rule = rule
-        saved = *tensors, *[output[k] for k in rule.saved_outputs]
+        saved = *tensors, *map(output.__getitem__, rule.saved_outputs)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         if rule.constant:
-            ctx.mark_non_differentiable(*[output[k] for k in rule.constant])
+            ctx.mark_non_differentiable(*map(output.__getitem__, rule.constant))
 
     @staticmethod
     def backward(ctx: Any, *given: Maybe) -> tuple[Maybe, ...]:

@@ -80,16 +80,16 @@ def laplace() -> Kernel:
     return _LAPLACE
 
 
-def gaussian(level: Level = "float64") -> Kernel:
+def gaussian(dtype: torch.dtype = torch.float64) -> Kernel:
     """Return the kernel exp(-x^2).
 
     >>> round(gaussian().below.at_zero, 12)
     1.0
     """
-    return _of_level(_GAUSSIAN, level)
+    return _GAUSSIAN[level_of(dtype)]
 
 
-def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
+def survival(distribution: Distribution, dtype: torch.dtype = torch.float64) -> Kernel:
     """Return the survival function 1 - F(x) = F(-x) of a symmetric distribution as a kernel.
 
     If noise of this distribution is added to x = s_i - s_j, the kernel is the probability that item
@@ -103,10 +103,10 @@ def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
     """
     if distribution not in _SURVIVALS:
         raise ValueError(f"distribution must be one of {DISTRIBUTIONS}, got {distribution!r}")
-    return _of_level(_SURVIVALS[distribution], level)
+    return _SURVIVALS[distribution][level_of(dtype)]
 
 
-def softplus(level: Level = "float64") -> Kernel:
+def softplus(dtype: torch.dtype = torch.float64) -> Kernel:
     """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be above.
 
     For items above (x < 0), the kernel is the sum of |x| and a decaying part; for items below, it
@@ -117,7 +117,7 @@ def softplus(level: Level = "float64") -> Kernel:
     >>> k.above.linear, k.below.linear, round(k.own, 4)
     (1.0, 0.0, 0.6931)
     """
-    return _of_level(_SOFTPLUS, level)
+    return _SOFTPLUS[level_of(dtype)]
 
 
 def sign() -> Kernel:
@@ -130,23 +130,17 @@ def sign() -> Kernel:
     return _SIGN
 
 
-def _of_level(kernels: dict[str, Kernel], level: Level) -> Kernel:
-    if level not in kernels:
-        raise ValueError(f"level must be one of {LEVELS}, got {level!r}")
-    return kernels[level]
-
-
-def powers_of(name: DiscountName, n: int, level: Level) -> Powers:
+def powers_of(name: DiscountName, n: int, dtype: torch.dtype) -> Powers:
     """Return a discount as a sum of powers, for lists of n items, n <= 1,000,000.
 
     Raises:
         ValueError: n > 1,000,000.
 
-    >>> len(powers_of("log2", 100, "float32").z)
+    >>> len(powers_of("log2", 100, torch.float32).z)
     8
     """
-    found = _POWERS[name][level]
-    for powers in found:
+    choices = _POWERS[name][level_of(dtype)]
+    for powers in choices:
         if n <= powers.n:
             return powers
-    raise ValueError(f"lists must have at most {found[-1].n} items, got {n}")
+    raise ValueError(f"lists must have at most {choices[-1].n} items, got {n}")

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.choice import is_compiled
-from ltr.kernels.named import level_of, softplus
+from ltr.kernels.named import softplus
 from ltr.kernels.sorting import descending_order
-from ltr.kernels.table import Level
 
 MOST = 32
 """The most grades of a list in `graded_pair_sums`, whose cost per item is O(grades)."""
@@ -92,10 +91,10 @@ def graded_pair_sums(
     rule = _rule(kind, n, temperature, scores)
     found = Found(total, weight, slopes, flags)
     if n and size:
-        run_parallel(lambda a, b: graded_pairs(lists, rule, found, a, b), size, 20 * size * n)
+        run_parallel(graded_pairs, (lists, rule, found), size, 20 * size * n)
     if flags.any():
         return None
-    sums, of = (torch.from_numpy(y.reshape(batch)) for y in (total, weight))
+    sums, of = torch.from_numpy(total.reshape(batch)), torch.from_numpy(weight.reshape(batch))
     return sums, of, torch.from_numpy(slopes.reshape(scores.shape))
 
 
@@ -135,7 +134,7 @@ def graded_item_costs(
     rule = _rule(GradedWeights(), n, temperature, scores)
     found = ItemSums(np.zeros_like(x), np.zeros_like(x), np.zeros(size, np.int8))
     if n and size:
-        run_parallel(lambda a, b: lower_costs(lists, rule, found, a, b), size, 20 * size * n)
+        run_parallel(lower_costs, (lists, rule, found), size, 20 * size * n)
     if found.flags.any():
         return None
     costs, ideal = (torch.from_numpy(y.reshape(scores.shape)) for y in found[:2])
@@ -151,7 +150,7 @@ def _rule(kind: GradedWeights, n: int, temperature: float, scores: Tensor) -> An
         n if kind.upper is None else kind.upper,
         n if kind.last is None else kind.last,
         1 / temperature,
-        _fit(level_of(scores.dtype)),
+        _fit(scores.dtype),
         MOST,
     )
 
@@ -169,9 +168,9 @@ def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
 
 
 @cache
-def _fit(level: Level) -> Any:
+def _fit(dtype: torch.dtype) -> Any:
     # Return the weights of softplus and its derivative, padded with 0 to a multiple of four nodes.
-    profile = softplus(level).below
+    profile = softplus(dtype).below
     fit = np.zeros((2, -(-len(profile.weights) // 4) * 4))
     fit[:, : len(profile.weights)] = np.real([profile.weights, profile.slopes[0]])
     return fit

@@ -2,14 +2,13 @@
 
 import math
 from numbers import Real
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ltr.ragged import (
     Lengths,
-    any_nested,
     check_lengths,
     chunks,
     flatten_nested,
@@ -142,17 +141,17 @@ class RankingLoss(nn.Module):
         """
         if labels is None:
             raise ValueError("labels must be a tensor, got None")
-        others = {"labels": labels, "weights": weights, **extra}
-        given = {name: x for name, x in others.items() if x is not None}
-        nested = any_nested(scores, *given.values())
-        check_exclusive(mask, lengths, qid, nested, padding)
+        given: dict[str, Any] = {"labels": labels, "weights": weights, **extra}
+        nested = isinstance(scores, Tensor) and scores.is_nested
+        if nested or lengths is not None or qid is not None or padding is not None:
+            check_exclusive(mask, lengths, qid, nested, padding)
         if nested:
-            given, lengths = flatten_nested({"scores": scores, **given})
-            scores = given.pop("scores")
+            scores, given, lengths = flatten_nested(scores, **given)
         check_lists(scores, mask=mask, **given)
         if padding is not None:
             mask = real_items(given["labels"], mask, padding)
-        given, wrong = self._checked(given, mask)
+        scores = upcast(scores)
+        given, wrong = self._checked(given, mask, scores.dtype)
         if qid is not None:
             if scores.dim() != 1:
                 raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
@@ -161,8 +160,6 @@ class RankingLoss(nn.Module):
                 scores = scores.index_select(0, order)
                 given = {name: x.index_select(0, order) for name, x in given.items()}
                 wrong = None if wrong is None else wrong.index_select(0, order)
-        scores = upcast(scores)
-        given = {name: x.to(scores.dtype) for name, x in given.items()}
         with full_precision(scores):
             if lengths is None:
                 each = self.per_list(scores, mask=mask, **{"weights": None, **given})
@@ -196,23 +193,27 @@ class RankingLoss(nn.Module):
         return from_chunks(parts, len(lengths))
 
     def _checked(
-        self, given: dict[str, Tensor], mask: Tensor | None
+        self, given: dict[str, Tensor | None], mask: Tensor | None, dtype: torch.dtype
     ) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Check labels and weights; return `given` and the bad items, (..., n) bool or None.
+        """Check labels and weights; return the tensors in `dtype`, and the bad items.
 
-        If the values cannot be read (see `check_values`), no error is raised: bad values are
-        replaced by 0, and the bad items are returned. Otherwise the second result is None.
+        Tensors that are None are left out. If the values cannot be read (see `check_values`), no
+        error is raised: bad values are replaced by 0, and the bad items are returned, (..., n)
+        bool. Otherwise the second result is None.
         """
-        wrong = None
-        for name in ("labels", "weights"):
-            if name in given:
+        tensors, wrong = {}, None
+        for name, x in given.items():
+            if x is None:
+                continue
+            if name in ("labels", "weights"):
                 least = 0.0 if self.grades or name == "weights" else -math.inf
                 most = self.most_label if name == "labels" else math.inf
-                found = check_values(name, given[name], mask, least, most)
-                if found is not None:
-                    given = {**given, name: torch.where(found, 0, given[name])}
-                    wrong = found if wrong is None else wrong | found
-        return given, wrong
+                bad = check_values(name, x, mask, least, most)
+                if bad is not None:
+                    x = torch.where(bad, 0, x)
+                    wrong = bad if wrong is None else wrong | bad
+            tensors[name] = x.to(dtype)
+        return tensors, wrong
 
     def extra_repr(self) -> str:
         """Return the reduction, unless it is the default."""

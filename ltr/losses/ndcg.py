@@ -179,7 +179,8 @@ class SoftNDCG(RankingLoss):
             relevant = (labels > 0).any(-1, keepdim=True)
             labels = labels + relevant * torch.rand_like(labels)
         gains = ndcg_gains(labels, mask, weights, self.gain)
-        self._check_discount(scores)
+        if callable(self.discount) and self.mean != "arithmetic":
+            self._check_discount(self.discount, scores)
         term, soft_term = self._terms()
         top_k = self.top_k
         if self.mean != "arithmetic" and top_k is not None:
@@ -201,14 +202,12 @@ class SoftNDCG(RankingLoss):
             found = found + self.softmax * softmax_divergence(scores, gains, mask)[0]
         return found
 
-    def _check_discount(self, scores: Tensor) -> None:
+    def _check_discount(self, discount: Callable[[Tensor], Tensor], scores: Tensor) -> None:
         # Discounts given by name are above 0. As for labels, values are checked on the CPU only.
-        if self.mean == "arithmetic" or not callable(self.discount):
-            return
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
             return
         ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
-        values = self.discount(ranks).detach()
+        values = discount(ranks).detach()
         wrong = first_value(ranks, ~(values > 0))
         if wrong is not None:
             raise ValueError(

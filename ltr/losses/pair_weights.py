@@ -110,9 +110,11 @@ class PairWeights(nn.Module):
 
     def has_methods_of(self, kind: "type[PairWeights]") -> bool:
         """Return whether all methods that define the weights are those of `kind`."""
-        names = ("columns", "by_rank", "by_item", "kept", "both_orders", "truncated_discount")
         own = type(self)
-        return all(getattr(own, name, None) is getattr(kind, name, None) for name in names)
+        for name in ("columns", "by_rank", "by_item", "kept", "both_orders", "truncated_discount"):
+            if getattr(own, name, None) is not getattr(kind, name, None):
+                return False
+        return True
 
     def within_cutoff(self, weights: GradedWeights) -> GradedWeights:
         """Return `weights` without the pairs that the truncation "any" or "both" leaves out."""
@@ -262,12 +264,13 @@ class DeltaNDCG(_NDCGWeights):
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
         """Return gains and discounts, or None if a function gives the gains or the discounts."""
-        named = self.full in (log2_discount, letor4_discount)
+        full = self.full
+        named = full in (log2_discount, letor4_discount)
         if callable(self.gain) or not named or not self.has_methods_of(DeltaNDCG):
             return None
         gains, n = ndcg_gains(labels, mask, None, self.gain), labels.shape[-1]
-        discounts = _discounts(self.full, n, self.metric_k)
-        ideal = _discounts(self.full, n, self.top_k)
+        discounts = _discounts(full, n, self.metric_k)
+        ideal = _discounts(full, n, self.top_k)
         return self.within_cutoff(GradedWeights(gains, discounts, ideal))
 
 

@@ -19,7 +19,6 @@ from ltr.losses.soft import (
     weighted_mean,
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
-from ltr.ragged import any_nested
 from ltr.shapes import check_floats, check_whole
 
 _TOP_1 = [1.0]
@@ -75,7 +74,8 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
     """
     if not isinstance(scores, Tensor) or not isinstance(labels, Tensor):
         return labels
-    if any_nested(scores, labels) or not scores.dim() or labels.shape != scores.shape[:-1]:
+    nested = scores.is_nested or labels.is_nested
+    if nested or not scores.dim() or labels.shape != scores.shape[:-1]:
         return labels
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         return labels

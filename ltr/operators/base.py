@@ -83,7 +83,9 @@ class RankOperator(nn.Module):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return soft ranks of scores, with an optional bool mask and weights; all are (..., n)."""
-        scores = admitted(self, scores, mask, weights)
+        if weights is not None and not self.weighted:
+            refuse_weights(self, weights)
+        scores = real_scores(scores, mask, weights)
         if self.is_hard:
             return expected_ranks(scores, mask, weights)
         ranks = with_masked(self.soft_ranks(scores, mask, weights), mask)
@@ -156,25 +158,6 @@ def check_operator(operator: RankOperator) -> RankOperator:
     return operator
 
 
-def admitted(
-    operator: nn.Module, scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
-) -> Tensor:
-    """Check the arguments (..., n) of an operator, and return the scores, with 0 for masked items.
-
-    Half precision becomes float32.
-
-    Raises:
-        ValueError: see `check_lists`; or weights are given, and the operator is not `weighted`.
-
-    >>> from ltr.operators import HardRank
-    >>> admitted(HardRank(), torch.tensor([2.0, torch.nan]).half(), torch.tensor([True, False]))
-    tensor([2., 0.])
-    """
-    if weights is not None and not getattr(operator, "weighted", False):
-        refuse_weights(operator, weights)
-    return real_scores(scores, mask, weights)
-
-
 class SortOperator(RankOperator):
     """Base class of rank operators with a soft permutation matrix.
 
@@ -194,7 +177,9 @@ class SortOperator(RankOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
         """Return the `SoftPermutation` that sorts scores (..., n) in descending order."""
-        scores = admitted(self, scores, mask, weights)
+        if weights is not None and not self.weighted:
+            refuse_weights(self, weights)
+        scores = real_scores(scores, mask, weights)
         if self.is_hard:
             return HardPermutation(descending_order(scores, mask), scores, mask)
         return self.soft_permutation(scores, mask, weights)

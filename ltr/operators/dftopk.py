@@ -4,16 +4,17 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.named import level_of, survival
+from ltr.kernels.named import survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.two_sets import kernel_sums_at
-from ltr.operators.base import TemperatureRank, admitted
+from ltr.operators.base import TemperatureRank
 from ltr.operators.order import descending, hard_membership, nan_unless_finite
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
     check_whole,
     count,
     masked_fill,
+    real_scores,
 )
 
 
@@ -67,7 +68,7 @@ class DFTopK(TemperatureRank):
         if not thresholds.shape[-1] or prefers_dense("logistic", scores.shape):
             missed = by_lists(self._missed, scores.shape[-1], scores, (thresholds, 1), (real, 1))
         else:
-            above = survival("logistic", level_of(scores.dtype))
+            above = survival("logistic", scores.dtype)
             given = [(0, above)], self.temperature, mask, real
             (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *given)
         return 1 + missed
@@ -89,7 +90,7 @@ class DFTopK(TemperatureRank):
             ValueError: k is not a whole number >= 1.
         """
         k = check_whole("k", k)
-        scores = admitted(self, scores, mask)
+        scores = real_scores(scores, mask)
         if self.is_hard:
             return hard_membership(k, scores, mask)
         if k >= scores.shape[-1]:

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import TemperatureRank, admitted
+from ltr.operators.base import TemperatureRank
 from ltr.operators.order import nan_in_list
 from ltr.shapes import (
     check_temperature,
     count,
     positions,
+    real_scores,
+    refuse_weights,
     widened,
 )
 
@@ -253,7 +255,8 @@ class IsotonicSort(nn.Module):
 
         The values descend, and are 0 past the m real items.
         """
-        scores = admitted(self, scores, mask, weights)
+        refuse_weights(self, weights)
+        scores = real_scores(scores, mask)
         exact = widened(scores)
         descending = exact.gather(-1, descending_order(exact.detach(), mask))
         values = descending

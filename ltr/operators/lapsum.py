@@ -14,7 +14,7 @@ from ltr.kernels.named import laplace, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
-from ltr.operators.base import RankOperator, SortOperator, admitted
+from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.distributions import laplace_cdf
 from ltr.operators.order import descending, hard_membership, nan_in_list, with_masked
 from ltr.operators.pairwise import KernelRank, counts_of
@@ -24,6 +24,7 @@ from ltr.shapes import (
     count,
     masked_fill,
     positions,
+    real_scores,
 )
 
 ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
@@ -304,7 +305,7 @@ class LapSum(KernelRank, SortOperator):
         >>> LapSum(0.1).top_k(1.5, torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.0677, 0.9323, 0.5000])
         """
-        scores = admitted(self, scores, mask)
+        scores = real_scores(scores, mask)
         if not isinstance(k, Tensor):
             k = scores.new_tensor(check_number("k", k, minimum=0.0, strict=True))
         k = k.to(scores.dtype).unsqueeze(-1)
@@ -336,7 +337,7 @@ class LapSum(KernelRank, SortOperator):
         """
         if self.is_hard:
             return self.permutation(scores, mask).sort()
-        scores = admitted(self, scores, mask)
+        scores = real_scores(scores, mask)
         if not scores.shape[-1]:
             return scores
         rows = None if mask is None else positions(scores) <= count(scores, mask)

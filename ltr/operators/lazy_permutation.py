@@ -12,7 +12,7 @@ from torch import Tensor
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import in_order
-from ltr.kernels.named import gaussian, laplace, level_of, sign
+from ltr.kernels.named import gaussian, laplace, sign
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
@@ -346,7 +346,7 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
     """
     if power == 1:
         return laplace(), temperature
-    return gaussian(level_of(dtype)), temperature**0.5
+    return gaussian(dtype), temperature**0.5
 
 
 def sums_of_distances(points: Tensor, m: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import SortedLists, in_order
-from ltr.kernels.named import Distribution, level_of, softplus, survival
+from ltr.kernels.named import Distribution, softplus, survival
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import RankOperator, TemperatureRank
@@ -63,28 +63,18 @@ def counts_of(
             return counts_above(scores, kind, scales.unsqueeze(-2), column)
 
         return by_lists(dense, scores.size(-1), scores, (column, 1))
+    kernel = softplus(scores.dtype) if kind == "softplus" else survival(kind, scores.dtype)
     order = descending_order(scores, mask)
-    if scores.shape[-1] < LONG:
-        lists = SortedLists(order, count(order, mask))
-        return _sums(scores, kind, lists, temperature, column)
-    points = descending(scores, order, mask)
-    column = None if column is None else column.gather(-1, order)
-    counts = _sums(points, kind, in_order(points, mask), temperature, column)
-    return torch.empty_like(counts).scatter(-1, order, counts)
-
-
-def _sums(
-    scores: Tensor,
-    kind: Count,
-    lists: SortedLists,
-    temperature: float,
-    column: Tensor | None = None,
-) -> Tensor:
+    lists, is_long = SortedLists(order, count(order, mask)), scores.shape[-1] >= LONG
+    if is_long:
+        scores = descending(scores, order, mask)
+        lists = in_order(scores, mask)
+        column = None if column is None else column.gather(-1, order)
     column = scores.new_ones(()).expand(scores.shape) if column is None else column
-    level = level_of(scores.dtype)
-    kernel = softplus(level) if kind == "softplus" else survival(kind, level)
     (counts,) = kernel_sums(scores, [column], [(0, kernel)], lists, temperature)
-    return counts / math.log(2) if kind == "softplus" else counts
+    if kind == "softplus":
+        counts = counts / math.log(2)
+    return torch.empty_like(counts).scatter(-1, order, counts) if is_long else counts
 
 
 class KernelRank(TemperatureRank):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import SortOperator, admitted
+from ltr.operators.base import SortOperator
 from ltr.operators.distributions import abs_power
 from ltr.operators.order import hard_membership, hard_ranks, item_weights, nan_in_list
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
@@ -21,6 +21,7 @@ from ltr.shapes import (
     check_whole,
     count,
     masked_fill,
+    real_scores,
     widened,
 )
 
@@ -269,7 +270,7 @@ class SinkhornSort(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SinkhornPermutation:
         """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
-        scores = admitted(self, scores, mask, weights)
+        scores = real_scores(scores, mask, weights)
         items = count(scores, mask)
         if self.row_weights is None:
             b = masked_fill(torch.ones_like(scores), mask)
@@ -290,7 +291,7 @@ class SinkhornSort(SortOperator):
             ValueError: k is not a whole number >= 1.
         """
         k = check_whole("k", k)
-        scores = admitted(self, scores, mask)
+        scores = real_scores(scores, mask)
         if self.is_hard:
             return hard_membership(k, scores, mask)
         items = count(scores, mask)
@@ -334,7 +335,7 @@ class SinkhornSort(SortOperator):
         """
         wanted = check_levels("levels", levels)
         single = isinstance(levels, (int, float, Real))
-        scores = admitted(self, scores, mask, weights)
+        scores = real_scores(scores, mask, weights)
         items = count(scores, mask)
         level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
         middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
@@ -375,7 +376,7 @@ class SinkhornSort(SortOperator):
         >>> SinkhornSort(1e-4).normalize(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
         tensor([9., 0., 5.])
         """
-        scores = admitted(self, scores, mask, weights)
+        scores = real_scores(scores, mask, weights)
         if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
             got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
             raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.gains import Cut, inverse_log2, log2_discount
-from ltr.kernels.named import level_of, powers_of
+from ltr.kernels.named import powers_of
 from ltr.kernels.table import Powers
-from ltr.operators.base import TemperatureRank, admitted, rank_steps
+from ltr.operators.base import TemperatureRank, rank_steps
 from ltr.operators.distributions import normal_cdf
 from ltr.operators.order import expected_ranks
 from ltr.operators.pairwise import counts_of
@@ -22,6 +22,7 @@ from ltr.shapes import (
     full_precision,
     masked_fill,
     positions,
+    real_scores,
 )
 
 SHORT = 16
@@ -285,7 +286,7 @@ class SoftRank(TemperatureRank):
         tensor([0.2500, 0.5000, 0.2500])
         """
         check_top_k(top_k)
-        x = admitted(self, scores, mask)
+        x = real_scores(scores, mask)
         width = x.shape[-1] if top_k is None else min(top_k, x.shape[-1])
         if self.is_hard:
             ranks = expected_ranks(x, mask).unsqueeze(-1)
@@ -309,7 +310,7 @@ class SoftRank(TemperatureRank):
         """
         if self.is_hard:
             return super().discounts(discount, scores, mask)
-        scores = admitted(self, scores, mask)
+        scores = real_scores(scores, mask)
         n, k, smooth = scores.shape[-1], None, discount
         law = {"temperature": self.temperature, "distribution": self.distribution}
         if isinstance(discount, Cut) and discount.is_exact:
@@ -320,7 +321,7 @@ class SoftRank(TemperatureRank):
         elif smooth is inverse_log2:
             name = "inverse log2"
         if name is not None and n > SHORT and (k is None or k >= n):
-            powers = powers_of(name, n, level_of(scores.dtype))
+            powers = powers_of(name, n, scores.dtype)
             return mean_by_powers(powers, scores, mask, **law)
         ranks = positions(scores, n if k is None else min(n, k))
         values = discount(ranks).to(ranks.dtype).expand(ranks.shape)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import SortOperator, TemperatureRank, admitted
+from ltr.operators.base import RankOperator, SortOperator, TemperatureRank
 from ltr.operators.distributions import abs_power
 from ltr.operators.lazy_permutation import KernelPermutation, PowerPermutation
 from ltr.operators.order import descending_scores
@@ -125,15 +125,19 @@ class SoftSort(DistanceRank, SortOperator):
     """
 
     by_item = False
+    spreads_nan = True  # the rank of each item is a sum over all items
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n); weights are refused."""
-        if self.power != 1 or self.is_hard:
+        if self.power != 1:
             return super().forward(scores, mask, weights)
+        return RankOperator.forward(self, scores, mask, weights)  # this does not build the matrix
+
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return soft ranks (..., n) for power 1."""
         # These ranks need no order: the compiled sums sort in the same call.
-        scores = admitted(self, scores, mask, weights)
         return KernelPermutation(scores, mask, None, self.temperature, 1).ranks()
 
     def soft_permutation(

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ltr.gains import with_exact_cutoff
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import RankOperator, SortOperator, admitted, check_operator, rank_steps
-from ltr.operators.order import expected_ranks, hard_membership, hard_ranks
+from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
+from ltr.operators.order import hard_membership, hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
-from ltr.shapes import check_whole, masked_fill
+from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -139,8 +139,8 @@ class StraightThrough(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return hard ranks (..., n), with soft gradients; weights are refused."""
-        values = admitted(self, scores, mask, weights)
-        return _straight_through(expected_ranks(values, mask), self.operator(scores, mask))
+        refuse_weights(self, weights)
+        return _straight_through(hard_ranks(scores, mask), self.operator(scores, mask))
 
     def soft_permutation(
         self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -177,7 +177,7 @@ class StraightThrough(SortOperator):
         """Return membership in the first k, 0 or 1, with the gradient of the soft membership."""
         k = check_whole("k", k)
         soft = self.operator.top_k(k, scores, mask)
-        return _straight_through(hard_membership(k, admitted(self, scores, mask), mask), soft)
+        return _straight_through(hard_membership(k, real_scores(scores, mask), mask), soft)
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the steps of the hard ranks, 0 or 1, with the gradient of the soft steps."""

@@ -408,7 +408,7 @@ def test_the_number_of_threads_is_torchs(threads, two_threads):
         chunks.append((begin, stop))
         lock.wait()  # all chunks run at once
 
-    jit.run_parallel(call, 64 * threads, 10**9)
+    jit.run_parallel(call, (), 64 * threads, 10**9)
     assert len(used) == threads
     assert sorted(chunks) == [(64 * i, 64 * i + 64) for i in range(threads)]
 

@@ -8,6 +8,7 @@ import fit_table as fit
 import mpmath
 import numpy as np
 import pytest
+import torch
 from fit_minimax import line_nodes
 from fit_powers import DISCOUNTS, fit_powers
 from fit_sums import fit_rows
@@ -196,7 +197,7 @@ def ranks_up_to(n):
 @pytest.mark.parametrize(("level", "error"), [("float32", 1e-6), ("float64", 1e-9)])
 @pytest.mark.parametrize("n", [100, 1000, 10_000, 100_000, 1_000_000])
 def test_discount_powers(name, n, level, error):
-    powers = powers_of(name, n, level)
+    powers = powers_of(name, n, getattr(torch, level))
     assert powers.n == n
     z, c, r = np.array(powers.z), np.array(powers.c), ranks_up_to(n)
     expected = DISCOUNTS[name](r)
@@ -209,10 +210,11 @@ def test_discount_powers(name, n, level, error):
 
 
 def test_discount_powers_pick_the_fewest_that_do():
-    assert len(powers_of("log2", 100, "float32").z) < len(powers_of("log2", 101, "float32").z)
-    assert len(powers_of("log2", 100, "float32").z) < len(powers_of("log2", 100, "float64").z)
+    few = len(powers_of("log2", 100, torch.float32).z)
+    assert few < len(powers_of("log2", 101, torch.float32).z)
+    assert few < len(powers_of("log2", 100, torch.float64).z)
     with pytest.raises(ValueError, match="at most 1000000 items, got 1000001"):
-        powers_of("log2", 1_000_001, "float32")
+        powers_of("log2", 1_000_001, torch.float32)
 
 
 def test_the_page_shows_the_table():

@@ -80,7 +80,7 @@ def test_nested_lists_that_do_not_fit():
     loss = SoftNDCG()
     with pytest.raises(ValueError, match="labels must"):
         loss(nest(scores), labels)
-    with pytest.raises(ValueError, match="scores must"):
+    with pytest.raises(ValueError, match="labels must not be nested here"):
         loss(scores, nest(labels))
     with pytest.raises(
         ValueError, match=r"mask, lengths and qid exclude.* got lengths and nested tensors"

@@ -221,7 +221,7 @@ def test_long_lists():
     found[:50].sum().backward()
     assert scores.grad.isfinite().all()
     x = scores.detach()
-    powers = powers_of("log2", n, "float64")
+    powers = powers_of("log2", n, torch.float64)
     for i in (0, 1, 17, n - 1):
         others = torch.cat([x[:i], x[i + 1 :]])
         above = torch.special.ndtr((others - x[i]) / (0.5 * 2**0.5))

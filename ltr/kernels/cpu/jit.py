@@ -101,23 +101,26 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
 
 
-def run_parallel(call: Callable[[int, int], object], length: int, work: int, unit: int = 1) -> None:
-    """Run `call(begin, stop)` on chunks of range(length), with at most torch's number of threads.
+def run_parallel(
+    call: Callable[..., object], arguments: tuple[Any, ...], length: int, work: int, unit: int = 1
+) -> None:
+    """Run `call(*arguments, begin, stop)` on chunks of range(length), with torch's threads.
 
     Args:
         call: Computes items begin to stop - 1. Only a call that releases the GIL gets faster.
+        arguments: The other arguments of each call.
         length: The number of items.
         work: The cost of all items, in item-steps of a few nanoseconds.
         unit: Chunks begin at multiples of this number.
     """
     threads = min(torch.get_num_threads(), work // LEAST, -(-length // unit))
     if threads <= 1:
-        call(0, length)
+        call(*arguments, 0, length)
         return
     step = -(-length // (threads * unit)) * unit
     begins = range(0, length, step)
     pool = _pool(os.getpid(), torch.get_num_threads())
-    tasks = [pool.submit(call, b, min(b + step, length)) for b in begins[1:]]
-    call(0, step)
+    tasks = [pool.submit(call, *arguments, b, min(b + step, length)) for b in begins[1:]]
+    call(*arguments, 0, step)
     for task in tasks:
         task.result()

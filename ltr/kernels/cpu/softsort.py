@@ -241,4 +241,4 @@ def _tensor(x: Any, like: Tensor) -> Tensor:
 
 
 def _each_row(function: Any, lists: Lists, *rest: Any) -> None:
-    run_parallel(lambda a, b: function(lists, *rest, a, b), len(lists.x), 8 * lists.x.size)
+    run_parallel(function, (lists, *rest), len(lists.x), 8 * lists.x.size)

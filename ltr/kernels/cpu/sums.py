@@ -53,19 +53,9 @@ def kernel_sums(
     height = 3 + (2 * count if plan.is_complex else count)
     states = np.empty((2, len(chunks) if joined else 0, len(used), height))
     if joined:
-        run_parallel(
-            lambda a, b: ends(data, plan, lanes, states, a, b),
-            len(lanes),
-            work,
-            LANES,
-        )
+        run_parallel(ends, (data, plan, lanes, states), len(lanes), work, LANES)
         chain(x, item, chunks, states, scale, tuple(nodes))
-    run_parallel(
-        lambda a, b: sums(data, plan, out, lanes, states, a, b),
-        len(lanes),
-        work,
-        LANES,
-    )
+    run_parallel(sums, (data, plan, out, lanes, states), len(lanes), work, LANES)
     return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
 
 
