@@ -17,7 +17,6 @@ from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.dftopk import DFTopK
 from ltr.operators.functions import (
     SoftTopK,
-    soft_argsort,
     soft_median,
     soft_quantile,
     soft_rank,
@@ -70,7 +69,6 @@ __all__ = [
     "descending_order",
     "gumbel_noise",
     "hard_ranks",
-    "soft_argsort",
     "soft_median",
     "soft_quantile",
     "soft_rank",

@@ -120,44 +120,6 @@ def soft_sort(
     return _sorted(x, operator, temperature, mask, descending, "soft_sort").movedim(-1, back)
 
 
-def soft_argsort(
-    x: Tensor,
-    operator: SortOperator | None = None,
-    mask: Tensor | None = None,
-    dim: int = -1,
-    descending: bool = True,
-    *,
-    temperature: float | None = None,
-) -> Tensor:
-    """Return soft indices along `dim`: the soft permutation applied to 0..n-1.
-
-    The hard limit is `torch.argsort(x, dim, descending=True)`. The soft index at a position is the
-    mean index of all items, weighted by their probabilities of being at that position. It is
-    meaningful only if the order of the input list has a meaning; otherwise use `sort_with`. The
-    indices also count masked items. Positions past the m real items get 0.
-
-    Args:
-        x: any shape with at least one axis, any floating dtype.
-        operator: a `SortOperator`. Default: `SoftSort()`.
-        mask: bool in the shape of x, True for a real item. Default: all are real.
-        dim: the axis of the list. Default: the last axis.
-        descending: whether the highest value comes first (default) or the lowest.
-        temperature: the temperature of `SoftSort`, instead of an operator; 0 gives the hard
-            limit. Default: 0.1.
-
-    Raises:
-        ValueError: the operator has no permutation, or operator and temperature are both given.
-
-    >>> soft_argsort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01)).round()
-    tensor([1., 2., 0.])
-    """
-    chosen = _chosen(operator, temperature)
-    x, mask, back = _lists(x, mask, dim)
-    P = _permutation(x, chosen, mask, descending, "soft_argsort")
-    index = torch.arange(x.shape[-1], device=x.device, dtype=x.dtype)
-    return P.mv(index.expand(x.shape)).movedim(-1, back)
-
-
 def sort_with(
     x: Tensor,
     values: Tensor,
@@ -171,7 +133,7 @@ def sort_with(
     """Return `values` softly sorted along `dim` by the keys x.
 
     The soft permutation of x is applied to the values. The hard limit is
-    `values[x.argsort(descending=True)]`.
+    `values[x.argsort(descending=True)]`. With the values 0..n-1 these are soft indices.
 
     Args:
         x: the keys.

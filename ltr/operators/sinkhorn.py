@@ -1,7 +1,7 @@
-"""SinkhornSort (Cuturi, Teboul and Vert 2019): ranks, sorts and quantiles by optimal transport."""
+"""SinkhornSort (Cuturi, Teboul and Vert 2019): ranks and sorts by optimal transport."""
 
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,7 +14,6 @@ from ltr.operators.order import hard_membership, hard_ranks, item_weights, nan_i
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
 from ltr.shapes import (
-    check_levels,
     check_number,
     check_temperature,
     check_top_k,
@@ -271,13 +270,33 @@ class SinkhornSort(SortOperator):
     ) -> SinkhornPermutation:
         """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
         scores = real_scores(scores, mask, weights)
-        items = count(scores, mask)
+        order = None if callable(self.cost) else descending_order(scores, mask)
         if self.row_weights is None:
             b = masked_fill(torch.ones_like(scores), mask)
             b = b if mask is None else b.sort(-1, descending=True).values
         else:
-            b = items * self.row_weights.to(scores)
-        return self._couple(scores, mask, weights, b, self.row_points)
+            b = count(scores, mask) * self.row_weights.to(scores)
+        if self.is_hard:
+            a = item_weights(scores, mask, weights)
+            order = descending_order(scores, mask)
+            log_p = nan_in_list(sorted_coupling(a, b, order).log(), scores.unsqueeze(-2))
+        else:
+            a, t = self._problem(scores, mask, weights, b, self.row_points)
+            kernel = self._log_kernel(t, scores.dtype)
+            rows = row_potentials(
+                kernel,
+                t.a,
+                t.b,
+                iterations=self.iterations,
+                threshold=self.threshold,
+                implicit=self.gradient == "implicit",
+            )
+            items = item_potentials(rows, kernel, t.a)
+            log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
+            log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
+        return SinkhornPermutation(
+            log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
+        )
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
@@ -302,120 +321,6 @@ class SinkhornSort(SortOperator):
         rows = row_potentials(kernel, t.a, t.b, threshold=self.threshold)
         inside = (rows.unsqueeze(-1) + kernel).softmax(-2)[..., 0, :].to(scores.dtype)
         return torch.where(a == 0, 0.0, inside)
-
-    def quantiles(
-        self,
-        levels: float | Sequence[float],
-        scores: Tensor,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return soft quantiles of the scores, all from one transport problem.
-
-        Around each level is a window with the mass of one item. There is one milestone for each
-        window, and one for each gap before, between and after the windows. The hard limit is
-        `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and the limit as epsilon
-        approaches 0.
-
-        Args:
-            levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
-            scores: (..., n).
-            mask: (..., n) bool.
-            weights: (..., n), as in `forward`.
-
-        Returns:
-            (..., levels), or (...) for one level. A list without a real item gives 0. Cost: for q
-            levels, the cost of 2 q + 1 milestones, which is linear in n.
-
-        Raises:
-            ValueError: a level is outside [0, 1].
-
-        >>> SinkhornSort(1e-4).quantiles([0.5, 1.0], torch.tensor([3.0, 1.0, 2.0, 8.0]))
-        tensor([2.5000, 8.0000])
-        """
-        wanted = check_levels("levels", levels)
-        single = isinstance(levels, (int, float, Real))
-        scores = real_scores(scores, mask, weights)
-        items = count(scores, mask)
-        level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
-        middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
-        edges = torch.cat([0 * items, items, middle - 0.5, middle + 0.5], -1).sort(-1).values
-        b = edges.diff().clamp(min=0)
-        center = (edges[..., 1:] + edges[..., :-1]) / 2
-        inside = ((center.unsqueeze(-2) - middle.unsqueeze(-1)).abs() < 0.5) * b.unsqueeze(-2)
-        values = self._couple(scores, mask, weights, b, None).sort().unsqueeze(-2)
-        total = inside.sum(-1)
-        mean = (inside * values).sum(-1) / torch.where(total == 0, 1.0, total)
-        return mean.squeeze(-1) if single else mean
-
-    def normalize(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the target's values in the soft order of the scores (quantile normalization).
-
-        Each milestone has one of the target's values, and each item gets the mean value of the
-        milestones that receive its mass. The hard limit, for as many values as items, is
-        `target.sort(descending=True).values[rank - 1]`.
-
-        Args:
-            scores: (..., n).
-            target: (..., m) or (m,), in any order, m >= 1.
-            mask: (..., n) bool.
-            weights: (..., n), as in `forward`.
-
-        Returns:
-            (..., n), 0 where masked.
-
-        Raises:
-            ValueError: the target is not a tensor with at least one value in its last axis.
-
-        >>> SinkhornSort(1e-4).normalize(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
-        tensor([9., 0., 5.])
-        """
-        scores = real_scores(scores, mask, weights)
-        if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
-            got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
-            raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")
-        values = target.to(scores.dtype).sort(-1, descending=True).values
-        share = scores.new_full((target.shape[-1],), 1 / target.shape[-1])
-        b = count(scores, mask) * share
-        return self._couple(scores, mask, weights, b, None).spread(values)
-
-    def _couple(
-        self,
-        scores: Tensor,
-        mask: Tensor | None,
-        weights: Tensor | None,
-        b: Tensor,
-        row_points: Tensor | None,
-    ) -> SinkhornPermutation:
-        """Return the coupling of the items with rows whose weights b (..., R) sum to m."""
-        order = None if callable(self.cost) else descending_order(scores.detach(), mask)
-        if self.is_hard:
-            a = item_weights(scores, mask, weights)
-            order = descending_order(scores.detach(), mask)
-            log_p = nan_in_list(sorted_coupling(a, b, order).log(), scores.unsqueeze(-2))
-        else:
-            a, t = self._problem(scores, mask, weights, b, row_points)
-            kernel = self._log_kernel(t, scores.dtype)
-            rows = row_potentials(
-                kernel,
-                t.a,
-                t.b,
-                iterations=self.iterations,
-                threshold=self.threshold,
-                implicit=self.gradient == "implicit",
-            )
-            items = item_potentials(rows, kernel, t.a)
-            log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
-            log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
-        return SinkhornPermutation(
-            log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
-        )
 
     def _problem(
         self,

@@ -14,7 +14,6 @@ from ltr.operators import (
     SortingNetwork,
     Stochastic,
     StraightThrough,
-    soft_argsort,
     soft_median,
     soft_quantile,
     soft_rank,
@@ -42,8 +41,6 @@ def test_hard_twins(operator, descending, dim):
     assert torch.equal(soft_rank(x, operator, None, dim, descending), 1.0 + order.argsort(dim))
     values = soft_sort(x, operator, None, dim, descending)
     torch.testing.assert_close(values, x.sort(dim, descending).values, **CLOSE)
-    index = soft_argsort(x, operator, None, dim, descending)
-    torch.testing.assert_close(index, order.double(), **CLOSE)
     top = soft_topk(x, 2, operator, None, dim, descending)
     expected = torch.topk(x, 2, dim, largest=descending)
     torch.testing.assert_close(top.values, expected.values, **CLOSE)
@@ -81,7 +78,6 @@ def test_the_default_is_softsort():
     P = SoftSort().permutation(x)
     torch.testing.assert_close(soft_rank(x), P.ranks(), **CLOSE)
     torch.testing.assert_close(soft_sort(x), P.sort(), **CLOSE)
-    torch.testing.assert_close(soft_argsort(x), P.dense() @ torch.arange(4.0).double(), **CLOSE)
     torch.testing.assert_close(sort_with(x, x), P.sort(), **CLOSE)
     values, membership = soft_topk(x, 2)
     torch.testing.assert_close(values, P.sort()[:, :2], **CLOSE)
@@ -126,9 +122,6 @@ def test_masks_delete(operator, descending):
             soft_quantile(real, q, operator, **arguments),
             **CLOSE,
         )
-    index = soft_argsort(x, SoftSort(0), **masked)
-    order = real.argsort(1, descending=descending)
-    assert torch.equal(index[:, :3], torch.tensor([0.0, 2, 3]).double()[order])
 
 
 def test_lists_of_different_lengths_and_empty_ones():
@@ -147,7 +140,7 @@ def test_quantile_levels_have_gradients():
     torch.testing.assert_close(q.grad, torch.tensor([2.0, 6.0]).double())
 
 
-@pytest.mark.parametrize("function", [soft_rank, soft_sort, soft_argsort, soft_median])
+@pytest.mark.parametrize("function", [soft_rank, soft_sort, soft_median])
 def test_derivatives(function):
     x = draw(4, 2, seed=3).requires_grad_()
     mask = torch.tensor([[True] * 2, [True, False], [True] * 2, [True] * 2])
@@ -163,7 +156,7 @@ def test_derivatives(function):
 def test_half_precision_comes_back_in_float32(dtype):
     x = draw(4).to(dtype)
     top = soft_topk(x, 2)
-    results = [soft_rank(x), soft_sort(x), soft_argsort(x), soft_median(x), sort_with(x, x), *top]
+    results = [soft_rank(x), soft_sort(x), soft_median(x), sort_with(x, x), *top]
     assert all(result.dtype == torch.float32 for result in results)
 
 
@@ -210,7 +203,6 @@ def test_rank_operators_have_no_matrix():
     message = "needs a permutation: operator must be a SortOperator, got SigmoidRank"
     for name, call in {
         "soft_sort": lambda: soft_sort(x, operator),
-        "soft_argsort": lambda: soft_argsort(x, operator),
         "soft_topk": lambda: soft_topk(x, 1, operator),
         "soft_quantile": lambda: soft_median(x, operator),
         "sort_with": lambda: sort_with(x, x, operator),
@@ -261,7 +253,6 @@ def test_bad_arguments():
 FUNCTIONS = {
     "soft_rank": soft_rank,
     "soft_sort": soft_sort,
-    "soft_argsort": soft_argsort,
     "sort_with": lambda x, *args, **options: sort_with(x, 2 * x, *args, **options),
     "soft_topk": lambda x, *args, **options: torch.stack(soft_topk(x, 4, *args, **options)),
     "soft_quantile": lambda x, *args, **options: soft_quantile(x, [0.2, 0.7], *args, **options),

@@ -8,7 +8,6 @@ import torch
 from operator_table import draw
 from pairwise import named, split, together
 from scipy.optimize import linprog
-from scipy.stats import norm
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 
 from ltr.operators import SinkhornSort, hard_ranks
@@ -348,78 +347,6 @@ def test_top_k_of_short_and_masked_lists():
     assert torch.autograd.gradgradcheck(lambda x: SinkhornSort(0.2).top_k(2, x), x)
 
 
-LEVELS = [0.0, 0.1, 0.25, 0.5, 0.5, 0.77, 1.0]
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 1e-5])
-@pytest.mark.parametrize("n", [1, 2, 5, 12])
-def test_quantiles_are_hazens(epsilon, n):
-    scores = draw(3, n)
-    found = SinkhornSort(epsilon).quantiles(LEVELS, scores)
-    expected = np.quantile(scores.numpy(), LEVELS, axis=-1, method="hazen").T
-    np.testing.assert_allclose(found, expected, atol=1e-10 if epsilon == 0 else 1e-3)
-
-
-def test_each_level_and_list_separately():
-    scores, mask = draw(2, 8), torch.tensor([[True] * 5 + [False] * 3, [True] * 8])
-    operator = SinkhornSort(1e-4)
-    both = operator.quantiles([0.3, 0.8], scores, mask)
-    short = operator.quantiles([0.3, 0.8], scores[0, :5])
-    torch.testing.assert_close(both[0], short, rtol=0, atol=1e-12)
-    one = operator.quantiles(0.3, scores, mask)
-    assert one.shape == (2,)
-    torch.testing.assert_close(one, both[:, 0], rtol=0, atol=1e-2)
-    assert operator.quantiles(0.5, draw(3), torch.zeros(3, dtype=torch.bool)) == 0
-
-
-def test_weighted_quantiles():
-    scores, weights = torch.tensor([2.0, 5.0, 3.0]), torch.tensor([3.0, 1.0, 1.0])
-    for epsilon in (0.0, 1e-5):
-        # 60 % of the mass is at 2, and the window around the median is a third of the mass
-        found = SinkhornSort(epsilon).quantiles([0.4, 0.5], scores, None, weights)
-        expected = torch.tensor([2.0, (2 * (0.6 - 1 / 3) + 3 * (2 / 3 - 0.6)) * 3])
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-
-
-def test_derivatives_of_quantiles_and_normalized_scores():
-    operator, x = SinkhornSort(0.05), draw(2, 5).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
-    assert torch.autograd.gradgradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
-    target = draw(4, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(operator.normalize, (x, target))
-    assert torch.autograd.gradgradcheck(operator.normalize, (x, target))
-
-
-def test_a_median_reaches_many_items_and_long_lists_are_cheap():
-    scores = draw(20_000, dtype=torch.float32).requires_grad_()
-    median = SinkhornSort(1e-3).quantiles(0.5, scores)
-    assert median.item() == pytest.approx(0, abs=0.03)
-    median.backward()
-    assert (scores.grad > 0).sum() > 100
-    assert scores.grad.sum().item() == pytest.approx(1, abs=1e-3)
-
-
-def test_normalized_scores_have_the_targets_distribution():
-    scores = draw(2, 6)
-    target = torch.tensor([3.0, -1.0, 10.0, 4.0, 0.0, 7.0]).double()
-    ranks = hard_ranks(scores).long()
-    expected = target.sort(descending=True).values[ranks - 1]
-    torch.testing.assert_close(SinkhornSort(0).normalize(scores, target), expected)
-    soft = SinkhornSort(1e-5).normalize(scores, target)
-    torch.testing.assert_close(soft, expected, rtol=0, atol=1e-6)
-    mask = torch.tensor([[True] * 4 + [False] * 2, [True] * 6])
-    masked = SinkhornSort(0.01).normalize(scores, target, mask)
-    assert (masked[0, 4:] == 0).all()
-    alone = SinkhornSort(0.01).normalize(scores[0, :4], target)
-    torch.testing.assert_close(masked[0, :4], alone, rtol=0, atol=1e-12)
-    # a normal distribution from a skewed one
-    normal = torch.from_numpy(norm.ppf((np.arange(200) + 0.5) / 200))
-    got = SinkhornSort(1e-5).normalize(draw(200).exp(), normal)
-    assert (got.sort().values - normal).abs().mean() < 0.01
-    with pytest.raises(ValueError, match=r"target must"):
-        SinkhornSort().normalize(scores, torch.ones(0))
-
-
 def test_hard_is_the_order_of_the_scores():
     scores = draw(3, 6)
     mask = draw(3, 6, seed=1) > -0.5
@@ -437,7 +364,6 @@ def test_nan_stays_in_its_list():
         P = SinkhornSort(epsilon).permutation(scores).dense()
         assert P[0].isnan().all()
         assert P[1].isfinite().all()
-        assert SinkhornSort(epsilon).quantiles(0.5, scores).isnan().tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -465,10 +391,6 @@ def test_transforms(operator):
         torch.testing.assert_close(jacfwd(operator)(scores[0]), jacobian)
         _, forward = jvp(operator, (scores[0],), (tangent[0],))
         torch.testing.assert_close(forward, jacobian @ tangent[0])
-        torch.testing.assert_close(
-            vmap(lambda x: operator.quantiles([0.2, 0.5], x))(scores),
-            operator.quantiles([0.2, 0.5], scores),
-        )
         torch.testing.assert_close(
             vmap(lambda x: operator.top_k(2, x))(scores), operator.top_k(2, scores)
         )
@@ -528,8 +450,6 @@ def test_bad_arguments(options, message):
 
 
 def test_bad_calls():
-    with pytest.raises(ValueError, match=r"levels.*1.5"):
-        SinkhornSort().quantiles([0.5, 1.5], draw(3))
     with pytest.raises(ValueError, match="weights must"):
         SinkhornSort()(draw(3), None, torch.ones(2))
     with pytest.raises(ValueError, match=r"v must.*\(\.\.\., 3\), got \(2,\)"):
@@ -555,7 +475,6 @@ def test_a_long_list_needs_few_milestones():
         SinkhornSort(),
         SinkhornSort(cost=torch.square),
         SinkhornSort(milestones=2001),
-        lambda x: SinkhornSort().normalize(x[:3], x),
     ):
         with pytest.raises(ValueError, match="milestones must be at most 2000, got 2001"):
             call(scores)
