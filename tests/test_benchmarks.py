@@ -54,6 +54,13 @@ def committed(name):
 
 
 @slow
+def test_slices(tmp_path):
+    small = ("--rows", "4000", "--slices", "4", "--repeats", "3")
+    result = run("slices.py", tmp_path / "result.json", *small)
+    assert shape(result) == shape(committed("slices.json"))
+
+
+@slow
 def test_evaluate_by_the_number_of_lists(tmp_path):
     result = run("evaluate.py", tmp_path / "result.json", "--lists", "20", "--rounds", "1")
     assert shape(result) == shape(committed("evaluate.json"))

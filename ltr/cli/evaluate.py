@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ltr.metrics.comparison import Comparison, Interval
     from ltr.reports.ranked_files import Columns, Evaluated
+    from ltr.reports.slices import Slices
 
 _DEFAULT = ["ndcg@10", "map", "mrr"]
 _TIES = "order of equal scores; default: stable, which is trec_eval's order, or a table's row order"
@@ -32,7 +33,7 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
 
       ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100
       ltr evaluate bm25.run mine.run --qrels qrels.txt         the second against the first
-      ltr evaluate scored.parquet --score before --score after
+      ltr evaluate scored.parquet --score before --score after --by category length
       ltr evaluate bm25.run mine.run --qrels qrels.txt --html report.html
     """
     add, table = parser.add_argument, "TREC runs, or tables .csv, .csv.gz, .parquet"
@@ -42,6 +43,8 @@ def evaluate(parser: LineParser, args: list[str]) -> None:
     add("--label", metavar="COLUMN", help=f"column of the labels; {known.format('label')}")
     add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
     add("--doc-id", metavar="COLUMN", help="of the documents, for --qrels, --html; default: doc_id")
+    slices = "one value a query: each value is a slice; or length, relevant: counts of documents"
+    add("--by", nargs="+", default=[], metavar="COLUMN", help=slices)
     add_options(parser)
     given = parser.parse_args(args)
     report(given, given.files)
@@ -79,6 +82,7 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
         shown: the names of the files, as reports show them.
     """
     from ltr.metrics.comparison import compare, mean_interval
+    from ltr.reports.slices import segments, slice_models
 
     given.gain = given.gain or ("exp2" if given.qrels is None else "linear")
     draws = {name: getattr(given, name) for name in ("confidence", "resamples", "seed")}
@@ -93,7 +97,10 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
             results[title] = compare(several, test=given.test, **draws)
     notes = [note for model in models for note in _notes(model, given)]
     gain = [f"gain: {given.gain}"] if any("cg" in title for title in results) else []
-    _print(models, results, given.confidence)
+    columns = {name: segments(f"column {name!r}", x) for name, x in models[0].by.items()}
+    by_model = {model.name: model.values for model in models}
+    slices = slice_models(columns, by_model, test=given.test, **draws) if columns else None
+    _print(models, results, given.confidence, slices)
     for note in [*notes, *gain]:
         print(note)
     if given.plot is not None:
@@ -108,13 +115,24 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
         if given.qrels is not None:
             sources["Judgements"] = given.qrels
         write_report(
-            given.html, models, results, **draws, options=counted, sources=sources, notes=notes
+            given.html,
+            models,
+            results,
+            **draws,
+            options=counted,
+            sources=sources,
+            notes=notes,
+            slices=slices,
         )
         print(f"wrote {given.html}")
     if given.output is not None:
         about = {"files": shown, "qrels": given.qrels, **counted, "notes": [*notes, *gain], **draws}
         with atomic_write(given.output) as part:
-            content = json.dumps(about | _content(models, results), indent=1, allow_nan=False)
+            content = about | _content(models, results)
+            if slices is not None:
+                names = {name: [x.names[i] for i in x.codes] for name, x in columns.items()}
+                content |= {"slices": slices.to_dict(), "by": names}
+            content = json.dumps(content, indent=1, allow_nan=False)
             part.write_text(f"{content}\n", encoding="utf-8")
         print(f"wrote {given.output}")
 
@@ -148,6 +166,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
                 skip_missing=given.skip_missing,
                 columns=columns,
                 keep_documents=of_documents,
+                by=given.by,
             )
             for path, (name, *_) in zip(given.files, names, strict=True)
         ]
@@ -158,7 +177,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
                 f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
             )
         named = of_documents and (given.doc_id or files.has_column(path, columns.doc_id))
-        tables.append(files.read_scored(path, columns, with_names=bool(named)))
+        tables.append(files.read_scored(path, columns, with_names=bool(named), by=given.by))
     # The largest label of all tables puts their gains on one scale.
     largest = max(float(table.labels.max()) for table in tables)
     found = [
@@ -229,19 +248,44 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     import pandas as pd
 
     qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
+    by = _merged(models, qids)
     aligned = []
     for model in models:
         values = pd.DataFrame(model.values, index=model.qids).reindex(qids)
         by_title = {str(title): x.to_numpy() for title, x in values.items()}
         missing = len(qids) - len(model.qids)
-        aligned.append(replace(model, qids=qids, values=by_title, missing=missing))
+        aligned.append(replace(model, qids=qids, values=by_title, missing=missing, by=by))
     return aligned
 
 
+def _merged(models: "list[Evaluated]", qids: Sequence[Any]) -> dict[str, Any]:
+    """Return each list's values of the columns of slices, from the first table with the list."""
+    import pyarrow as pa
+
+    from ltr.reports.slices import COMPUTED
+
+    found = {}
+    for column, of_first in models[0].by.items():
+        values: dict[Any, Any] = {}
+        for model in models:
+            for qid, value in zip(model.qids, model.by[column].to_pylist(), strict=True):
+                known = values.setdefault(qid, value)
+                if known != value and column not in COMPUTED:
+                    raise CommandError(
+                        f"column {column!r} must have one value for a query in all files, got "
+                        f"{known!r} and {value!r} for {qid!r}"
+                    )
+        found[column] = pa.array([values[qid] for qid in qids], of_first.type)
+    return found
+
+
 def _print(
-    models: "list[Evaluated]", results: "Mapping[str, Interval | Comparison]", confidence: float
+    models: "list[Evaluated]",
+    results: "Mapping[str, Interval | Comparison]",
+    confidence: float,
+    slices: "Slices | None",
 ) -> None:
-    """Print one model's means, or the comparison of several models."""
+    """Print one model's means, or the comparison of several models, and those of the slices."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -260,6 +304,13 @@ def _print(
         for title, comparison in results.items():
             console.print(title, style="bold")
             console.print(comparison)
+    for title, head, rows in slices.tables() if slices is not None else ():
+        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left")
+        for number, heading in enumerate(head):
+            table.add_column(heading, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
 
 
 def _content(

@@ -51,7 +51,7 @@ def test(parser: LineParser, args: list[str]) -> None:
         scores = Path(folder, f"{Path(given.model).name}.parquet")
         needed = ["qid", "label"] if given.qrels is None else ["qid"]
         write_scores(given, scores, needed=needed)
-        given.files, given.score = [str(scores)], None
+        given.files, given.score, given.by = [str(scores)], None, []
         report(given, [given.table])
 
 

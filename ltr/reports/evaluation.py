@@ -1,6 +1,6 @@
 """Evaluate arrays of labels and scores: means with intervals, values of each list, paired tests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,7 @@ from ltr.metrics.ties import check_ties
 from ltr.reports.documents import repeated_name
 from ltr.reports.drawing import draw_means
 from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table
+from ltr.reports.slices import COMPUTED, Segments, Slices, list_values, segments, slice_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,8 @@ class Evaluation:
         seed: the seed of the bootstrap draws.
         options: the arguments `gain`, `empty` and `ties` of `evaluate`, by name.
         table: the rows of all lists, which `report` needs.
+        segments: the slice of each list, by the name of each column of `by`.
+        slices: the means of each slice, with their intervals; None without `by`.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Evaluation:
     seed: int
     options: dict[str, Any]
     table: Scored = field(repr=False)
+    segments: dict[str, Segments] = field(default_factory=dict, repr=False)
+    slices: Slices | None = field(default=None, repr=False)
 
     def __getitem__(self, metric: str) -> Interval:
         """Return the mean of a metric, with its interval."""
@@ -76,7 +81,7 @@ class Evaluation:
         lines = text_table(head, rows)
         if self.empty:
             lines.append(f"{self.empty:,} of {len(self.qids):,} lists have no relevant item")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([] if self.slices is None else ["", str(self.slices)])])
 
     @property
     def per_list(self) -> "pd.DataFrame":
@@ -111,21 +116,61 @@ class Evaluation:
             ValueError: a qid is in only one of the evaluations, one of them lacks the metric, fewer
                 than two lists have a value in both, or an option is wrong.
         """
+        names = names or self._names(other)
+        title, values = self._paired(other, metric)
+        comparison = compare(*values, names=names, test=test, **self._draws())
+        return replace(comparison, note=self._note(title, names))
+
+    def compare_slices(
+        self,
+        other: "Evaluation",
+        metric: str | None = None,
+        *,
+        test: Test = "randomization",
+    ) -> Slices:
+        """Compare the two evaluations in each slice of this evaluation's `by`.
+
+        Holm's correction is for the number of slices of a column that are tested. A slice of fewer
+        than 20 lists has no interval and no test.
+
+        Args:
+            other: as in `compare`.
+            metric: as in `compare`.
+            test: as in `compare`.
+
+        Raises:
+            ValueError: this evaluation has no slices, or as in `compare`.
+
+        >>> qid, segment = [i // 2 for i in range(80)], ["new"] * 40 + ["old"] * 40
+        >>> labels, scores = [1, 0] * 40, [0.1, 0.2] * 20 + [0.2, 0.1] * 20
+        >>> before = evaluate(labels, scores, qid, ["mrr"], by={"age": segment}, name="before")
+        >>> after = evaluate(labels, labels, qid, ["mrr"], name="after")
+        >>> print(before.compare_slices(after))
+        mrr
+        age  lists  queries  before   after            difference [95%]  p (Holm)
+        new     20     50 %  0.5000  1.0000  +0.5000 [+0.5000, +0.5000]    0.0002
+        old     20     50 %  1.0000  1.0000  +0.0000 [+0.0000, +0.0000]    1.0000
+        """
+        if not self.segments:
+            raise ValueError("compare_slices needs slices: give `by` to evaluate")
+        title, values = self._paired(other, metric)
+        pairs = zip(self._names(other), values, strict=True)
+        models = {name: {title: x} for name, x in pairs}
+        return slice_models(self.segments, models, test=test, **self._draws())
+
+    def _names(self, other: "Evaluation") -> tuple[str, str]:
+        return ("self", "other") if self.name == other.name else (self.name, other.name)
+
+    def _paired(
+        self, other: "Evaluation", metric: str | None
+    ) -> tuple[str, tuple[np.ndarray, np.ndarray]]:
+        """Return a metric's name and both evaluations' values of the same lists."""
         title = self._title(metric) if metric is not None else next(iter(self.values))
         values = other.values[other._title(title)][self._positions(other)]
-        if names is None:
-            same = self.name == other.name
-            names = ("self", "other") if same else (self.name, other.name)
-        comparison = compare(
-            self.values[title],
-            values,
-            names=names,
-            test=test,
-            confidence=self.confidence,
-            resamples=self.resamples,
-            seed=self.seed,
-        )
-        return replace(comparison, note=self._note(title, names))
+        return title, (self.values[title], values)
+
+    def _draws(self) -> dict[str, Any]:
+        return {"confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the means with their intervals.
@@ -156,7 +201,7 @@ class Evaluation:
         and the best and worst lists by the first metric, with their documents. If there are
         `others`, it shows the differences instead of the values, and also paired tests with Holm's
         correction and how far the rankings agree. Pass `doc_id` to `evaluate` so that documents
-        have names.
+        have names. If `evaluate` got `by`, the page shows each slice, with its worst lists.
 
         Args:
             path: the file, written completely or not at all; its folder is made if it is missing.
@@ -195,19 +240,23 @@ class Evaluation:
                 raise ValueError(f"others must have different names, got {other.name!r} twice")
             models.append(other._evaluated(self._positions(other)))
         results: dict[str, Interval | Comparison] = {**self.intervals}
-        draws: dict[str, Any] = {"confidence": self.confidence, "resamples": self.resamples}
+        draws = self._draws()
         if others:
             for title in self.values:
                 of_models = {model.name: model.values[title] for model in models}
-                comparison = compare(of_models, test=test, seed=self.seed, **draws)
+                comparison = compare(of_models, test=test, **draws)
                 results[title] = replace(comparison, note=self._note(title, [*of_models]))
+        slices = self.slices
+        if self.segments and others:
+            values = {model.name: model.values for model in models}
+            slices = slice_models(self.segments, values, test=test, **draws)
         notes = [
             f"{model.name}: {model.empty:,} of {len(model.qids):,} lists have no relevant item"
             for model in models
             if model.empty
         ]
         write_report(
-            path, models, results, **draws, seed=self.seed, options=self.options, notes=notes
+            path, models, results, **draws, options=self.options, notes=notes, slices=slices
         )
 
     def _positions(self, other: "Evaluation") -> list[int]:
@@ -256,6 +305,7 @@ def evaluate(
     qid: Any,
     metrics: Sequence[str] = DEFAULT,
     *,
+    by: Any = None,
     doc_id: Any = None,
     gain: Gain = "exp2",
     empty: float | Literal["skip", "error"] = 0,
@@ -277,6 +327,11 @@ def evaluate(
             same query if `ltr.columns.qid_text` gives the same text.
         metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
             names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too.
+        by: (rows,), a value that all rows of a list share, such as a category: each value is a
+            slice with its own means, in `Evaluation.slices`. Or several such columns by name. In
+            place of a column, "length" is the number of documents and "relevant" the number of
+            relevant ones. Numbers with more than 20 different values are cut into four ranges with
+            about equal numbers of lists; a missing value is a slice.
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.
         gain: the gain of NDCG, DCG and RBP: "exp2" (2^label - 1, as in LightGBM and XGBoost) or
@@ -291,8 +346,9 @@ def evaluate(
 
     Raises:
         ValueError: arrays have different lengths, a label or score is not finite, a label is below
-            0, a qid is missing, a document occurs twice in a list, or a metric or option is
-            unknown.
+            0, a qid is missing, a document occurs twice in a list, a value of `by` changes inside a
+            list, a column of `by` has fewer than two values or more than 1,000, or a metric or
+            option is unknown.
 
     >>> labels, scores = [0, 2, 1, 0, 1], [0.1, 0.9, 0.3, 0.4, 0.2]
     >>> result = evaluate(labels, scores, ["a", "a", "a", "b", "b"], ["ndcg@10", "mrr"])
@@ -329,6 +385,8 @@ def evaluate(
     (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
     intervals = {title: mean_interval(x, **draws) for title, x in found.values.items()}
+    columns = _segments(by, table)
+    slices = slice_models(columns, {name: found.values}, **draws) if columns else None
     return Evaluation(
         name,
         _given("qid", qid, np.unique(lists, return_index=True)[1]),
@@ -338,7 +396,32 @@ def evaluate(
         **draws,
         options=options,
         table=table,
+        segments=columns,
+        slices=slices,
     )
+
+
+def _segments(by: Any, table: Scored) -> dict[str, Segments]:
+    """Return the slice of each list, by the name of each column."""
+    if by is None:
+        return {}
+    if isinstance(by, str):
+        named: Mapping[Any, Any] = {by: by}
+    else:
+        named = by if isinstance(by, Mapping) else {getattr(by, "name", None) or "by": by}
+    if not named:
+        raise ValueError("by must have at least one column, got none")
+    found = {}
+    for name, values in named.items():
+        if isinstance(values, str) and values not in COMPUTED:
+            raise ValueError(f"by must be values of rows, or one of {COMPUTED}, got {values!r}")
+        argument = "by" if not isinstance(by, Mapping) else f"by[{name!r}]"
+        if isinstance(values, str):
+            of_lists = table.counts()[values]
+        else:
+            of_lists = list_values(argument, values, table.lists, table.qids)
+        found[str(name)] = segments(argument, of_lists)
+    return found
 
 
 def _given(name: str, values: Any, rows: np.ndarray) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
 from ltr.reports.documents import Documents, repeated_name, run_documents, table_documents
+from ltr.reports.slices import COMPUTED, of_lists
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _CHUNK = 1 << 22  # a padded chunk of several lists has at most this many positions, to limit memory
@@ -46,6 +47,7 @@ class Evaluated:
             other tables it lacks.
         unjudged: how many queries of a run have no judgements.
         documents: the ranked documents; None unless they were requested.
+        by: for each column of slices, its value of each list (lists,); null for a missing one.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Evaluated:
     missing: int = 0
     unjudged: int = 0
     documents: Documents | None = None
+    by: dict[str, pa.Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Scored:
         labels: (rows,) float64, >= 0.
         scores: an array (rows,), float64, for each column of scores.
         names: (rows,) the documents' ids; None if they are not known.
+        by: for each column of slices, its value of each list (lists,); null for a missing one.
     """
 
     qids: list[Any]
@@ -74,6 +78,13 @@ class Scored:
     labels: np.ndarray
     scores: list[np.ndarray]
     names: np.ndarray | None = None
+    by: dict[str, pa.Array] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, pa.Array]:
+        """Return the number of documents of each list, and of relevant ones."""
+        length = np.bincount(self.lists, minlength=len(self.qids))
+        relevant = np.bincount(self.lists, self.labels > 0, len(self.qids)).astype(np.int64)
+        return {"length": pa.array(length), "relevant": pa.array(relevant)}
 
     def documents(self, scores: np.ndarray) -> Documents:
         """Return the documents of each list, the best first by the given column of scores."""
@@ -99,9 +110,14 @@ def evaluate_run(
     skip_missing: bool,
     columns: Columns,
     keep_documents: bool = False,
+    by: Sequence[str] = (),
 ) -> Evaluated:
     """Return the per-list values of a TREC run, or of a table with a column of document ids."""
-    run = _table_run(path, columns) if is_table(path) else read_run(path)
+    computed = [name for name in by if _is_computed(path, name)]
+    read = [name for name in by if name not in computed]
+    if read and not is_table(path):
+        raise ValueError(f"{path}: a run has no column {read[0]!r}: --by takes length or relevant")
+    run, found_by = _table_run(path, columns, read) if is_table(path) else (read_run(path), {})
     if not run.keys() & qrels.keys():
         raise ValueError(f"{path}: none of its queries is in the qrels")
     options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
@@ -114,12 +130,27 @@ def evaluate_run(
         empty += int((counted & ~((lists.labels > 0) & lists.mask).any(-1)).sum())
         metrics = [measure.make(options).of_run(lists.depth) for measure in measures]
         batch = Batch(lists.scores, lists.labels, lists.mask, judged=lists.judged)
-        for measure, of_lists in zip(measures, batch.values(metrics), strict=True):
-            chunks[measure.title].append(of_lists.values)
+        for measure, measured in zip(measures, batch.values(metrics), strict=True):
+            chunks[measure.title].append(measured.values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
     documents = run_documents(run, qrels) if keep_documents else None
-    return Evaluated(name, list(qrels), values, empty, missing, unjudged, documents)
+    counts = {
+        "length": [len(run.get(qid, ())) for qid in qrels],
+        "relevant": [sum(label > 0 for label in x.values()) for x in qrels.values()],
+    }
+    for column in by:
+        if column in computed:
+            found_by[column] = pa.array(counts[column])
+        else:
+            value_of = found_by[column]
+            found_by[column] = pa.array([value_of.get(qid) for qid in qrels])
+    return Evaluated(name, list(qrels), values, empty, missing, unjudged, documents, found_by)
+
+
+def _is_computed(path: str, name: str) -> bool:
+    """Return whether slices by this name are computed, rather than read from a column."""
+    return name in COMPUTED and not (is_table(path) and has_column(path, name))
 
 
 def has_column(path: str, name: str) -> bool:
@@ -149,17 +180,21 @@ def predicted_roles(path: str) -> dict[str, str]:
     return {"qid": qid, "label" if repeated else "doc_id": others[0]}
 
 
-def read_scored(path: str, columns: Columns, *, with_names: bool = False) -> Scored:
+def read_scored(
+    path: str, columns: Columns, *, with_names: bool = False, by: Sequence[str] = ()
+) -> Scored:
     """Read a table of labels and scores, and check it.
 
     Args:
         path: the file.
         columns: the names of the file's columns.
         with_names: whether to read the documents' ids.
+        by: the columns of slices, or names in `COMPUTED`.
     """
     wanted = [columns.qid, columns.label, *columns.score]
     text = [columns.qid, *([columns.doc_id] if with_names else [])]
-    table = _read_table(path, [*wanted, *text[1:]], *text)
+    read = [name for name in by if not _is_computed(path, name)]
+    table = _read_table(path, [*wanted, *text[1:]], *text, as_written=read)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
         first = int((labels < 0).argmax())
@@ -168,13 +203,21 @@ def read_scored(path: str, columns: Columns, *, with_names: bool = False) -> Sco
         )
     qids, lists = _encode(table, columns.qid)
     scores = [_numbers(path, table, column) for column in columns.score]
+    counts = Scored(qids, lists, labels, scores).counts()
+    with _errors_of(path):
+        values = {
+            name: of_lists(f"column {name!r}", table.column(name), lists, qids)
+            if name in read
+            else counts[name]
+            for name in by
+        }
     if not with_names:
-        return Scored(qids, lists, labels, scores)
+        return Scored(qids, lists, labels, scores, by=values)
     names = table.column(columns.doc_id).to_numpy()
     if (row := repeated_name(lists, names)) is not None:
         twice = f"query {qids[lists[row]]!r} has {names[row]!r} twice"
         raise ValueError(f"{path}, row {row + 1}: {twice}")
-    return Scored(qids, lists, labels, scores, names)
+    return Scored(qids, lists, labels, scores, names, values)
 
 
 def evaluate_table(
@@ -197,7 +240,7 @@ def evaluate_table(
         of_metrics = Batch(torch.from_numpy(column), grades, qid=ids).values(metrics)
         values = {title: x.values.numpy() for title, x in zip(titles, of_metrics, strict=True)}
         documents = table.documents(column) if keep_documents else None
-        models.append(Evaluated(name, table.qids, values, empty, documents=documents))
+        models.append(Evaluated(name, table.qids, values, empty, documents=documents, by=table.by))
     return models
 
 
@@ -219,11 +262,13 @@ def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:
     yield part
 
 
-def _table_run(path: str, columns: Columns) -> Run:
+def _table_run(path: str, columns: Columns, by: Sequence[str]) -> tuple[Run, dict[str, Any]]:
+    """Return the run in a table, and each query's value of the columns `by`."""
     if len(columns.score) > 1:
         raise ValueError("--score must be one column with --qrels")
     score = columns.score[0]
-    table = _read_table(path, [columns.qid, columns.doc_id, score], columns.qid, columns.doc_id)
+    wanted = [columns.qid, columns.doc_id, score]
+    table = _read_table(path, wanted, columns.qid, columns.doc_id, as_written=by)
     scores = _numbers(path, table, score).tolist()
     run: Run = {}
     names = zip(*(table.column(c).to_pylist() for c in (columns.qid, columns.doc_id)), strict=True)
@@ -232,18 +277,30 @@ def _table_run(path: str, columns: Columns) -> Run:
         if doc in found:
             raise ValueError(f"{path}, row {row}: query {qid!r} has {doc!r} twice")
         found[doc] = value
-    return run
+    qids, lists = _encode(table, columns.qid)
+    values: dict[str, Any] = {}
+    for column in by:
+        with _errors_of(path):
+            of_each = of_lists(f"column {column!r}", table.column(column), lists, qids)
+        values[column] = dict(zip(qids, of_each.to_pylist(), strict=True))
+    return run, values
 
 
-def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
-    """Return columns of a file: those in `text` as strings, the others as float64."""
+def _read_table(
+    path: str, wanted: Sequence[str], *text: str, as_written: Sequence[str] = ()
+) -> pa.Table:
+    """Return columns of a file: those in `text` as strings, other wanted ones as float64.
+
+    Columns that are only in `as_written` keep the type that they have, or that Arrow infers.
+    """
     import pyarrow.csv
     import pyarrow.parquet
 
-    types = {name: pa.string() if name in text else pa.float64() for name in wanted}
+    types: dict[str, pa.DataType | None] = dict.fromkeys(as_written)
+    types |= {name: pa.string() if name in text else pa.float64() for name in wanted}
     names = _column_names(path)
     with _errors_of(path):
-        _check_columns(wanted, names)
+        _check_columns([*types], names)
         if path.lower().endswith(".parquet"):
             with pyarrow.parquet.ParquetFile(path) as file:
                 table = file.read(columns=list(types))
@@ -252,6 +309,9 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
                 column = table.column(name)
                 if name in text:
                     columns[name] = name_texts(column, f"column {name!r}")
+                    continue
+                if dtype is None:
+                    columns[name] = column
                     continue
                 with _naming_numbers(name, types):
                     columns[name] = column.cast(dtype)
@@ -266,12 +326,12 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
     return table
 
 
-def _read_csv(path: str, types: dict[str, pa.DataType]) -> pa.Table:
+def _read_csv(path: str, types: dict[str, pa.DataType | None]) -> pa.Table:
     import pyarrow.csv
 
     def read(names: Sequence[str]) -> pa.Table:
-        chosen = {name: types[name] for name in names}
-        convert = pyarrow.csv.ConvertOptions(column_types=chosen, include_columns=[*chosen])
+        known = {name: types[name] for name in names if types[name] is not None}
+        convert = pyarrow.csv.ConvertOptions(column_types=known, include_columns=[*names])
         return pyarrow.csv.read_csv(path, convert_options=convert)
 
     try:
@@ -284,7 +344,7 @@ def _read_csv(path: str, types: dict[str, pa.DataType]) -> pa.Table:
 
 
 @contextmanager
-def _naming_numbers(name: str, types: dict[str, pa.DataType]) -> Iterator[None]:
+def _naming_numbers(name: str, types: dict[str, pa.DataType | None]) -> Iterator[None]:
     """Name the column in an error of Arrow, if the column must have numbers."""
     try:
         yield

@@ -16,6 +16,7 @@ from ltr.metrics.named import parse_measures
 from ltr.reports.charts import Axis, Histogram, axis_of, histograms
 from ltr.reports.documents import Agreement, Document, Documents, agreement
 from ltr.reports.ranked_files import Evaluated
+from ltr.reports.slices import Slice, Slices, few_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -24,6 +25,7 @@ SHOWN = 10
 """How many of a list's first documents are shown, and are compared by `Agreement.overlap`."""
 
 _QUERIES = 5  # at most this many best lists are shown, and as many worst lists
+_WORST = 3  # at most this many worst lists of a slice are shown
 _NAME = 160  # names have at most this many characters, and the end of a longer name is cut off
 _MINUS = "\N{MINUS SIGN}"
 
@@ -101,6 +103,31 @@ class Extremes(NamedTuple):
     worst: list[Query]
 
 
+class SlicedMetric(NamedTuple):
+    """One metric's results in the slices of a column, and the axis for their intervals."""
+
+    title: str
+    sign: int
+    axis: Axis
+    results: list[Interval | Comparison]
+
+
+class WorstOfSlice(NamedTuple):
+    """The worst lists of a slice, for each model that is compared, or for the only model."""
+
+    value: str
+    extremes: list[Extremes]
+
+
+class SlicedColumn(NamedTuple):
+    """The slices of a column: the results of each metric, and the worst lists by the first one."""
+
+    column: str
+    slices: list[Slice]
+    metrics: list[SlicedMetric]
+    worst: list[WorstOfSlice]
+
+
 class Pair(NamedTuple):
     """The agreement of two models; None if their documents cannot be compared."""
 
@@ -123,6 +150,7 @@ def load_template() -> "Template":
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
+        "few": few_text,
         "number": _number,
         "p": _p,
         "score": _score,
@@ -143,6 +171,7 @@ def write_report(
     options: Mapping[str, Any],
     sources: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    slices: Slices | None = None,
 ) -> None:
     """Write an HTML page that needs no other file; it is written completely or not at all.
 
@@ -158,6 +187,7 @@ def write_report(
         options: the metrics' `gain`, `ties` and `empty`.
         sources: where the data came from, by the label that the page shows.
         notes: sentences about lists that are missing, empty or not judged.
+        slices: the results of the same metrics in slices of the lists.
 
     Raises:
         ValueError: jinja2 is not installed, or the path is a folder.
@@ -185,6 +215,7 @@ def write_report(
         metrics=metrics,
         spreads=[*zip(*(_spreads(metric, models) for metric in metrics), strict=True)],
         extremes=_extremes(metrics[0], models),
+        sliced=_sliced(slices, metrics, models),
         pairs=[_pair(one, other) for one, other in combinations(models, 2)],
         has_ids=all(_documents(model).has_ids for model in models),
         level=f"{100 * confidence:g}%",
@@ -209,6 +240,33 @@ def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluate
         axis = axis_of([0, 1, *(end for end in result if np.isfinite(end))], 4)
     sign = 1 if parse_measures([title])[0].kind.higher_is_better else -1
     return Metric(title, sign, result, axis, counted)
+
+
+def _sliced(
+    slices: Slices | None, metrics: Sequence[Metric], models: Sequence[Evaluated]
+) -> list[SlicedColumn]:
+    """Return what the page shows of the slices of each column."""
+    found = []
+    for column, several in ({} if slices is None else slices.columns()).items():
+        sliced = []
+        for metric in metrics:
+            results = [one.results[metric.title] for one in several]
+            shown = [0.0] if len(models) > 1 else [0.0, 1.0]
+            for result in results:
+                if isinstance(result, Comparison):
+                    intervals = [model.difference for model in result.models if model.difference]
+                else:
+                    intervals = [result]
+                shown += [end for one in intervals for end in one if np.isfinite(end)]
+            sliced.append(SlicedMetric(metric.title, metric.sign, axis_of(shown, 4), results))
+        worst = [
+            WorstOfSlice(
+                one.value, _extremes(metrics[0], models, within=one.positions, best=0, worst=_WORST)
+            )
+            for one in several
+        ]
+        found.append(SlicedColumn(column, several, sliced, worst))
+    return found
 
 
 def _spreads(metric: Metric, models: Sequence[Evaluated]) -> list[Spread]:
@@ -238,28 +296,45 @@ def _quantiles(values: np.ndarray) -> tuple[float, float, float]:
     return low, median, high
 
 
-def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
-    """Return the best and worst lists of a single model, or of all others against the first."""
+def _extremes(
+    metric: Metric,
+    models: Sequence[Evaluated],
+    *,
+    within: np.ndarray | None = None,
+    best: int = _QUERIES,
+    worst: int = _QUERIES,
+) -> list[Extremes]:
+    """Return the best and worst lists of a single model, or of all others against the first.
+
+    Args:
+        metric: the metric that decides.
+        models: the models.
+        within: the indices of the lists to choose from. Default: all lists.
+        best: at most this many best lists.
+        worst: at most this many worst lists.
+    """
     first, *others = models
-    relevant = np.array([_documents(first).relevant.get(qid, 0) > 0 for qid in first.qids])
+    within = np.arange(len(first.qids)) if within is None else within
+    known = _documents(first).relevant
+    relevant = np.array([known.get(first.qids[i], 0) > 0 for i in within], dtype=bool)
+    candidates = within[metric.counted[within] & relevant]
     found = []
     for model in others or [first]:
         values = metric.sign * model.values[metric.title]
         if others:
             values = values - metric.sign * first.values[metric.title]
         # The sort is stable, so lists with equal values keep their order.
-        positions = np.flatnonzero(metric.counted & relevant)
-        positions = positions[np.argsort(-values[positions], kind="stable")]
-        half = (len(positions) + 1) // 2
-        best, worst = positions[:half], positions[half:]
+        positions = candidates[np.argsort(-values[candidates], kind="stable")]
+        half = (len(positions) + 1) // 2 if best else 0
+        high, low = positions[:half], positions[half:]
         if others:
-            best, worst = positions[values[positions] > 0], positions[values[positions] < 0]
+            high, low = positions[values[positions] > 0], positions[values[positions] < 0]
         shown = [first, model] if others else [first]
-        best, worst = (
+        chosen = (
             [_query(metric.title, shown, int(position)) for position in several]
-            for several in (best[:_QUERIES], worst[::-1][:_QUERIES])
+            for several in (high[:best], low[::-1][:worst])
         )
-        found.append(Extremes(model.name, best, worst))
+        found.append(Extremes(model.name, *chosen))
     return found
 
 
