@@ -96,7 +96,7 @@ def test_clicks(tmp_path):
     found = load("clicks").main(["--sessions", "600", "--output", str(tmp_path)])
     assert found["production"] < found["clicks"] < found["debiased"] - 0.02
     assert (tmp_path / "clicks.png").stat().st_size > 5_000
-    assert (tmp_path / "debiased" / "model.safetensors").is_file()
+    assert (tmp_path / "debiased" / "config.json").is_file()
 
 
 def test_compare_runs(tmp_path, capsys):

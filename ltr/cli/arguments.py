@@ -109,10 +109,10 @@ def table_files(source: str) -> list[Path]:
 
 def saved_files(value: str) -> list[Path]:
     """Return the folder, and the files in it, that `NeuralRanker.save` or `Blend.save` writes."""
-    from ltr.config.folder import CONFIG, WEIGHTS
+    from ltr.config.folder import model_files
 
     folder = check_path("folder", value)
-    return [folder, folder / CONFIG, folder / WEIGHTS, *folder.glob("ranker-*")]
+    return [folder, *model_files(folder)]
 
 
 def at_least_one(text: str) -> int:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ltr.cli.arguments import LineParser, saved_files, table_files
 from ltr.cli.errors import CommandError
-from ltr.cli.models import OnnxModel, add_model, find_model, load_model
+from ltr.cli.models import add_model, find_model, load_model
 from ltr.files import check_path
 
 
@@ -39,6 +39,7 @@ def export(parser: LineParser, args: list[str]) -> None:
     from ltr.estimators import Blend
     from ltr.export import card_metrics, export_model
     from ltr.models import RankingModel
+    from ltr.models.onnx import OnnxModel
 
     model = load_model(given)
     if isinstance(model, OnnxModel):

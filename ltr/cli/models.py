@@ -1,7 +1,6 @@
 """The model that a command names: a folder, a run, or an ONNX file."""
 
 from argparse import Namespace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,6 @@ from ltr.files import check_path
 from ltr.names import nearest
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ltr.datasets import ListDataset
     from ltr.serving import OnnxRanker
 
 _ABOUT = "the folder of a model or of a run, or an ONNX file"
@@ -69,12 +65,10 @@ def add_model(parser: LineParser, about: str = _ABOUT) -> None:
 
 def model_files(value: str) -> list[Path]:
     """Return the files from which a model is loaded, and their folder; or the ONNX file."""
-    from ltr.config.folder import CONFIG, read_folder
+    from ltr.config.folder import model_files
 
     path = find_model(value)
-    if path.is_file():
-        return [path]
-    return [path, path / CONFIG, *(path / name for name in read_folder(path)[1])]
+    return [path] if path.is_file() else [path, *model_files(path)]
 
 
 def load_model(given: Namespace) -> Any:
@@ -88,10 +82,14 @@ def load_model(given: Namespace) -> Any:
     if given.trust:
         import_from_here()
     if not path.is_dir():
-        return OnnxModel(path)
+        import torch
+
+        from ltr.models.onnx import OnnxModel
+
+        return OnnxModel(open_onnx(path, torch.get_num_threads()))
     from ltr.config.folder import read_folder
 
-    if "rankers" in read_folder(path)[0]:
+    if read_folder(path)[0]["kind"] == "Blend":
         from ltr.estimators import Blend
 
         return Blend.load(path, trust=given.trust).model_
@@ -108,43 +106,3 @@ def open_onnx(path: Path, threads: int) -> "OnnxRanker":
         return OnnxRanker(path, threads)
     except ModuleNotFoundError as error:
         raise CommandError("an ONNX file needs onnxruntime: pip install onnxruntime") from error
-
-
-class OnnxModel:
-    """The model of an ONNX file: a `Predictor`, like a `RankingModel`.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ValueError: the file cannot be read, or was not written by an export.
-        CommandError: onnxruntime is not installed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        import torch
-
-        from ltr.columns import steps_of
-        from ltr.datasets import Schema
-        from ltr.datasets.column_steps import STEPS
-
-        self.ranker = open_onnx(path, torch.get_num_threads())
-        steps = steps_of(self.ranker.about, STEPS)
-        self.schema = Schema("", steps=steps) if steps else None
-        self.num_features: int = self.ranker.about["num_features"]
-        self.looks_at_list: bool = self.ranker.about["looks_at_list"]
-
-    def predict(self, table: Any, qid: Any = None) -> "np.ndarray":
-        """Return the scores of a table's rows, float32 (rows,)."""
-        return self.ranker.predict(table, qid)
-
-    def score(self, lists: "ListDataset") -> "np.ndarray":
-        """Return the scores of lists, float32 (documents,)."""
-        import numpy as np
-
-        bounds = lists.offsets.tolist() if self.looks_at_list else [0, len(lists.features)]
-        found = [np.empty(0, np.float32)]
-        for start, end in pairwise(bounds):
-            codes = None if lists.categories is None else lists.categories[start:end]
-            found.append(self.ranker.score_arrays(lists.features[start:end], codes))
-        return np.concatenate(found)

@@ -180,9 +180,10 @@ def _scored(
     import pyarrow as pa
 
     from ltr.datasets.column_steps import without_codes
-    from ltr.models.ranking_model import score_file
+    from ltr.models.predictor import score_table
 
-    for table, scores in score_file(model, given.table, given.qid, keys, given.label, share):
+    options: dict[str, Any] = {"keys": keys, "label": given.label, "share": share}
+    for table, scores in score_table(model, given.table, given.qid, **options):
         columns = {name: without_codes(table.column(name)) for name in table.column_names}
         yield pa.table({**columns, "score": scores.astype(np.float32)})
 

@@ -1,20 +1,19 @@
-"""A model in a folder: `config.json` describes its parts, `model.safetensors` has their weights.
+"""A model in a folder: `config.json` describes it, and names the files that hold its weights.
 
-`config.json` also holds the SHA-256 digest of each file that was written with it, and a digest of
-its own content, which thus covers the whole folder. `config.json` decides which model a folder
-holds. A save writes the new files under hidden names, then replaces `config.json` in one step, and
-then renames the files. So a reader always finds one complete model, even if the writer is killed:
-the old model until `config.json` is replaced, then the new one.
+Each of these files has the digest of its content in its name: `model-1f0c8d2e6b3a5974.safetensors`.
+A save writes the new files, then replaces `config.json` in one step, and then removes the files of
+the model before. So even if the writer is killed, `config.json` names the files of one model, the
+old one or the new one. `config.json` also holds a digest of its own content, names included, which
+thus covers the whole folder.
 """
 
 import json
-import os
 import re
 import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -27,13 +26,14 @@ from torch import nn
 import ltr
 from ltr.config.reading import from_config
 from ltr.config.writing import to_config
-from ltr.files import made_folder, name_full_disk, sync_folder
+from ltr.files import atomic_write
 from ltr.names import one_line
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
-_DIGESTS = "sha256"
-_NEW = ".ltr-new"
+_DIGEST = "sha256"
+_OWN = re.compile(r"(model|ranker-\d+)-([0-9a-f]{16})(\.\w+)")
+"""The name of a file of a model: its name for programs, with the digest before the suffix."""
 
 _Part = TypeVar("_Part", bound=nn.Module)
 
@@ -43,14 +43,15 @@ class Saved:
     """What is written into a folder from which a model can be loaded.
 
     Attributes:
-        parts: the modules whose weights are saved, by name.
-        config: the content of `config.json`.
-        files: the content of further files, by name.
+        parts: the modules whose weights are saved, by name; None for a part that the model does
+            not have.
+        config: the content of `config.json`, as plain values, with the model's `kind`.
+        files: the content of further files, such as `ranker-1.txt`, by name.
     """
 
-    parts: Mapping[str, Any]
+    parts: Mapping[str, nn.Module | None]
     config: Mapping[str, Any]
-    files: Mapping[str, bytes]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any]:
@@ -80,18 +81,15 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
 
 
 def write_folder(
-    folder: str | PathLike[str],
-    parts: Mapping[str, nn.Module | None],
-    content: Mapping[str, Any],
-    files: Mapping[str, bytes] | None = None,
+    folder: str | PathLike[str], saved: Saved, beside: Mapping[str, bytes] | None = None
 ) -> None:
     """Write a model into a folder, replacing an older model.
 
     Args:
         folder: the folder, made if it is missing. Other files in it stay.
-        parts: the modules by name; None for a part that the model does not have.
-        content: the content of `config.json`, as plain values.
-        files: the content of further files of the model, by name.
+        saved: the model.
+        beside: the content of files that other programs read, which keep their names. Each of them
+            is replaced in one step, before `config.json`.
 
     Raises:
         ValueError: a weight is not finite.
@@ -99,7 +97,8 @@ def write_folder(
 
     >>> from tempfile import mkdtemp
     >>> folder, layer = mkdtemp(), nn.Linear(2, 1)
-    >>> write_folder(folder, {"scorer": layer}, {"scorer": to_config(layer)})
+    >>> about = {"kind": "Linear", "scorer": to_config(layer)}
+    >>> write_folder(folder, Saved({"scorer": layer}, about))
     >>> config, files = read_folder(folder)
     >>> again = read_part(config["scorer"], "scorer", nn.Linear, [])
     >>> load_weights(folder, files[WEIGHTS], {"scorer": again})
@@ -108,65 +107,75 @@ def write_folder(
     """
     folder = Path(folder)
     state = {}
-    for name, part in parts.items():
+    for name, part in saved.parts.items():
         if part is not None:
             check_finite(part, f"{folder / WEIGHTS}: {name}.")
             for key, x in part.state_dict().items():
                 # Copy it, because safetensors refuses tensors that share memory (tied weights).
                 x = x.detach().cpu().clone(memory_format=torch.contiguous_format)
                 state[f"{name}.{key}"] = x
-    contents = {WEIGHTS: safetensors.torch.save(state), **(files or {})}
-    digests = {name: sha256(data).hexdigest() for name, data in contents.items()}
-    config = with_digest({"ltr": ltr.__version__, _DIGESTS: digests, **content})
-    contents[CONFIG] = f"{json.dumps(config, indent=1, allow_nan=False)}\n".encode()
-    with made_folder(folder), _one_writer(folder):
-        _finish(folder)
-        try:
-            for name, data in contents.items():
-                path = folder / name
-                with name_full_disk(path), _new(path).open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(_new(folder / CONFIG), folder / CONFIG)
-        finally:
-            _finish(folder)
+    own = {WEIGHTS: safetensors.torch.save(state), **saved.files}
+    own = {_with_digest_of(data, name): data for name, data in own.items()}
+    config = with_digest({"ltr": ltr.__version__, **saved.config, "files": [*own]})
+    text = f"{json.dumps(config, indent=1, allow_nan=False)}\n".encode()
+    with ExitStack() as stack:
+        # All files are complete before one gets its name. `config.json` gets its name last.
+        for name, data in {CONFIG: text, **own, **(beside or {})}.items():
+            stack.enter_context(atomic_write(folder / name)).write_bytes(data)
+    for path in model_files(folder):
+        if path.name not in own and path.name != CONFIG:
+            path.unlink(missing_ok=True)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that a save writes or removes, `config.json` among them."""
+    own = [folder / CONFIG, *folder.glob("*-*")]
+    return [path for path in own if path.name == CONFIG or _OWN.fullmatch(path.name)]
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a `config.json` with its own digest among the digests of the files.
+    """Return the content of a `config.json` with its digest, which is computed without itself.
 
-    The digest is computed from the content as JSON, without the digest itself.
-
-    >>> [*with_digest({"sha256": {}, "schema": None})["sha256"]]
-    ['config.json']
+    >>> [*with_digest({"kind": "Blend"})]
+    ['kind', 'sha256']
     """
-    digests = {name: digest for name, digest in content[_DIGESTS].items() if name != CONFIG}
-    text = json.dumps({**content, _DIGESTS: digests})
-    return {**content, _DIGESTS: {**digests, CONFIG: sha256(text.encode()).hexdigest()}}
+    plain = {name: value for name, value in content.items() if name != _DIGEST}
+    return {**plain, _DIGEST: sha256(json.dumps(plain).encode()).hexdigest()}
 
 
-def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the content of a folder's `config.json`, and of the files that a model needs.
+def read_folder(
+    folder: str | PathLike[str], *kinds: str
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the content of a folder's `config.json`, and of the files of its model by name.
 
-    The files are `model.safetensors` and those that the configuration lists under `files`.
+    Args:
+        folder: the folder.
+        kinds: the kinds of models that the caller can load. Default: all.
 
     Raises:
-        ValueError: there is no model, a file is damaged, or a digest is missing.
+        ValueError: there is no model, it is of another kind, or a file is damaged or missing.
         OSError: a file cannot be read.
     """
     config = Path(folder) / CONFIG
-    while True:
-        content = _read_config(config)
-        names = content.get("files", [])
-        if not isinstance(names, list) or not all(map(_is_name, names)):
-            raise ValueError(f"{config} must name files of its folder, got {names!r}")
-        try:
-            return content, {name: _read_file(config, name, content) for name in (WEIGHTS, *names)}
-        except ValueError:
-            # If `config.json` has changed, another process has saved a model: read that model.
-            if _read_config(config) == content:
-                raise
+    content = _read_config(config)
+    if "kind" not in content:
+        content = _of_0_2(config, content)
+    elif content != with_digest(content):
+        raise ValueError(f"{config} is damaged: its digest is not the one that it holds")
+    if kinds and content["kind"] not in kinds:
+        got = content["kind"]
+        raise ValueError(f"{config} is not the configuration of a {kinds[0]}, but of a {got}")
+    if isinstance(digests := content.get(_DIGEST), dict):  # 0.2 saved it
+        return content, {WEIGHTS: _read_file(config.with_name(WEIGHTS), str(digests[WEIGHTS]))}
+    files, names = {}, content.get("files")
+    for name in names if isinstance(names, list) else [names]:
+        if not isinstance(name, str) or (match := _OWN.fullmatch(name)) is None:
+            raise ValueError(f"{config} must name files of its folder, got {name!r}")
+        stem, digest, suffix = match.groups()
+        files[f"{stem}{suffix}"] = _read_file(config.with_name(name), digest)
+    if WEIGHTS not in files:
+        raise ValueError(f"{config} must name a file of weights, got {names!r}")
+    return content, files
 
 
 @contextmanager
@@ -261,8 +270,6 @@ def _read_config(path: Path) -> dict[str, Any]:
     _check_regular(path)
     try:
         content = json.loads(path.read_bytes(), parse_constant=_refuse)
-        digests = content.get(_DIGESTS) if isinstance(content, dict) else None
-        whole = isinstance(digests, dict) and content == with_digest(content)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"path must be a folder that `save` wrote, got one without {path}"
@@ -271,30 +278,36 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not the configuration of a model")
-    _check_digest(path, digests if isinstance(digests, dict) else {}, CONFIG)
-    if not whole:
-        raise ValueError(f"{path} is damaged: its digest is not the one that it holds")
     return content
 
 
-def _read_file(config: Path, name: str, content: Mapping[str, Any]) -> bytes:
-    """Return the content of a file of the model that a configuration describes."""
-    _check_digest(config, content[_DIGESTS], name)
-    path, why = config.with_name(name), "there is no such file"
-    # The hidden name comes first, because the file may not be renamed yet.
-    for one in (_new(path), path):
-        with suppress(FileNotFoundError):
-            _check_regular(one)
-            data = one.read_bytes()
-            if sha256(data).hexdigest() == content[_DIGESTS][name]:
-                return data
-            why = f"its digest is not the one in {CONFIG}"
-    raise ValueError(f"{path} is damaged or missing: {why}")
+def _of_0_2(config: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a network that ltr 0.2 saved in the form of this version."""
+    digests = content.get(_DIGEST)
+    if not isinstance(digests, dict) or "rankers" in content or WEIGHTS not in digests:
+        raise ValueError(f"{config} is not of this version of ltr: fit the model and save it again")
+    if "config" not in content:
+        return {**content, "kind": "RankingModel"}
+    with describing(config.parent):
+        return {**content, "kind": "NeuralRanker", "parameters": content["config"]["init_args"]}
 
 
-def _check_digest(config: Path, digests: Mapping[str, str], name: str) -> None:
-    if name not in digests:
-        raise ValueError(f"{config} has no digest of {name}: save the model again")
+def _read_file(path: Path, digest: str) -> bytes:
+    """Return the content of a file, after comparing it with the first digits of its digest."""
+    _check_regular(path)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing: {CONFIG} names it") from None
+    if not sha256(data).hexdigest().startswith(digest):
+        raise ValueError(f"{path} is damaged: its digest is not {digest}")
+    return data
+
+
+def _with_digest_of(data: bytes, name: str) -> str:
+    """Return the name of a file with the given content, which contains its digest."""
+    path = Path(name)
+    return f"{path.stem}-{sha256(data).hexdigest()[:16]}{path.suffix}"
 
 
 def _check_regular(path: Path) -> None:
@@ -309,40 +322,3 @@ def _check_regular(path: Path) -> None:
 
 def _refuse(constant: str) -> float:
     raise ValueError(f"numbers must be finite, got {constant}")
-
-
-def _is_name(value: Any) -> bool:
-    """Return whether a value is a plain file name, not a path to another folder."""
-    return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
-
-
-def _new(path: Path) -> Path:
-    """Return the hidden name that a file has until its model is complete."""
-    return path.with_name(f".{path.name}{_NEW}")
-
-
-def _finish(folder: Path) -> None:
-    """Give the files of the folder's model their final names, and remove other hidden files."""
-    digests: dict[str, str] = {}
-    with suppress(ValueError):
-        digests = _read_config(folder / CONFIG)[_DIGESTS]
-    for path in sorted(folder.glob(f".*{_NEW}")):
-        name = path.name[1 : -len(_NEW)]
-        if digests.get(name) == sha256(path.read_bytes()).hexdigest():
-            os.replace(path, folder / name)
-        else:
-            path.unlink()
-    sync_folder(folder)
-
-
-@contextmanager
-def _one_writer(folder: Path) -> Iterator[None]:
-    """Let one process at a time write into a folder, if its file system has locks."""
-    with ExitStack() as stack:
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

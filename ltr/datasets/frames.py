@@ -98,9 +98,13 @@ class Frame:
             stop = start + rows
             yield pa.table({name: _as_arrow(self._columns[name][start:stop]) for name in columns})
 
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return the given columns of all rows."""
+        return pa.table({name: self.column(name) for name in columns})
+
     def to_arrow(self) -> pa.Table:
         """Return all columns as an Arrow table."""
-        table = pa.table({name: self.column(name) for name in self._columns})
+        table = self.read([*self._columns])
         return table.replace_schema_metadata(self.schema.metadata)
 
     def renamed(self, names: Iterable[str]) -> "Frame":

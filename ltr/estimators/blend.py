@@ -19,13 +19,20 @@ from ltr.datasets import ListDataset, Schema
 from ltr.datasets.prepare import Prepared, RowOrder
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
-from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_columns
+from ltr.estimators.list_input import (
+    is_lists,
+    read_lists,
+    read_rows,
+    refuse_beside,
+    set_columns,
+)
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
 from ltr.estimators.scoring import RankingEstimator, values_of_lists
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
 from ltr.models.blend import BlendModel, Member, Rows, columns_for, in_row_order
+from ltr.models.predictor import predict_table
 from ltr.models.trees import (
     is_booster,
     is_trees,
@@ -195,7 +202,11 @@ class Blend(RankingEstimator):
 
         Args:
             X: the columns of the training data. If they have names, their order does not matter,
-                and X may have further columns, which the rankers do not get.
+                and X may have further columns, which the rankers do not get. Or the path of a
+                table (CSV, Parquet or LETOR text: a file, a folder or a pattern), the folder of
+                `ltr convert`, or a `ListDataset`. These bring their own queries, so `qid` and
+                `group` must be None. The scores are in the order of the rows, or of the documents
+                of a `ListDataset`.
             qid: (rows,), see `fit`. It is needed only if a ranker looks at the whole list.
             group: the sizes of the lists, instead of `qid`; see `fit`.
 
@@ -204,6 +215,9 @@ class Blend(RankingEstimator):
                 `group` are missing but needed.
         """
         model = self.model_
+        if is_lists(X):
+            refuse_beside({"qid": qid, "group": group})
+            return predict_table(model, X)
         X = tables.by_name(self, tables.with_rows(X))
         frame = tables.as_table(self, X)
         order = None
@@ -227,13 +241,17 @@ class Blend(RankingEstimator):
         members = [_member(*known) for known in each]
         return BlendModel(members, self.schema_, self.columns_, self.scales_, self.weights_)
 
+    @property
+    def _predictor(self) -> tuple[BlendModel, dict[str, Any]]:
+        return self.model_, {}
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
 
-        `config.json` holds the scales, the weights and the schema. `model.safetensors` holds the
-        weights of each `NeuralRanker`. Each other ranker has its own file: LightGBM's text,
-        XGBoost's UBJ or CatBoost's cbm. As with `NeuralRanker.save`, a reader finds the previous
-        model or this one, and other files stay.
+        `config.json` holds the scales, the weights and the schema. One file holds the weights of
+        each `NeuralRanker`. Each other ranker has its own file: LightGBM's text, XGBoost's UBJ or
+        CatBoost's cbm. As with `NeuralRanker.save`, a killed process leaves the previous model or
+        this one, and other files stay.
 
         Args:
             path: the folder, made if it is missing.
@@ -243,8 +261,7 @@ class Blend(RankingEstimator):
                 ranker); or a weight is not finite. Nothing is written.
             OSError: a file cannot be written. The folder is then unchanged.
         """
-        saved = self.saved()
-        write_folder(path, saved.parts, saved.config, saved.files)
+        write_folder(path, self.saved())
 
     def saved(self) -> Saved:
         """Return what `save` writes, for code that saves more in the same folder."""

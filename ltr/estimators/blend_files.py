@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.base import clone
 from torch import nn
 
-from ltr.config import check_trust, from_config, import_path, to_config
-from ltr.config.folder import CONFIG, WEIGHTS, Saved, describing, read_folder
+from ltr.config import check_trust, from_config, to_config
+from ltr.config.folder import WEIGHTS, Saved, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.saving import content, make
@@ -93,19 +93,16 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     each = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(each):
         if type(fitted) is NeuralRanker:
-            rankers.append({"format": "ltr", **_neural_content(name, fitted)})
+            rankers.append(_neural_content(name, fitted))
             parts |= {f"{position}.{part}": one for part, one in fitted.model_.parts.items()}
             continue
-        package, entry, data = _written(name, fitted, given)
-        file = f"ranker-{position}.{_FORMATS[package].suffix}"
-        rankers.append({"format": package, "file": file, **entry})
+        entry, suffix, data = _written(name, fitted, given)
+        file = f"ranker-{position}.{suffix}"
+        rankers.append({**entry, "file": file})
         own[file] = data
     about = {
-        "config": {
-            "class_path": import_path(type(blend)),
-            "init_args": {name: to_config(getattr(blend, name)) for name in _PARAMETERS},
-        },
-        "files": [*own],
+        "kind": "Blend",
+        "parameters": {name: to_config(getattr(blend, name)) for name in _PARAMETERS},
         "rankers": rankers,
         "scales": blend.scales_.tolist(),
         "weights": blend.weights_.tolist(),
@@ -119,16 +116,14 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
 def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
     """Return the `Blend` that is saved in a folder; see `Blend.load`."""
     trusted = check_trust(trust)
-    about, files = read_folder(path)
+    about, files = read_folder(path, "Blend")
     with describing(path):
-        if about.get("config", {}).get("class_path") != "ltr.estimators.Blend":
-            raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
         unfitted, fitted = [], []
         for position, entry in enumerate(about["rankers"]):
             new, ranker = _ranker(path, position, entry, files, trusted)
             unfitted.append(new)
             fitted.append(ranker)
-        blend = cls(unfitted, **about["config"]["init_args"])
+        blend = cls(unfitted, **about["parameters"])
         blend.rankers_ = fitted
         blend.scales_, blend.weights_ = np.array(about["scales"]), np.array(about["weights"])
         blend.schema_ = Schema.from_dict(about["schema"])
@@ -148,15 +143,14 @@ def _ranker(
     trusted: Sequence[str],
 ) -> tuple[Any, Any]:
     """Return the unfitted and the fitted form of the ranker with index `position`."""
-    package = entry["format"]
-    if package == "ltr":
+    if entry["kind"] == "NeuralRanker":
         weights = files[WEIGHTS]
         ranker = make(NeuralRanker, path, entry, weights, trusted, {}, prefix=f"{position}.")
         return clone(ranker), ranker
     file = entry["file"]
     data = files[file]
     try:
-        return _read(package, entry, data)
+        return _read(entry, data)
     except Exception as error:  # the libraries' errors have no common base class
         raise ValueError(f"{Path(path) / file} cannot be read: {one_line(str(error))}") from error
 
@@ -169,8 +163,8 @@ def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
     return found
 
 
-def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], bytes]:
-    """Return the format of a ranker, its entry in `config.json`, and the content of its file.
+def _written(name: str, fitted: Any, given: Any) -> tuple[dict[str, Any], str, bytes]:
+    """Return the entry of a ranker in `config.json`, and its file's suffix and content.
 
     Args:
         name: the name of the ranker, for errors.
@@ -185,8 +179,8 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
     if package in _FORMATS and cls.__name__ in _FORMATS[package].classes:
         source = fitted if hasattr(fitted, "get_params") else given
         params = source.get_params() if hasattr(source, "get_params") else {}  # of no `Booster`
-        entry = {"class": type(source).__name__, "init_args": _plain(params)}
-        return package, entry, _FORMATS[package].write(fitted)
+        entry = {"kind": f"{package}.{type(source).__name__}", "parameters": _plain(params)}
+        return entry, _FORMATS[package].suffix, _FORMATS[package].write(fitted)
     raise ValueError(
         f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker and "
         "for rankers and regressors of LightGBM, XGBoost and CatBoost"
@@ -215,14 +209,14 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
+def _read(entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
     """Return the unfitted and the fitted form of a ranker, from the content of its file."""
-    name = entry["class"]
-    if name not in _FORMATS[package].classes:
-        raise ValueError(f"class must be a ranker of {package}, got {name!r}")
+    package, _, name = entry["kind"].partition(".")
+    if package not in _FORMATS or name not in _FORMATS[package].classes:
+        raise ValueError(f"kind must be a ranker of {', '.join(_FORMATS)}, got {entry['kind']!r}")
     cls = getattr(import_module(package), name)
     if name == "Booster":  # the user trained it, so it is not trained again
         trained = _FORMATS[package].read(data, cls() if package == "xgboost" else None)
         return trained, trained
-    params = {key: from_config(value) for key, value in entry["init_args"].items()}
+    params = {key: from_config(value) for key, value in entry["parameters"].items()}
     return cls(**params), _FORMATS[package].read(data, cls(**params))

@@ -1,6 +1,7 @@
 """Probabilities from the scores of a ranker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -14,8 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.config.folder import CONFIG, describing, read_folder, write_folder
 from ltr.estimators import tables as tables
 from ltr.estimators.blend import Blend
+from ltr.estimators.list_input import is_lists, refuse_beside
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import RankingEstimator
+from ltr.models.predictor import Predictor, predict_table
 from ltr.shapes import check_number
 
 Method = Literal["isotonic", "sigmoid"]
@@ -74,11 +77,11 @@ class Calibrated(RankingEstimator):
         self.method: Method = method
         self.relevant_from = relevant_from
 
-    def fit(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, qid: Any = None, group: Any = None) -> Self:
         """Learn the probabilities on lists that the ranker was not trained on.
 
         Args:
-            X: see `NeuralRanker.predict`.
+            X: see `NeuralRanker.predict`. Lists, or the path of a table, bring their labels.
             y: (rows,), the labels.
             qid: (rows,), the query of each row. It is needed only if the ranker looks at the whole
                 list.
@@ -91,13 +94,18 @@ class Calibrated(RankingEstimator):
         if self.method not in get_args(Method):
             raise ValueError(f"method must be 'isotonic' or 'sigmoid', got {self.method!r}")
         check_number("relevant_from", self.relevant_from, minimum=0, strict=True)
-        relevant = tables.as_labels(y, tables.row_count(X)) >= self.relevant_from
+        if is_lists(X):
+            beside = {"y": y, "qid": qid, "group": group}
+            scores, _, labels = self._score_lists(X, beside, judged=True)
+        else:
+            labels = tables.as_labels(y, tables.row_count(X))
+            scores = self.predict(X, qid, group=group)
+        relevant = labels >= self.relevant_from
         if relevant.all() or not relevant.any():
             raise ValueError(
                 f"y must have labels below and from relevant_from={self.relevant_from:g} on, got "
                 f"{int(relevant.sum())} of {len(relevant)} rows from there on"
             )
-        scores = self.predict(X, qid, group=group)
         with self._fitting() as fitted:
             if self.method == "isotonic":
                 found = IsotonicRegression(y_min=0, y_max=1, increasing=True).fit(scores, relevant)
@@ -116,6 +124,10 @@ class Calibrated(RankingEstimator):
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return the ranker's scores, float64 (rows,); see `NeuralRanker.predict`."""
+        if is_lists(X):
+            model, options = self._predictor
+            refuse_beside({"qid": qid, "group": group})
+            return predict_table(model, X, **options).astype(np.float64)
         if isinstance(self.ranker, RankingEstimator):
             scores = self.ranker.predict(X, qid=qid, group=group)
         elif hasattr(self.ranker, "predict"):
@@ -134,6 +146,21 @@ class Calibrated(RankingEstimator):
             after = np.searchsorted(self.scores_, scores).clip(max=len(self.scores_) - 1)
             return np.minimum(found, self.probabilities_[after])
         return expit(self.slope_ * scores + self.intercept_)
+
+    @property
+    def _predictor(self) -> tuple[Predictor, dict[str, Any]]:
+        if not isinstance(self.ranker, NeuralRanker | Blend):
+            raise ValueError(
+                "X must be a table or an array unless the ranker is a NeuralRanker or a Blend, got "
+                f"a {type(self.ranker).__name__}"
+            )
+        return self.ranker._predictor
+
+    def _score_lists(
+        self, X: Any, beside: Mapping[str, Any], *, judged: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        scores, groups, labels = super()._score_lists(X, beside, judged=judged)
+        return scores.astype(np.float64), groups, labels
 
     def _members(self) -> Sequence[Any]:
         """Return the ranker."""
@@ -156,7 +183,7 @@ class Calibrated(RankingEstimator):
         saved = self.ranker.saved()
         numbers = {name: np.asarray(getattr(self, name)).tolist() for name in _VALUES[self.method]}
         about = {"method": self.method, "relevant_from": self.relevant_from, **numbers}
-        write_folder(path, saved.parts, {**saved.config, "calibration": about}, saved.files)
+        write_folder(path, replace(saved, config={**saved.config, "calibration": about}))
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -170,8 +197,7 @@ class Calibrated(RankingEstimator):
             about = content.get("calibration")
             if about is None:
                 raise ValueError(f"{Path(path) / CONFIG} has no calibration")
-            kind = content["config"]["class_path"].rpartition(".")[2]
-            ranker = (Blend if kind == "Blend" else NeuralRanker).load(path, trust=trust)
+            ranker = (Blend if content["kind"] == "Blend" else NeuralRanker).load(path, trust=trust)
             new = cls(ranker, method=about["method"], relevant_from=about["relevant_from"])
             for name in _VALUES[new.method]:
                 value = np.array(about[name], dtype=np.float64)

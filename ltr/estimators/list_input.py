@@ -27,6 +27,18 @@ def is_lists(X: Any) -> bool:
     return isinstance(X, str | PathLike | ListDataset | Prepared)
 
 
+def refuse_beside(beside: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` if an argument is given beside lists or a path, which bring their own.
+
+    >>> refuse_beside({"y": None, "qid": [1]})
+    Traceback (most recent call last):
+    ValueError: qid must be None if X is lists, which bring their own
+    """
+    for name, value in beside.items():
+        if value is not None:
+            raise ValueError(f"{name} must be None if X is lists, which bring their own")
+
+
 def read_lists(
     X: Any,
     beside: Mapping[str, Any],
@@ -51,9 +63,7 @@ def read_lists(
             schema.
     """
     eval_set = beside["eval_set"]
-    for name, value in beside.items():
-        if value is not None and name != "eval_set":
-            raise ValueError(f"{name} must be None if X is lists, which bring their own")
+    refuse_beside({name: value for name, value in beside.items() if name != "eval_set"})
     found = _prepared("X", X, known, validation if eval_set is None else 0)
     if loss is not None:
         side = {"position": found.train.position, "protected": found.train.protected}

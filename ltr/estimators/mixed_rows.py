@@ -20,7 +20,7 @@ from ltr.estimators.importance import column_names, take_by_column
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.models import RankingModel
 from ltr.models.blend import Rows
-from ltr.models.ranking_model import read_frame
+from ltr.models.predictor import read_frame
 from ltr.models.scorer import transformed
 
 Mixed = Callable[[np.ndarray], np.ndarray]

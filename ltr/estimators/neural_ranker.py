@@ -23,7 +23,13 @@ from ltr.estimators.columns import (
     column_names,
 )
 from ltr.estimators.habits import check_others, refuse_foreign_callbacks
-from ltr.estimators.list_input import is_lists, read_lists, read_rows, set_columns
+from ltr.estimators.list_input import (
+    is_lists,
+    read_lists,
+    read_rows,
+    refuse_beside,
+    set_columns,
+)
 from ltr.estimators.parameters import (
     Columns,
     Effort,
@@ -44,6 +50,7 @@ from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
+from ltr.models.predictor import predict_table
 
 if TYPE_CHECKING:
     from ltr.export import Exported
@@ -326,7 +333,10 @@ class NeuralRanker(RankingEstimator):
 
         Args:
             X: the columns of the training data. If they have names, their order does not matter,
-                and X may have further columns.
+                and X may have further columns. Or the path of a table (CSV, Parquet or LETOR
+                text: a file, a folder or a pattern), the folder of `ltr convert`, or a
+                `ListDataset`. These bring their own queries, so `qid` and `group` must be None. The
+                scores are in the order of the rows, or of the documents of a `ListDataset`.
             qid: (rows,), see `fit`. It is needed only if the transform or the scorer looks at the
                 whole list; otherwise a score depends on its row alone.
             group: the sizes of the lists, instead of `qid`; see `fit`.
@@ -336,6 +346,9 @@ class NeuralRanker(RankingEstimator):
                 `group` are missing but needed.
         """
         check_is_fitted(self)
+        if is_lists(X):
+            refuse_beside({"qid": qid, "group": group})
+            return predict_table(self.model_, X, device=device(self))
         frame = tables.as_table(self, X)
         names = None
         if qid is not None or group is not None:
@@ -381,7 +394,7 @@ class NeuralRanker(RankingEstimator):
         return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model into a folder: `config.json` and `model.safetensors`.
+        """Write the model into a folder: `config.json`, and a file with the weights.
 
         Even if the process is killed, `load` finds the previous model of the folder or this one.
         Other files in the folder stay. Parameters that have no configuration (see
@@ -396,15 +409,14 @@ class NeuralRanker(RankingEstimator):
             OSError: a file cannot be written, for example because the disk is full. The folder is
                 then unchanged.
         """
-        saved = self.saved()
-        write_folder(path, saved.parts, saved.config, saved.files)
+        write_folder(path, self.saved())
 
     def saved(self) -> Saved:
         """Return what `save` writes, for code that saves more in the same folder."""
         from ltr.estimators.saving import content
 
         check_is_fitted(self)
-        return Saved(self.model_.parts, content(self), {})
+        return Saved(self.model_.parts, content(self))
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:
@@ -473,6 +485,10 @@ class NeuralRanker(RankingEstimator):
     @property
     def _metric_title(self) -> str:
         return ranking_measure(self.metric).title
+
+    @property
+    def _predictor(self) -> tuple[RankingModel, dict[str, Any]]:
+        return self.model_, {"device": device(self)}
 
     @property
     def schema_(self) -> Schema:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.config import check_trust, from_config, import_path, parameters, read_arguments, to_config
+from ltr.config import check_trust, from_config, parameters, read_arguments, to_config
 from ltr.config.folder import CONFIG, WEIGHTS, configs, describing, read_folder
 from ltr.estimators.columns import Column
 from ltr.estimators.parameters import check_parameters
@@ -26,8 +26,9 @@ def content(estimator: Any) -> dict[str, Any]:
     saved = configs({name: x for name, x in given.items() if name not in unsaved}, unsaved)
     arguments = {name: config for name, config in saved.items() if name not in unsaved}
     return {
-        "config": {"class_path": import_path(type(estimator)), "init_args": arguments},
         **model,
+        "kind": "NeuralRanker",
+        "parameters": arguments,
         "selected": {name: asdict(column) for name, column in estimator.selected_.items()},
         "named": hasattr(estimator, "feature_names_in_"),
         **{name: to_config(getattr(estimator, f"{name}_")) for name in _PLAIN},
@@ -41,7 +42,7 @@ def load(
     trusted = check_trust(trust)
     if unknown := sorted({*given} - {*parameters(cls)}):
         raise ValueError(f"{cls.__name__} has no parameter {unknown[0]!r}")
-    content, files = read_folder(path)
+    content, files = read_folder(path, "NeuralRanker")
     with describing(path):
         return make(cls, path, content, files[WEIGHTS], trusted, given)
 
@@ -70,13 +71,13 @@ def make(
         ValueError: the configuration or the weights are not those of a `cls`, or a parameter that
             could not be saved is not given.
     """
-    if not {"config", "selected", "named", *_PLAIN} <= {*content}:
+    if not {"parameters", "selected", "named", *_PLAIN} <= {*content}:
         raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a {cls.__name__}")
     for name, reason in content["unsaved"].items():
         if name not in given:
             raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
-    saved = content["config"]["init_args"]
-    arguments = {name: value for name, value in saved.items() if name not in given}
+    saved = content["parameters"].items()
+    arguments = {name: value for name, value in saved if name not in given}
     new = cls(**{**read_arguments(cls, arguments, trusted), **given})
     check_parameters(new)
     parts = {}

@@ -1,19 +1,25 @@
 """The base class of the estimators, and the functions that score rows and lists."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import InputTags, Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import rank
+from ltr.datasets.list_tables import holds_lists
+from ltr.datasets.prepare import group_rows
 from ltr.estimators import tables as tables
+from ltr.estimators.list_input import is_lists, refuse_beside
 from ltr.metrics.named import ranking_measure
+from ltr.models.predictor import Predictor, score_table
 from ltr.models.trees import is_trees
 
 if TYPE_CHECKING:
@@ -34,6 +40,11 @@ class RankingEstimator(BaseEstimator):
         """Return a score for each row, (rows,); a subclass defines it."""
         raise NotImplementedError
 
+    @property
+    def _predictor(self) -> tuple[Predictor, dict[str, Any]]:
+        """The fitted model, and arguments of its `score`; a subclass defines them."""
+        raise NotImplementedError
+
     def rank(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
         """Return the position of each row within its query, from 1, int32 (rows,).
 
@@ -46,8 +57,8 @@ class RankingEstimator(BaseEstimator):
                 in the order of the sizes.
 
         Raises:
-            ValueError: neither or both of `qid` and `group` are given, or `predict` raises this
-                error.
+            ValueError: neither or both of `qid` and `group` are given for a table, one is given for
+                lists, or `predict` raises this error.
 
         >>> from ltr.estimators import NeuralRanker
         >>> X, y, qid = np.array([[1.0], [2.0], [3.0], [2.0]]), [0, 1, 2, 1], [7, 8, 7, 7]
@@ -56,13 +67,16 @@ class RankingEstimator(BaseEstimator):
         array([3, 1, 1, 2], dtype=int32)
         """
         check_is_fitted(self)
+        if is_lists(X):
+            scores, groups, _ = self._score_lists(X, {"qid": qid, "group": group})
+            return rank(scores, groups)
         groups, _ = tables.list_groups(tables.query_names(tables.row_count(X), qid, group))
         return rank(self.predict(X, qid=qid, group=group), groups)
 
     def score(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         qid: Any = None,
         group: Any = None,
@@ -72,7 +86,8 @@ class RankingEstimator(BaseEstimator):
         """Return the mean metric of the lists; the NDCG of a list without a relevant row is 0.
 
         Args:
-            X: (rows, columns); see `fit` for this and the other arguments.
+            X: (rows, columns); see `fit` for this and the other arguments. Or lists or the path of
+                a table, which bring their labels and queries; see `predict`.
             y: (rows,), the labels.
             qid: (rows,), the query of each row.
             group: the sizes of the lists, instead of `qid`.
@@ -86,14 +101,18 @@ class RankingEstimator(BaseEstimator):
                 metric does not take them.
         """
         check_is_fitted(self)
-        labels = tables.as_labels(y, tables.row_count(X))
+        weights, of_lists = None, False
+        if is_lists(X):
+            beside = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+            scores, groups, labels = self._score_lists(X, beside, judged=True)
+        else:
+            labels = tables.as_labels(y, tables.row_count(X))
+            groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
+            scores = self.predict(X, qid=qid, group=group) if len(labels) else labels
+            if sample_weight is not None:
+                weights, of_lists = tables.row_weights(sample_weight, groups, queries)
         if not len(labels):
             raise ValueError("X must have at least one row for a metric, got none")
-        groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
-        scores = self.predict(X, qid=qid, group=group)
-        weights, of_lists = None, False
-        if sample_weight is not None:
-            weights, of_lists = tables.row_weights(sample_weight, groups, queries)
         of_rows = None if of_lists else weights
         named = metric or self.metric
         values = values_of_lists(scores, labels, groups, of_rows, metric=named)
@@ -101,6 +120,33 @@ class RankingEstimator(BaseEstimator):
             return float(values.mean())
         _, first = np.unique(groups, return_index=True)
         return float(np.average(values, weights=weights[first]))
+
+    def _score_lists(
+        self, X: Any, beside: Mapping[str, Any], *, judged: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the scores of lists or of a path, the index of each row's list, and the labels.
+
+        Args:
+            X: see `predict`.
+            beside: the other arguments, which must be None.
+            judged: whether labels are needed; otherwise an empty array is returned instead.
+        """
+        refuse_beside(beside)
+        model, options = self._predictor
+        assert model.schema is not None
+        keys = {"qid": "qid", "label": "label"}
+        if isinstance(X, str | PathLike) and not holds_lists(X):
+            keys = {"qid": model.schema.qid, "label": str(model.schema.label)}
+        label = keys["label"] if judged else None
+        names = [*keys.values()] if judged else [keys["qid"]]
+        parts = [*score_table(model, X, keys=names, label=label, **options)]
+        if judged and any(label not in table.column_names for table, _ in parts):
+            raise ValueError(f"X must have labels, got lists without them: {X}")
+        table = pa.concat_tables([table for table, _ in parts])
+        groups, _ = group_rows(table.column(keys["qid"]), keys["qid"])
+        labels = table.column(label).to_numpy() if judged else np.empty(0)
+        scores = np.concatenate([scores for _, scores in parts])
+        return scores, groups, tables.as_labels(labels, len(scores)) if judged else labels
 
     def _evaluation(self, test: Any) -> "CardMetrics | None":
         """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""

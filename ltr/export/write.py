@@ -81,7 +81,8 @@ def export_model(
             `Booster`. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
             made if it is missing. The folder gets the model, `README.md` (the card) and what
-            `saved` says.
+            `saved` says. If the process is killed, each of these files is the old one or the new
+            one.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
             `torch.export` for `torch.export.load`. Neither needs ltr. Default: the format that the
             ending of `path` names, otherwise "onnx".
@@ -123,7 +124,7 @@ def export_model(
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path
     if isinstance(model, RankingModel):
-        saved = saved or Saved(model.parts, model.to_dict(), {})
+        saved = saved or Saved(model.parts, model.to_dict())
         module = ExportedRanker(copy.deepcopy(model).cpu().float().eval(), per_document)
     elif isinstance(model, BlendModel):
         module = ExportedBlend.of_blend(model, per_document, single)
@@ -139,8 +140,8 @@ def export_model(
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
         if folder is not None and saved is not None:
-            files = {**saved.files, target.name: content, card.name: text}
-            write_folder(folder, saved.parts, saved.config, files)
+            beside = {target.name: content, card.name: text}
+            write_folder(folder, saved, beside)
         else:
             with (
                 made_folder(target.parent),

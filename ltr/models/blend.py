@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from ltr.datasets import ListDataset, Schema
 from ltr.datasets.frames import Frame
 from ltr.datasets.list_tables import of_columns
 from ltr.datasets.prepare import RowOrder, check_types, features_of, to_lists
-from ltr.models.ranking_model import RankingModel, list_order, predict_table, read_frame
+from ltr.models.predictor import predict_table
+from ltr.models.ranking_model import RankingModel
 from ltr.models.trees import (
     Form,
     is_trees,
@@ -155,7 +155,10 @@ class BlendModel:
         positions: the order in which trees get features and categories; see `tree_positions`.
         num_features: the number of features of a document.
         looks_at_list: whether a score depends on the other documents of the list.
+        takes_exact: True: trees compare the numbers of a table in float64.
     """
+
+    takes_exact = True
 
     def __init__(
         self,
@@ -184,20 +187,21 @@ class BlendModel:
         return self.weights @ self.scaled(rows)
 
     def predict(self, table: Any, qid: Any = None) -> np.ndarray:
-        """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`."""
-        if isinstance(table, str | PathLike):
-            return predict_table(self, table, qid)
-        frame, _ = read_frame(self, table)
-        order = list_order(self, frame, qid)
-        rows = Rows.of_frame(self.schema, frame, order, None)
-        return in_row_order(self.score_rows(rows), rows).astype(np.float32)
+        """Return the scores of a table's rows, float64 (rows,); see `RankingModel.predict`."""
+        return predict_table(self, table, qid)
 
-    def score(self, lists: ListDataset) -> np.ndarray:
-        """Return the scores of lists, float32 (documents,), in the order of the documents."""
-        found = [np.empty(0, np.float32)]
+    def score(self, lists: ListDataset, exact: np.ndarray | None = None) -> np.ndarray:
+        """Return the scores of lists, float64 (documents,), in the order of the documents.
+
+        Args:
+            lists: the lists, in memory or on disk.
+            exact: the features of lists in memory, as they were read; see `Predictor`.
+        """
+        found = [np.empty(0)]
         for block in lists.blocks():
-            found.append(self.score_rows(Rows(self.schema, block, block.features)))
-        return np.concatenate(found, dtype=np.float32)
+            features = block.features if exact is None else exact
+            found.append(self.score_rows(Rows(self.schema, block, features)))
+        return np.concatenate(found)
 
     def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
         """Return the scores (documents,) of one list, float64.

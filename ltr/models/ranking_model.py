@@ -2,20 +2,18 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
 from os import PathLike
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from ltr.arrays import as_numbers, as_qids
 from ltr.config import check_trust
 from ltr.config.folder import (
     CONFIG,
     WEIGHTS,
+    Saved,
     configs,
     describing,
     load_weights,
@@ -23,47 +21,13 @@ from ltr.config.folder import (
     read_part,
     write_folder,
 )
-from ltr.datasets.column_steps import Number, counted_from
-from ltr.datasets.frames import Frame
 from ltr.datasets.infer import ROWS
-from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.prepare import RowOrder, check_types, group_rows, to_lists
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import TableFiles, column_names, naming, rows_at_once
 from ltr.datasets.transforms import FeatureTransform
+from ltr.models.predictor import predict_table
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import Scorer, transformed
-from ltr.names import shown_names
-
-_BLOCK = 1 << 20  # a block of several lists on disk has at most this many feature values
-
-
-class Predictor(Protocol):
-    """A scorer of table rows: a `RankingModel`, or the model of a `Blend` or of an ONNX file."""
-
-    @property
-    def schema(self) -> Schema | None:
-        """How the columns of a table are used; None if the model knows no column names."""
-        ...
-
-    @property
-    def num_features(self) -> int | None:
-        """The number of features of a document; None if the model does not know it yet."""
-        ...
-
-    @property
-    def looks_at_list(self) -> bool:
-        """Whether a score depends on the other rows of the query."""
-        ...
-
-    def score(self, lists: ListDataset) -> np.ndarray:
-        """Return the scores of lists with the schema's columns, float32 (documents,)."""
-        ...
-
-    def predict(self, table: Any, /, *, qid: Any = None) -> np.ndarray:
-        """Return the scores of a table's rows, float32 (rows,)."""
-        ...
 
 
 class RankingModel(nn.Module):
@@ -118,6 +82,11 @@ class RankingModel(nn.Module):
         return getattr(source, "num_features", None)
 
     @property
+    def takes_exact(self) -> bool:
+        """False, because networks compute in float32; see `Predictor`."""
+        return False
+
+    @property
     def looks_at_list(self) -> bool:
         """Whether a score depends on the other documents of the list."""
         within = self.transform is not None and self.transform.within_list
@@ -159,11 +128,18 @@ class RankingModel(nn.Module):
             return self.scorer(found, mask)
         return score_ragged(self.scorer, found, lengths)
 
-    def score(self, lists: ListDataset, *, device: str | torch.device = "cpu") -> np.ndarray:
+    def score(
+        self,
+        lists: ListDataset,
+        exact: np.ndarray | None = None,
+        *,
+        device: str | torch.device = "cpu",
+    ) -> np.ndarray:
         """Return the scores of lists, float32 (documents,), in the order of the documents.
 
         Args:
             lists: the lists, with the model's features and categories, in memory or on disk.
+            exact: not used, because networks compute in float32; see `Predictor`.
             device: where to compute.
         """
         device = torch.device(device)
@@ -205,8 +181,9 @@ class RankingModel(nn.Module):
         Args:
             table: a pandas or polars data frame, an Arrow table, or an array (rows, d), whose
                 columns are called x0, x1 and so on; a file, a folder or a pattern of CSV, Parquet
-                or LETOR text; or a folder that `ltr convert` wrote. Columns are matched by name;
-                other columns are ignored.
+                or LETOR text; a folder that `ltr convert` wrote; or a `ListDataset`, whose scores
+                are in the order of its documents. Columns are matched by name; other columns are
+                ignored.
             qid: the name of the query column, or an array (rows,) with the query of each row.
                 Needed only if scores depend on the whole list. Default: the query column of the
                 training data.
@@ -219,7 +196,7 @@ class RankingModel(nn.Module):
         return predict_table(self, table, qid, device=device)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the model into a folder: `config.json` and `model.safetensors`.
+        """Write the model into a folder: `config.json`, and a file with the weights.
 
         Even if the process is killed, `load` finds either the folder's old model or this one. Other
         files in the folder stay. A part without a configuration (see `ltr.config.to_config`), such
@@ -234,7 +211,7 @@ class RankingModel(nn.Module):
             OSError: a file cannot be written, for example because the disk is full. The folder is
                 then unchanged.
         """
-        write_folder(folder, self.parts, self.to_dict())
+        write_folder(folder, Saved(self.parts, self.to_dict()))
 
     @property
     def parts(self) -> dict[str, nn.Module | None]:
@@ -249,6 +226,7 @@ class RankingModel(nn.Module):
         unsaved: dict[str, str] = {}
         parts = configs(self.parts, unsaved)
         return {
+            "kind": "RankingModel",
             "unsaved": unsaved,
             "num_features": getattr(self.scorer, "num_features", None),
             **parts,
@@ -277,7 +255,7 @@ class RankingModel(nn.Module):
         True
         """
         trusted = check_trust(trust)
-        content, files = read_folder(folder)
+        content, files = read_folder(folder, "RankingModel", "NeuralRanker")
         with describing(folder):
             return cls.from_dict(content, files[WEIGHTS], folder=folder, trusted=trusted)
 
@@ -325,196 +303,6 @@ class RankingModel(nn.Module):
         parts = {f"{prefix}{name}": one for name, one in model.parts.items() if one is not None}
         load_weights(folder, weights, parts)
         return model.eval()
-
-
-def predict_table(model: Predictor, table: Any, qid: Any, **options: Any) -> np.ndarray:
-    """Return the scores of a table's rows, float32 (rows,); see `RankingModel.predict`.
-
-    Args:
-        model: the model that scores the rows.
-        table: see `RankingModel.predict`.
-        qid: see `RankingModel.predict`.
-        options: further arguments of `model.score`.
-    """
-    if isinstance(table, str | PathLike):
-        return np.concatenate([scores for _, scores in score_file(model, table, qid, **options)])
-    frame, schema = read_frame(model, table)
-    order = list_order(model, frame, qid)
-    schema = Schema("", steps=schema.steps)  # the queries need not be a column of the table
-    check_types(frame, schema, {""})
-    size = rows_at_once(schema) if order is None else max(1, frame.num_rows)
-    found, start = [np.empty(0, np.float32)], 0
-    for part in frame.chunks([*schema.steps], size):
-        one_list = RowOrder.of(np.zeros(part.num_rows, np.int64), ["0"])
-        with counted_from(start):
-            lists = to_lists(Frame.of(part), schema, order or one_list, "keep")
-        scores = model.score(lists, **options)
-        found.append(np.empty_like(scores))
-        found[-1][lists.rows] = scores
-        start += size
-    return np.concatenate(found)
-
-
-def read_frame(model: Predictor, table: Any) -> tuple[Frame, Schema]:
-    """Return a table or an array (columns x0, x1 and so on) as a `Frame`, and its schema."""
-    if hasattr(table, "__arrow_c_stream__") or isinstance(table, Frame | pa.RecordBatch):
-        if model.schema is None:
-            raise ValueError(
-                "table must be an array (rows, d): the model was not trained on a table, got "
-                f"{type(table).__name__}"
-            )
-        return Frame.of(table), model.schema
-    values = as_numbers("table", table)
-    if values.ndim != 2:
-        raise ValueError(f"table must be (rows, d), got shape {values.shape}")
-    frame = Frame.of_array(values)
-    if model.schema is not None:
-        return frame, model.schema
-    if model.num_features != values.shape[1]:
-        raise ValueError(
-            f"table must have the model's {model.num_features} columns, got {values.shape[1]}"
-        )
-    return frame, Schema("qid", steps=dict.fromkeys(frame.column_names, Number()))
-
-
-def score_file(
-    model: Predictor,
-    path: str | PathLike[str],
-    qid: Any = None,
-    keys: Sequence[str] = (),
-    label: str | None = None,
-    share: tuple[int, int] = (0, 1),
-    **options: Any,
-) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """Yield columns of a table and the scores of its rows, in chunks, in the order of the rows.
-
-    Unless scores depend on the whole list, a table is read chunk by chunk, so the memory does not
-    grow with the table. Lists on disk are read in blocks of whole lists.
-
-    Args:
-        model: the model that scores the rows.
-        path: a file, a folder or a pattern of CSV, Parquet or LETOR text, or a folder that `ltr
-            convert` wrote.
-        qid: see `RankingModel.predict`.
-        keys: the columns to yield with the scores. LETOR text and lists on disk have the columns
-            "qid", "doc_id" and "label", if the lists have these values.
-        label: the column of `keys` that is read as numbers; the other `keys` of a CSV file are
-            read as text.
-        share: the index of this process, from 0, and the number of processes, which take the
-            chunks in turn.
-        options: further arguments of `model.predict` or, for lists, of `model.score`.
-
-    Yields:
-        A table with the columns `keys` of a chunk of rows, and their scores, float32 (rows,). A
-        table without rows is one chunk without rows.
-
-    Raises:
-        ValueError: see `RankingModel.predict`.
-    """
-    with naming(path):
-        if holds_lists(path):
-            yield from _score_lists(model, path, keys, share, **options)
-        else:
-            yield from _score_table(model, path, qid, keys, label, share, **options)
-
-
-def _score_table(
-    model: Predictor,
-    path: str | PathLike[str],
-    qid: Any,
-    keys: Sequence[str],
-    label: str | None,
-    share: tuple[int, int],
-    **options: Any,
-) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    schema = model.schema
-    if schema is None:
-        raise ValueError(
-            "table must be an array (rows, d) or LETOR text: the model was not trained on a table"
-        )
-    there = column_names(path)
-    wanted = Schema("", steps=schema.steps)
-    wanted.check_names(there, {""})
-    query = qid if isinstance(qid, str) else None
-    if qid is None and model.looks_at_list:
-        query = schema.qid
-    named = [*keys] if query is None else [*keys, query]
-    for name in named:
-        if name not in there:
-            raise ValueError(f"the table must have the column {name!r}, got {shown_names(there)}")
-    used = list(dict.fromkeys([*schema.steps, *named]))
-    types = {**dict.fromkeys(used, pa.string()), **wanted.text_types()}
-    if label is not None:
-        types[label] = pa.float64()
-    files = TableFiles(path, types)
-    start = 0
-    rank, processes = share
-    parts = iter(()) if model.looks_at_list else files.chunks(used, rows_at_once(schema))
-    # All rows are read at once if scores depend on whole lists, or if there are no rows.
-    first = next(parts, None)
-    parts = chain([files.read(used) if first is None else first], parts)
-    for number, part in enumerate(parts):
-        if number % processes != rank:
-            start += part.num_rows
-            continue
-        given = qid
-        if query is not None:
-            given = part.column(query)
-        elif qid is not None:
-            given = qid[start : start + part.num_rows]
-        with counted_from(start):
-            scores = model.predict(part, qid=given, **options)
-        start += part.num_rows
-        yield part.select([*keys]), scores
-
-
-def _score_lists(
-    model: Predictor,
-    path: str | PathLike[str],
-    keys: Sequence[str],
-    share: tuple[int, int],
-    **options: Any,
-) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    lists = load_lists(path, keep_order=True)
-    if model.schema is not None:
-        lists = with_schema(lists, model.schema)
-    elif model.num_features is not None:
-        lists = lists.widen(max(model.num_features, lists.num_features))
-        if lists.num_features != model.num_features:
-            raise ValueError(
-                f"the lists must have the model's {model.num_features} features, got "
-                f"{lists.num_features}"
-            )
-    for block in islice(lists.blocks(_BLOCK), share[0], None, share[1]):
-        table = keys_of(block, "qid")
-        order = slice(None) if block.rows is None else np.argsort(block.rows)
-        if block.has_labels:
-            table = table.append_column("label", pa.array(block.labels[order]))
-        known = [name for name in keys if name in table.column_names]
-        yield table.select(known), model.score(block, **options)[order]
-
-
-def list_order(model: Predictor, frame: Frame, qid: Any) -> RowOrder | None:
-    """Return the rows in the order of their queries; None if scores do not depend on the list."""
-    if qid is None:
-        if not model.looks_at_list:
-            return None
-        qid = "" if model.schema is None else model.schema.qid
-        if qid not in frame.column_names:
-            raise ValueError(
-                "qid must be given, the query of each row: the scores of this model depend on the "
-                "whole list"
-            )
-    if isinstance(qid, str):
-        if qid not in frame.column_names:
-            known = shown_names(frame.column_names)
-            raise ValueError(f"qid must be a column of the table, one of {known}, got {qid!r}")
-        column = frame.column(qid)
-    elif isinstance(qid, pa.ChunkedArray | pa.Array) and len(qid) == frame.num_rows:
-        column = pa.table([qid], ["qid"]).column(0)
-    else:
-        column = pa.chunked_array([as_qids("qid", qid, frame.num_rows)])
-    return RowOrder.of(*group_rows(column, "qid")) if model.looks_at_list else None
 
 
 def _bounds(lists: ListDataset, whole: bool) -> Iterator[tuple[int, int]]:

@@ -61,7 +61,7 @@ def test_a_loss_of_ones_own(ltr, write_table):
     Path("own_loss.py").write_text(OWN)
     answer = ltr("train", "t.csv", *TABLE, *QUICK, "--loss", "own_loss.Focal")
     assert answer.code == 0, answer.err
-    loss = json.loads(Path("model/config.json").read_text())["config"]["init_args"]["loss"]
+    loss = json.loads(Path("model/config.json").read_text())["parameters"]["loss"]
     assert loss["class_path"] == "own_loss.Focal"
     with pytest.raises(ValueError, match=r"give trust=\['own_loss'\] \(--trust own_loss of"):
         NeuralRanker.load("model")

@@ -93,7 +93,6 @@ LOGGER += ("--trainer.logger.name", "", "--trainer.logger.version", "")
         ("predict model data/**/*.parquet", "--output data/part-1.parquet"),
         ("test model new.csv", "--output new.csv"),
         ("test model new.csv", "--output model/config.json"),
-        ("test model new.csv", "--output model/model.safetensors"),
         ("test model.onnx new.csv", "--output model.onnx"),
         ("test model new.csv", "--html link.html"),
         ("test model data", "--output data/part-1.parquet"),

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from lightgbm import LGBMRanker
+from model_folders import file_in
 
 from ltr.arrays import rank
 from ltr.cli import predict as module
@@ -26,7 +27,7 @@ from ltr.estimators import Blend, NeuralRanker
 from ltr.metrics import functional as F
 from ltr.metrics.trec import read_run
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
-from ltr.models.ranking_model import score_file
+from ltr.models.predictor import score_table
 
 COLUMNS = ["price", "stock", "shop"]
 
@@ -122,9 +123,9 @@ def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, mon
 def test_an_empty_table_has_no_scores(models, saved, ltr):
     pd.read_csv("new.csv").iloc[:0].to_csv("empty.csv", index=False)
     model = saved[1]["model"].model_
-    [(table, scores)] = score_file(model, "empty.csv", share=(0, 2))
+    [(table, scores)] = score_table(model, "empty.csv", share=(0, 2))
     assert table.num_rows == len(scores) == 0
-    assert not [*score_file(model, "empty.csv", share=(1, 2))]
+    assert not [*score_table(model, "empty.csv", share=(1, 2))]
     for output in ("x.csv", "x.parquet", "x.run"):
         answer = ltr("predict", "model", "empty.csv", "--output", output)
         assert (answer.code, answer.out) == (0, f"wrote {output}: 0 rows\n"), answer.err
@@ -174,7 +175,7 @@ def test_a_table_without_queries_has_no_ranks(models):
     assert list(pd.read_csv("p.csv").columns) == ["score"]
     answer = models("predict", "of-lists", "plain.csv", "--output", "p.csv")
     assert answer.code == 2
-    assert "the table must have the column 'query'" in answer.err
+    assert "the table has no column 'query'" in answer.err
     answer = models("test", "model", "plain.csv")
     assert answer.code == 2
     assert "--qid is required: the table has no column 'query'" in answer.err
@@ -234,7 +235,7 @@ BAD = {
     "no model": (["empty", "new.csv", "--output", "x.csv"], "empty holds no model"),
     "checkpoint": (["a/1/checkpoints/last.ckpt", "new.csv", "--output", "x.csv"], "a/1/model"),
     "program": (["one.pt2", "new.csv", "--output", "x.csv"], "torch.export program"),
-    "damaged": (["damaged", "new.csv", "--output", "x.csv"], "damaged or missing"),
+    "damaged": (["damaged", "new.csv", "--output", "x.csv"], ".txt is missing"),
     "another table": (["model", "other.csv", "--output", "x.csv"], "must have the column 'price'"),
     "text": (["model", "text.csv", "--output", "x.csv"], "text.csv: row 7, column 'price'"),
     "no qid": (["model", "gap.csv", "--output", "x.csv"], "a qid must not be missing"),
@@ -249,7 +250,7 @@ def test_mistakes_are_one_line_and_leave_nothing(models):
     new.iloc[:0].to_csv("empty.csv", index=False)
     Path("one.pt2").write_bytes(b"refused by its name")
     shutil.copytree("blend", "damaged")
-    Path("damaged/ranker-1.txt").unlink()
+    file_in(Path("damaged"), "ranker-1.txt").unlink()
     new.drop(columns="price").to_csv("other.csv", index=False)
     cheap = new["price"].astype(str).where(new.index != 7, "cheap")
     new.assign(price=cheap).to_csv("text.csv", index=False)
@@ -270,10 +271,10 @@ def test_mistakes_are_one_line_and_leave_nothing(models):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_scores_that_have_no_rank(models, bad, monkeypatch):
-    def broken(self, table, qid=None):
-        return np.where(np.arange(table.num_rows) == 4, np.float32(bad), np.float32(0))
+    def broken(self, lists, exact=None):
+        return np.where(np.arange(len(lists.features)) == 4, np.float32(bad), np.float32(0))
 
-    monkeypatch.setattr(RankingModel, "predict", broken)
+    monkeypatch.setattr(RankingModel, "score", broken)
     answer = models("predict", "model", "new.csv", "--output", "p.csv")
     assert answer.code == 2
     assert f"scores must be finite, got {bad} in row 4" in answer.err

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from model_folders import file_in
 
 from ltr.estimators import Blend, NeuralRanker
 from ltr.reports import evaluate
@@ -55,7 +56,7 @@ def test_the_same_seed_gives_the_same_model(ltr, table):
             ltr("train", "train.parquet", *COLUMNS, *QUICK, "--output", out, "--seed", seed).code
             == 0
         )
-    weights = [Path(one, "model.safetensors").read_bytes() for one in "abc"]
+    weights = [file_in(Path(one), "model.safetensors").read_bytes() for one in "abc"]
     assert weights[0] == weights[1] != weights[2]
 
 
@@ -95,7 +96,7 @@ def test_the_trees_take_as_many_threads_as_openmp_or_the_user_says(ltr, table, g
     pytest.importorskip("lightgbm")
     answer = ltr("train", "train.parquet", *COLUMNS, *QUICK, "--with", "lightgbm", *given)
     assert answer.code == 0, answer.err
-    assert f"[num_threads: {threads}]" in Path("model", "ranker-1.txt").read_text()
+    assert f"[num_threads: {threads}]" in file_in(Path("model"), "ranker-1.txt").read_text()
     assert Blend.load("model").n_jobs == (threads or None)
     assert ltr("train", "train.parquet", *COLUMNS, *QUICK, "--threads", "0").code == 2
 

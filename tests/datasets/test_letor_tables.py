@@ -25,7 +25,7 @@ from ltr.datasets.list_tables import load_lists
 from ltr.datasets.prepare import prepare
 from ltr.losses import SoftmaxLoss
 from ltr.models import LinearScorer
-from ltr.models.ranking_model import score_file
+from ltr.models.predictor import score_table
 from ltr.modules import Ranker
 
 
@@ -134,7 +134,7 @@ def test_scores_are_in_the_files_order():
     order = np.random.default_rng(0).permutation(len(torn))
     Path("torn.txt").write_text("\n".join(torn[i] for i in order))
     model = ranker.model
-    ((keys, scores),) = score_file(model, "new.txt", keys=["qid", "doc_id"])
+    ((keys, scores),) = score_table(model, "new.txt", keys=["qid", "doc_id"])
     assert keys["doc_id"][0].as_py() == "D50-0"
     for name in ("new.txt", "torn.txt"):  # with 3 features: the fourth is 0
         fresh = TableDataModule(name, sort_by_qid=name == "torn.txt")

@@ -5,7 +5,6 @@ import os
 import pickle
 import random
 from decimal import Decimal
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lightgbm import LGBMRanker, LGBMRegressor
+from model_folders import file_in, names_in, with_files
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -77,7 +77,7 @@ def blend() -> Blend:
 def test_every_format(blend, tmp_path):
     blend.save(tmp_path)
     names = ["config.json", "model.safetensors", "ranker-1.txt", "ranker-2.ubj"]
-    assert sorted(os.listdir(tmp_path)) == names
+    assert names_in(tmp_path) == names
     X, y, qid = lists()
     new = new_rows()
     again = Blend.load(tmp_path)
@@ -261,7 +261,7 @@ def test_damage_in_the_configuration_is_found(blend, tmp_path):
 @pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
 def test_a_file_without_an_end(blend, tmp_path, name, kind):
     blend.save(tmp_path)
-    path = tmp_path / name
+    path = file_in(tmp_path, name)
     path.unlink()
     if kind == "device":
         path.symlink_to("/dev/zero")
@@ -269,7 +269,9 @@ def test_a_file_without_an_end(blend, tmp_path, name, kind):
         os.mkfifo(path)
     else:
         path.mkdir()
-    with pytest.raises(ValueError, match=rf"regular files, but .*{name} is a folder, a device"):
+    with pytest.raises(
+        ValueError, match=rf"regular files, but .*{path.name} is a folder, a device"
+    ):
         Blend.load(tmp_path)
 
 
@@ -277,26 +279,23 @@ def test_damage_in_any_file_is_found(blend, tmp_path):
     blend.save(tmp_path)
     draw = random.Random(0)
     for name in ("model.safetensors", "ranker-1.txt", "ranker-2.ubj"):
-        path = tmp_path / name
+        path = file_in(tmp_path, name)
         whole = path.read_bytes()
         for position in draw.sample(range(8 * len(whole)), 20):
             damaged = bytearray(whole)
             damaged[position // 8] ^= 1 << position % 8
             path.write_bytes(damaged)
-            with pytest.raises(ValueError, match=f"{name}.*digest"):
+            with pytest.raises(ValueError, match=f"{path.name}.*digest"):
                 Blend.load(tmp_path)
         path.unlink()
-        with pytest.raises(ValueError, match=f"{name}.*no such file"):
+        with pytest.raises(ValueError, match=f"{path.name} is missing"):
             Blend.load(tmp_path)
         path.write_bytes(whole)
 
 
-def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | None = None) -> None:
-    """Change entries of the configuration, and files with their digests."""
+def rewrite(folder: Path, changes: dict[str, Any]) -> None:
+    """Change entries of the configuration."""
     content = json.loads((folder / "config.json").read_text())
-    for name, data in (files or {}).items():
-        (folder / name).write_bytes(data)
-        content["sha256"][name] = sha256(data).hexdigest()
     for path, value in changes.items():
         *parents, last = (int(one) if one.isdigit() else one for one in path.split("."))
         here = content
@@ -309,23 +308,26 @@ def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | Non
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("rankers.1.class", "Dataset", "class must be a ranker of lightgbm, got 'Dataset'"),
-        ("rankers.1.format", "os", "ranker-1.txt cannot be read: 'os'"),
-        ("rankers.1.format", "xgboost", "class must be a ranker of xgboost, got 'LGBMRanker'"),
-        ("rankers.1.init_args", {"x": {"function": "os.abort"}}, "os.abort"),
+        ("rankers.1.kind", "lightgbm.Dataset", "kind must be a ranker of lightgbm.* 'lightgbm.Dat"),
+        ("rankers.1.kind", "os.system", "kind must be a ranker of lightgbm, .* got 'os.system'"),
+        ("rankers.1.kind", "xgboost.LGBMRanker", "kind must be a ranker of .* got 'xgboost.LGBM"),
+        ("rankers.1.parameters", {"x": {"function": "os.abort"}}, "os.abort"),
         ("rankers.1.file", "ranker-2.ubj", "ranker-2.ubj cannot be read"),
         ("rankers.1.file", "../config.json", r"does not describe a model: KeyError: '\.\./config"),
         ("rankers.0.scorer", {"class_path": "os.system", "init_args": {}}, "os.system"),
-        ("rankers.0", {"format": "ltr"}, "not the configuration of a NeuralRanker"),
-        ("files", ["../secret"], r"must name files of its folder, got \['../secret'\]"),
+        ("rankers.0", {"kind": "NeuralRanker"}, "not the configuration of a NeuralRanker"),
+        ("files", ["../secret"], "must name files of its folder, got '../secret'"),
         ("files", ["/etc/passwd"], "must name files of its folder"),
         ("files", [".."], "must name files of its folder"),
-        ("files", ["ranker-7.txt"], "no digest of ranker-7.txt"),
+        ("files", ["ranker-7.txt"], "must name files of its folder, got 'ranker-7.txt'"),
+        ("files", None, "must name files of its folder, got None"),
+        ("files", [], "must name a file of weights"),
+        ("files", [f"ranker-7-{'0' * 16}.txt"], "ranker-7-0+.txt is missing"),
         ("weights", [float("nan"), 0.5, 0.5], "damaged: numbers must be finite, got NaN"),
         ("schema", {}, "a schema must"),
-        ("rankers.0.format", "skops", "cannot be read: 'skops'|does not describe a model"),
-        ("config.init_args", {"rankers": []}, "does not describe a model: TypeError: .*'rankers'"),
-        ("config.class_path", "ltr.estimators.NeuralRanker", "not the configuration of a Blend"),
+        ("rankers.0.kind", "skops", "does not describe a model: KeyError: 'file'"),
+        ("parameters", {"rankers": []}, "does not describe a model: TypeError: .*'rankers'"),
+        ("kind", "NeuralRanker", "not the configuration of a Blend, but of a NeuralRanker"),
     ],
 )
 def test_hostile_configurations(blend, tmp_path, path, value, message):
@@ -338,7 +340,7 @@ def test_hostile_configurations(blend, tmp_path, path, value, message):
 def test_hostile_files(blend, tmp_path):
     blend.save(tmp_path)
     # the parsers of LightGBM and XGBoost end the process at most other damage: see docs/saving.md
-    rewrite(tmp_path, {}, {"ranker-1.txt": b"\x80\x04\x95"})
+    with_files(tmp_path, {"ranker-1.txt": b"\x80\x04\x95"})
     with pytest.raises(ValueError, match=r"ranker-1\.txt cannot be read"):
         Blend.load(tmp_path)
 

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from lightgbm import LGBMRanker
+from scipy.stats import rankdata
+from sklearn.linear_model import Ridge
 
 from ltr.datasets import ListDataset, convert, open_lists, read_letor, write_lists
 from ltr.datasets.prepare import prepare
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, Calibrated, NeuralRanker
 from ltr.losses import SoftmaxLoss, Unbiased
 from ltr.models import LinearScorer, MLPScorer
 
@@ -188,3 +191,106 @@ def test_memory_does_not_grow_with_the_features_on_disk(tmp_path, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < total / 4
+
+
+def fitted(kind: str) -> Any:
+    """A ranker fitted on a table whose columns of queries and labels have names."""
+    table = frame()
+    X, y, qid = table.drop(columns=["query", "grade"]), table["grade"], table["query"]
+    trees = LGBMRanker(n_estimators=5, min_child_samples=3, n_jobs=1, verbose=-1)
+    ranker = quick(relative=kind == "relative")
+    if kind == "blend":
+        ranker = Blend([quick(), trees], verbose=0)
+    ranker.fit(X, y, qid=qid)
+    if kind == "calibrated":
+        new = frame(seed=2).rename(columns=str)
+        X, y, qid = new.drop(columns=["query", "grade"]), new["grade"], new["query"]
+        ranker = Calibrated(ranker, method="sigmoid").fit(X, y, qid=qid)
+    return ranker
+
+
+@pytest.mark.parametrize("kind", ["network", "relative", "blend", "calibrated"])
+def test_one_table_in_every_form(kind, tmp_path):
+    """`predict`, `rank` and `score` take what `fit` takes, and paths of tables."""
+    ranker, new = fitted(kind), frame(200, 1).sort_values("query", kind="stable")
+    new = new.reset_index(drop=True)
+    X, y, qid = new.drop(columns=["query", "grade"]), new["grade"], new["query"]
+    scores, ranks, value = (
+        ranker.predict(X, qid),
+        ranker.rank(X, qid=qid),
+        ranker.score(X, y, qid=qid),
+    )
+    new.to_csv(tmp_path / "new.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet", index=False)
+    for path in (tmp_path / "new.csv", str(tmp_path / "new.parquet")):
+        np.testing.assert_array_equal(ranker.predict(path), scores)
+        np.testing.assert_array_equal(ranker.rank(path), ranks)
+        assert ranker.score(path) == value
+        assert ranker.score(path, metric="mrr") == ranker.score(X, y, qid=qid, metric="mrr")
+    convert(tmp_path / "new.csv", tmp_path / "lists", **ROLES)
+    for lists in (tmp_path / "lists", open_lists(tmp_path / "lists"), prepare(new, ROLES)):
+        # lists have float32 numbers
+        np.testing.assert_allclose(ranker.predict(lists), scores, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(ranker.rank(lists), ranks)
+        assert ranker.score(lists) == value
+    if kind == "calibrated":
+        probability = ranker.probability(X, qid)
+        np.testing.assert_array_equal(ranker.probability(tmp_path / "new.csv"), probability)
+        again = Calibrated(ranker.ranker, method="sigmoid").fit(tmp_path / "new.csv")
+        assert again.slope_ == Calibrated(ranker.ranker, method="sigmoid").fit(X, y, qid=qid).slope_
+
+
+def test_scores_of_a_list_dataset_are_in_the_order_of_its_documents():
+    ranker, table = fitted("relative"), frame(200, 1)
+    prepared = prepare(table, ROLES)
+    assert not np.array_equal(prepared.train.rows, np.arange(200))
+    expected = ranker.predict(table.drop(columns=["query", "grade"]), table["query"])
+    np.testing.assert_allclose(ranker.predict(prepared), expected[prepared.train.rows], rtol=1e-6)
+
+
+def test_letor_text_in_every_method(tmp_path):
+    path = tmp_path / "train.txt"
+    lines = [
+        f"{int(x > 0.5)} qid:{row % 20} 1:{x:.3f} 2:{z:.3f}"
+        for row, (x, z) in enumerate(np.random.default_rng(0).normal(size=(240, 2)))
+    ]
+    path.write_text("\n".join(sorted(lines, key=lambda line: line.split()[1])) + "\n")
+    ranker = quick(scorer=LinearScorer(), relative=True).fit(path)
+    lists = read_letor(path)
+    np.testing.assert_array_equal(ranker.predict(path), ranker.predict(lists))
+    expected = [rankdata(-x) for x in np.split(ranker.predict(path), lists.offsets[1:-1])]
+    np.testing.assert_array_equal(ranker.rank(path), np.concatenate(expected))
+    assert ranker.score(path) == ranker.score(lists.features, lists.labels, group=lists.lengths)
+    assert ranker.partial_fit(path).n_iter_ == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda ranker, path: ranker.predict(path, qid=[1]), "qid must be None if X is lists"),
+        (lambda ranker, path: ranker.rank(path, group=[1]), "group must be None if X is lists"),
+        (lambda ranker, path: ranker.score(path, [1]), "y must be None if X is lists"),
+        (lambda ranker, path: ranker.predict(path.with_name("no.csv")), "no.csv"),
+        (lambda ranker, path: ranker.score(path.with_name("bare.csv")), "column 'query'"),
+        (lambda ranker, path: ranker.rank(path.with_name("bare.csv")), "column 'query'"),
+        (lambda ranker, path: ranker.score(path.with_name("none.csv")), "at least one row"),
+    ],
+)
+def test_mistakes_beside_a_path(call, message, tmp_path):
+    new = frame(40, 1)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    new.drop(columns=["query", "grade"]).to_csv(tmp_path / "bare.csv", index=False)
+    new[:0].to_csv(tmp_path / "none.csv", index=False)
+    with pytest.raises((ValueError, OSError), match=message):
+        call(fitted("network"), tmp_path / "new.csv")
+
+
+def test_other_rankers_take_tables_alone(tmp_path):
+    table = frame()[["query", "price", "grade"]]
+    table.to_csv(tmp_path / "new.csv", index=False)
+    X, y, qid = table[["price"]], table["grade"], table["query"]
+    blend = Blend([Ridge()], verbose=0).fit(X, y, qid=qid)
+    with pytest.raises(ValueError, match="rankers must be NeuralRankers or trees"):
+        blend.predict(tmp_path / "new.csv")
+    with pytest.raises(ValueError, match="X must be a table or an array unless the ranker is"):
+        Calibrated(Ridge().fit(X, y)).predict(tmp_path / "new.csv")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from model_folders import file_in, names_in
 
 from ltr.config.folder import with_digest
 from ltr.estimators import NeuralRanker
@@ -37,7 +38,7 @@ def saved(tmp_path):
 def test_loaded(saved):
     ranker, folder = saved
     X, y, qid = data()
-    assert sorted(os.listdir(folder)) == ["config.json", "model.safetensors"]
+    assert names_in(folder) == ["config.json", "model.safetensors"]
     again = NeuralRanker.load(folder)
     assert np.array_equal(again.predict(X), ranker.predict(X))
     assert again.score(X, y, qid=qid) == ranker.score(X, y, qid=qid)
@@ -72,7 +73,7 @@ def test_a_second_save_replaces_the_first(saved):
 def test_the_configuration_is_json_without_a_class_of_pickles(saved):
     _, folder = saved
     content = json.loads((folder / "config.json").read_text(), parse_constant=pytest.fail)
-    assert content["config"]["class_path"] == "ltr.estimators.NeuralRanker"
+    assert content["kind"] == "NeuralRanker"
     assert content["schema"]["features"] == {"a": 1}
     assert content["scorer"]["init_args"]["scorer"]["class_path"] == "ltr.models.MLPScorer"
 
@@ -117,13 +118,13 @@ def hostile(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
             "os.system",
         ),
         ("transform", {"class_path": "subprocess.Popen", "init_args": {}}, "subprocess.Popen"),
-        ("config.init_args.loss", {"function": "os.abort"}, "os.abort"),
+        ("parameters.loss", {"function": "os.abort"}, "os.abort"),
         (
-            "config.init_args.loss",
+            "parameters.loss",
             {"class_path": "ltr.models.LinearScorer"},
             "is not a RankingLoss",
         ),
-        ("config.init_args.evil", 3, "has no argument evil"),
+        ("parameters.evil", 3, "has no argument evil"),
         ("scorer", None, "weights do not fit|scorer"),
         ("num_features", 3, "the weights do not fit the configuration"),
         ("num_features", "many", "num_features must be a whole number"),
@@ -146,13 +147,14 @@ def test_hostile_configurations(saved, monkeypatch, path, value, message):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_damaged_or_missing_files(saved, name):
     _, folder = saved
-    whole = (folder / name).read_bytes()
+    path = file_in(folder, name)
+    whole = path.read_bytes()
     for content in (b"", whole[: len(whole) // 2], b"\x80\x04\x95", b"[" * 100_000, b"3"):
-        (folder / name).write_bytes(content)
-        with pytest.raises(ValueError, match=name):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=path.name):
             NeuralRanker.load(folder)
-    (folder / name).unlink()
-    with pytest.raises(ValueError, match=name):
+    path.unlink()
+    with pytest.raises(ValueError, match=path.name):
         NeuralRanker.load(folder)
 
 

@@ -13,7 +13,7 @@ from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.prepare import read_table
 from ltr.datasets.transforms import fit_documents
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
-from ltr.models.ranking_model import score_file
+from ltr.models.predictor import score_table
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_rows_with_their_keys(frame, tmp_path, monkeypatch):
     model, lists = fitted(frame, MLPScorer(hidden=[8]))
     few_rows(monkeypatch)
     frame.to_csv(tmp_path / "t.csv", index=False)
-    parts = [*score_file(model, tmp_path / "t.csv", keys=["query", "grade"], label="grade")]
+    parts = [*score_table(model, tmp_path / "t.csv", keys=["query", "grade"], label="grade")]
     assert len(parts) == 6
     keys = pa.concat_tables([table for table, _ in parts]).to_pydict()
     assert keys == {"query": frame["query"].tolist(), "grade": frame["grade"].tolist()}
@@ -117,7 +117,7 @@ def test_lists_on_disk_and_letor_text(frame, tmp_path):
     with torch.no_grad():
         linear.scorer.layers.weight.copy_(torch.tensor([[1.0, 10.0, 100.0, 1000.0]]))
         linear.scorer.layers.bias.zero_()
-    ((keys, scores),) = score_file(linear, tmp_path / "t.txt", keys=["qid", "doc_id", "label"])
+    ((keys, scores),) = score_table(linear, tmp_path / "t.txt", keys=["qid", "doc_id", "label"])
     assert scores.tolist() == [200.5, 10.0, 3.0]
     assert keys.to_pydict() == {
         "qid": ["7", "7", "8"],

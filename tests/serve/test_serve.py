@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightgbm import LGBMRanker
+from model_folders import names_in
 
 from ltr.datasets import Schema, Standardize, TableTransform
 from ltr.datasets.column_steps import Number
@@ -375,10 +376,7 @@ def test_a_folder_is_exported_before_it_is_served(tmp_path, monkeypatch):
     client = Client(served[0])
     assert [*client.get("/schema").json()["columns"]] == ["price", "stock"]
     assert client.get("/health").json() == {"status": "ok"}
-    assert sorted(one.name for one in (tmp_path / "model").iterdir()) == [
-        "config.json",
-        "model.safetensors",
-    ]
+    assert names_in(tmp_path / "model") == ["config.json", "model.safetensors"]
 
 
 def test_a_port_in_use_is_the_mistake_of_the_user(folder, capfd):

@@ -1,0 +1,19 @@
+"""How long a training goes on without a better value, for both training loops."""
+
+import math
+
+_EPOCHS, _STEPS = 3, 40
+
+
+def default_patience(steps: int) -> int:
+    """Return how many epochs without a better value end a training.
+
+    These are 3 epochs, or as many as have 40 steps: after a few steps, a value tells little.
+
+    Args:
+        steps: the number of training steps of an epoch.
+
+    >>> default_patience(100), default_patience(3)
+    (3, 14)
+    """
+    return max(_EPOCHS, math.ceil(_STEPS / steps))
