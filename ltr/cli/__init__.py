@@ -41,7 +41,6 @@ This module imports neither torch nor lightning; only the commands that need the
 """
 
 import os
-import re
 import shlex
 import signal
 import sys
@@ -74,10 +73,6 @@ _COMMANDS = {
 The function gets a parser, to which it adds the command's options, and the words after the command.
 The docstring of the function is the command's help.
 """
-
-_OF_RECIPES = {"-c", "--config", "--help-all", "--data", "--model", "--trainer", "--ckpt_path"}
-_OF_RECIPES |= {"--seed_everything", "--print_config", "--best_checkpoint", "--early_stopping"}
-"""The options of `ltr test` for a recipe, without the part after a dot."""
 
 _HELP = "\n".join(
     [
@@ -187,20 +182,6 @@ def _stopped(by: signal.Signals, again: str | None) -> int:
     return 128 + by
 
 
-def _tests_recipe(args: list[str]) -> bool:
-    """Return whether `ltr test` is called for a recipe, not for a model and a table.
-
-    >>> _tests_recipe(["--qid", "query", "model", "test.csv"])
-    False
-    >>> _tests_recipe(["--seed_everything", "3", "--config=digits"])
-    True
-    """
-    if not args or args in (["-h"], ["--help"]):  # this help names both
-        return True
-    options = {re.split("[=.]", arg)[0] for arg in args if arg.startswith("-")}
-    return args[0].startswith("-") and not options.isdisjoint(_OF_RECIPES)
-
-
 def _run(args: list[str]) -> int:
     if not args:
         print(_HELP, file=sys.stderr)
@@ -221,10 +202,7 @@ def _run(args: list[str]) -> int:
 
     from ltr.cli.arguments import LineParser
 
-    path = _COMMANDS[command][0]
-    if command == "test" and _tests_recipe(rest):
-        path = "training:test"
-    run = resolve_name(f"ltr.cli.{path}")
+    run = resolve_name(f"ltr.cli.{_COMMANDS[command][0]}")
     # By default, a warning shows its line of code, which does not help the user.
     before, name = warnings.formatwarning, f"ltr {command}"
     warnings.formatwarning = lambda message, *_, **__: f"{name}: {printable(str(message))}\n"

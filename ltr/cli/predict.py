@@ -1,6 +1,7 @@
 """`ltr predict` and `ltr test`: the scores of a table, and their metrics."""
 
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -40,12 +41,37 @@ def predict(parser: LineParser, args: list[str]) -> None:
     print(f"wrote {given.output}: {rows} rows")
 
 
+_OF_RECIPES = {"-c", "--config", "--help-all", "--data", "--model", "--trainer", "--ckpt_path"}
+_OF_RECIPES |= {"--seed_everything", "--print_config", "--best_checkpoint", "--early_stopping"}
+"""The options of `ltr test` for a recipe, without the part after a dot."""
+
+
 def test(parser: LineParser, args: list[str]) -> None:
-    """Evaluate a model on a table with labels."""
+    """Evaluate a model on a table with labels, or a recipe's checkpoint on its test lists.
+
+      ltr test model test.parquet --metrics ndcg@10 map
+      ltr test --config RECIPE --ckpt_path CHECKPOINT
+
+    With one of these options, it is a recipe that is tested, and the others are those of `ltr fit`:
+      --config RECIPE              a recipe (`ltr recipes`) or a YAML file; repeat it to overlay
+      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
+      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
+      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
+      --print_config               print all options with their values, as YAML
+    """
     from ltr.cli.evaluate import add_options, report
 
     _add_table(parser)
     add_options(parser)
+    parser.usage = (
+        f"{parser.prog} MODEL TABLE [options]\n       {parser.prog} --config RECIPE [options]"
+    )
+    asks_help = not {"-h", "--help"}.isdisjoint(args)
+    if not asks_help and any(re.split("[=.]", arg)[0] in _OF_RECIPES for arg in args):
+        from ltr.cli.training import run_recipe
+
+        run_recipe("test", LineParser(parser.prog), args)
+        return
     given = parser.parse_args(args)
     with TemporaryDirectory() as folder:
         scores = Path(folder, f"{Path(given.model).name}.parquet")

@@ -1,4 +1,4 @@
-"""`ltr fit` and `test` of a recipe: in this process, or `fit` on a Ray cluster."""
+"""`ltr fit`, and `ltr test` of a recipe: in this process, or `fit` on a Ray cluster."""
 
 import atexit
 from typing import TYPE_CHECKING
@@ -37,28 +37,10 @@ def fit(parser: LineParser, args: list[str]) -> None:
       --print_config               print all options with their values, as YAML
     """
     add_workers(parser)
-    _run("fit", parser, args)
+    run_recipe("fit", parser, args)
 
 
-def test(parser: LineParser, args: list[str]) -> None:
-    """Evaluate a model on a table, or a recipe's checkpoint on its test lists.
-
-      ltr test MODEL TABLE         `ltr test MODEL TABLE --help` lists the options
-      ltr test --config RECIPE --ckpt_path CHECKPOINT
-
-    Options with a recipe:
-      --data.path TABLE            CSV, Parquet, LETOR text or its folds, or lists on disk
-      --data.qid COLUMN            the query of each row; the model knows it
-      --data.label COLUMN          the relevance of each row, >= 0
-      --data.batch_size N          lists in a batch
-      --ckpt_path CHECKPOINT       a checkpoint, or `best` or `last` of the newest run
-      --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
-      --print_config               print all options with their values, as YAML
-    """
-    _run("test", parser, args)
-
-
-def _run(command: "Command", parser: LineParser, args: list[str]) -> None:
+def run_recipe(command: "Command", parser: LineParser, args: list[str]) -> None:
     """Run a command of Lightning, in this process or, for `fit`, on a Ray cluster."""
     parser.usage = f"{parser.prog} --config RECIPE [options]"
     add = parser.add_argument

@@ -39,6 +39,22 @@ def test_a_recipe_may_come_after_other_options(ltr, options):
     assert "--trainer.max_epochs" in answer.err or "--data is required" in answer.err
 
 
+def test_one_command_with_one_help(ltr):
+    """Not the first word, but an option of recipes decides what is tested."""
+    calls = ("--help",), ("m", "t", "-h"), ("--config", "tiny.yaml", "-h")
+    shown = {ltr("test", *args).out for args in calls}
+    assert len(shown) == 1
+    text = shown.pop()
+    for part in ("ltr test MODEL TABLE", "--config RECIPE", "--qrels FILE", "--ckpt_path"):
+        assert part in text
+    answer = ltr("test", "model", "t.csv", "--config", "tiny.yaml")
+    assert answer.code == 2
+    assert answer.err == "ltr test: unrecognized arguments: model t.csv\n"
+    answer = ltr("test")
+    assert answer.code == 2
+    assert "MODEL, TABLE" in answer.err
+
+
 @pytest.mark.parametrize("command", ["fit", "copy"])
 @pytest.mark.parametrize("name", ["sort", "sort/smoke", "topk/resnet"])
 def test_an_experiment_needs_a_clone(ltr, command, name):
