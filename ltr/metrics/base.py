@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from inspect import Parameter
 from itertools import islice
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 from zlib import crc32
 
 import torch
@@ -14,7 +14,7 @@ from torchmetrics import Metric
 
 from ltr.config import parameters
 from ltr.metrics.batches import Batch
-from ltr.metrics.core import MetricCore, metric_name
+from ltr.metrics.core import MetricCore, hide_fields, metric_name
 from ltr.ragged import Lengths, check_lengths
 
 _RECENT = 1 << 12
@@ -110,6 +110,11 @@ class RankingMetric(MetricCore, Metric):
     compute_with_cache: bool = True
     process_group: Any = None
     dist_sync_fn: Callable[..., Any] | None = None
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Make a metric that does not look like an object of a dataclass; see `hide_fields`."""
+        hide_fields(cls)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -70,6 +70,13 @@ class MetricCore(ABC):
     is_geometric: ClassVar[bool] = False
     """Whether the mean over the lists is geometric: exp of the mean of the values' logarithms."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Show the bases' fields to `dataclass`, which may follow; see `hide_fields`."""
+        super().__init_subclass__(**options)
+        for kind in cls.__mro__:
+            if (fields := vars(kind).get("_hidden_fields")) is not None:
+                kind.__dataclass_fields__ = fields
+
     def __post_init__(self) -> None:  # noqa: B027 - a metric may have nothing to check
         """Check the arguments."""
 
@@ -132,6 +139,17 @@ class MetricCore(ABC):
             ValueError: the metric needs whole lists. It does unless its class overrides `of_run`.
         """
         raise ValueError(f"metric must not need whole lists, got {metric_name(type(self))}")
+
+
+def hide_fields(kind: type[MetricCore]) -> None:
+    """Let a class and its bases not look like dataclasses.
+
+    If an object of a dataclass is logged, Lightning logs a copy of it, which gets no update.
+    """
+    for base in kind.__mro__:
+        if "__dataclass_fields__" in vars(base):
+            base._hidden_fields = base.__dataclass_fields__
+            del base.__dataclass_fields__
 
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
