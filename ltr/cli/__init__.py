@@ -33,8 +33,9 @@ Each `fit` writes to a folder of its own: `runs/NAME/1` and so on, with its best
 All of these but `export` also take an ONNX file. `fit --ckpt_path last` resumes the newest run.
 
 A command makes the folder of what it writes, if there is none. A wrong option, class, value or file
-gives one line on stderr and exit code 2. So does training that fails. An interrupted run exits with
-code 130, a terminated run with 143. `last.ckpt` then has the state after the last whole epoch. Set
+gives one line on stderr and exit code 2. So does training that fails. A bug ends with its
+traceback, a line that asks for a report, and exit code 1. An interrupted run exits with code 130, a
+terminated run with 143. `last.ckpt` then has the state after the last whole epoch. Set
 `LTR_TRACEBACK=1` in the environment to see where an error came from.
 
 This module imports neither torch nor lightning; only the commands that need them do.
@@ -154,7 +155,10 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
         if isinstance(error, OSError) and error.filename is None and _stdout_fails():
             told = f"stdout: {error.strerror}"
         if told is None:
-            error.add_note("This looks like a bug: please report the command with this text.")
+            error.add_note(
+                "ltr does not know this error. If it is not of your own code, it is a bug: please "
+                "report the command with this text."
+            )
         if told is None or os.environ.get("LTR_TRACEBACK"):
             raise
         print(f"{name}: {printable(told)}", file=sys.stderr)

@@ -1,13 +1,20 @@
-"""The user's mistakes, each reported in one line."""
+"""The user's mistakes, each reported in one line; any other error is a bug."""
 
+import dis
 import re
 import sys
+import sysconfig
+from pathlib import Path
 
 from ltr.names import one_line
 
 _MEMORY = re.compile("(can't allocate|out of) memory", re.IGNORECASE)
 _MONITOR = "Early stopping conditioned on metric"
 _LOST = re.compile("gloo.*Connection (closed|reset) by peer", re.DOTALL)
+
+
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 
 
 class CommandError(Exception):
@@ -36,31 +43,64 @@ def innermost(report: str) -> str:
 def as_user_error(error: Exception) -> str | None:
     """Return the error in one line if it is the user's mistake; None if it must be a bug.
 
-    >>> as_user_error(ValueError("temperature must be >= 0, got -1.0"))
-    'temperature must be >= 0, got -1.0'
-    >>> as_user_error(FileNotFoundError(2, "No such file or directory", "train.txt"))
+    A `ValueError` is a mistake if a statement `raise` of ltr, or of the user's own code, made it.
+    If another library made it, such as numpy, ltr has passed on a wrong argument, which is a bug.
+
+    >>> from ltr.shapes import check_whole
+    >>> import numpy as np
+    >>> def told(function, *args):
+    ...     try:
+    ...         function(*args)
+    ...     except Exception as error:
+    ...         return as_user_error(error)
+    >>> told(check_whole, "members", 0)
+    'members must be a whole number >= 1, got 0'
+    >>> told(open, "train.txt")
     'train.txt: No such file or directory'
-    >>> as_user_error(RuntimeError("gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
-    'another process of this run has failed; see its message'
-    >>> as_user_error(KeyError("x")) is None
+    >>> told(np.concatenate, []) is told({}.__getitem__, "x") is None
     True
     """
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(f"{error.filename}: {error.strerror}")
     if isinstance(error, OSError) and error.errno is not None:
         return one_line(error.strerror)
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and _MEMORY.search(str(error))
-    ):
-        return one_line(f"out of memory: {str(error).partition('. ')[0]}").removesuffix(": ")
-    if isinstance(error, RuntimeError) and str(error).startswith(_MONITOR):
-        return one_line(error)
-    if isinstance(error, RuntimeError) and _LOST.search(str(error)):
-        return "another process of this run has failed; see its message"
-    if isinstance(error, (CommandError, ValueError)):
+    if isinstance(error, MemoryError | RuntimeError) and (told := _of_runtime(error)):
+        return told
+    if isinstance(error, CommandError) or (isinstance(error, ValueError) and _is_raised(error)):
         return innermost(str(error)) or type(error).__name__
     # Lightning, if it is loaded, raises this error for options that exclude each other.
     lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
     if lightning is not None and isinstance(error, lightning.MisconfigurationException):
         return one_line(error)
     return None
+
+
+def _of_runtime(error: Exception) -> str | None:
+    """Return the line for a lack of memory, a lost process or a value that is not logged.
+
+    >>> _of_runtime(RuntimeError("gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
+    'another process of this run has failed; see its message'
+    >>> _of_runtime(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    'out of memory: CUDA out of memory'
+    """
+    said = str(error)
+    if isinstance(error, MemoryError) or _MEMORY.search(said):
+        return one_line(f"out of memory: {said.partition('. ')[0]}").removesuffix(": ")
+    if _LOST.search(said):
+        return "another process of this run has failed; see its message"
+    return one_line(said) if said.startswith(_MONITOR) else None
+
+
+def _is_raised(error: ValueError) -> bool:
+    """Return whether a statement `raise` made an error, in a file that is not of a library."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    code = trace.tb_frame.f_code
+    path = Path(code.co_filename)
+    own = path.is_relative_to(_PACKAGE) or not any(map(path.is_relative_to, _LIBRARIES))
+    # A library written in C has no frame, so that the innermost frame is at a call.
+    raised = code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return path.is_absolute() and own and raised

@@ -141,6 +141,13 @@ class RankingCLI(LightningCLI):
             if not isinstance(value := self.config[group], Namespace):
                 raise CommandError(f"{group} must be a mapping of options to values, got {value!r}")
 
+    def instantiate_classes(self) -> None:
+        """Make the objects; a value that the class of another library refuses is a mistake."""
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            raise CommandError(one_line(error)) from error
+
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint and its run, and choose the seed of the data.
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, new_file, table_files
-from ltr.cli.errors import CommandError
+from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.models import add_model, load_model
 from ltr.cli.on_ray import add_workers, connect, enter
 from ltr.files import atomic_write, made_folder, name_full_disk, temporary_beside
@@ -225,7 +225,7 @@ def _on_ray(workers: int, given: Namespace, keys: list[str]) -> "Iterator[pa.Tab
     try:
         shares = ray.get(started)
     except RayTaskError as error:
-        raise error.cause from None
+        raise (error.cause if isinstance(error.cause, CommandError) else error) from None
     for chunks in zip_longest(*shares):
         yield from (one for one in chunks if one is not None)
 
@@ -234,7 +234,12 @@ def _share(
     folder: str, path: list[str], given: Namespace, keys: list[str], share: tuple[int, int]
 ) -> "list[pa.Table]":
     enter(folder, path)
-    return [*_scored(given, load_model(given), keys, share)]
+    try:
+        return [*_scored(given, load_model(given), keys, share)]
+    except Exception as error:  # an error loses its traceback on the way, which tells what it is
+        if (told := as_user_error(error)) is None:
+            raise
+        raise CommandError(told) from None
 
 
 def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None:

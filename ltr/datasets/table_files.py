@@ -566,7 +566,8 @@ def naming(source: Any) -> Iterator[None]:
         path = check_path("source", source)
         if isinstance(error, RowError) and not path.is_file():
             raise _placed(error, TableFiles(path)) from None
-        raise NamedError(f"{source}: {error}") from None
+        # The traceback tells a mistake in the table from a bug, where another library raised it.
+        raise NamedError(f"{source}: {error}").with_traceback(error.__traceback__) from None
 
 
 def _placed(error: RowError, files: TableFiles) -> NamedError:

@@ -89,7 +89,8 @@ class TrainableModule(LightningModule):
         """Return the optimizer with its scheduler.
 
         Raises:
-            ValueError: there are no parameters.
+            ValueError: there are no parameters, or an option of the optimizer or the scheduler is
+                out of its range.
         """
         parameters = [p for p in self.parameters() if p.requires_grad]
         if not parameters:
@@ -97,10 +98,13 @@ class TrainableModule(LightningModule):
                 f"{type(self).__name__} must have parameters to train, got none: a scorer or other "
                 "network takes its shape from the data module; without one, give it num_features"
             )
-        optimizer = self._optimizer(parameters)
-        if self._scheduler is None:
+        try:
+            optimizer = self._optimizer(parameters)
+            scheduler = None if self._scheduler is None else self._scheduler(optimizer)
+        except ValueError as error:
+            raise ValueError(f"optimizer and scheduler must take their options: {error}") from error
+        if scheduler is None:
             return optimizer
-        scheduler = self._scheduler(optimizer)
         config: dict[str, Any] = {"scheduler": scheduler, "interval": self.scheduler_interval}
         if isinstance(scheduler, ReduceLROnPlateau):
             config["monitor"] = scheduler.monitor

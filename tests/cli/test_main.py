@@ -4,13 +4,20 @@ import subprocess
 import sys
 from importlib import import_module
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 import yaml
+from sklearn.linear_model import LinearRegression
+from sklearn.utils.validation import validate_data
 
 import ltr as package
 from ltr.cli import main
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import find_recipes
+from ltr.datasets.table_files import naming
+from ltr.shapes import check_whole
 
 HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas", "sklearn"}
 
@@ -79,16 +86,43 @@ def test_mistakes_are_one_line(ltr, args, named, near):
     assert near in answer.err
 
 
-def test_a_bug_keeps_its_traceback(ltr, monkeypatch):
+BUGS = {
+    "a key": lambda: {}["a bug"],
+    "numpy": lambda: np.concatenate([]),  # in C, without a frame
+    "pyarrow": lambda: pa.array(["a"]).cast(pa.int64()),  # in Cython
+    "scikit-learn": lambda: validate_data(LinearRegression(), [[np.nan]]),  # in Python
+    "torch": lambda: torch.optim.AdamW([torch.ones(1)], lr=-1.0),
+}
+
+
+@pytest.mark.parametrize("source", [None, "t.csv"])
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_keeps_its_traceback(monkeypatch, bug, source):
+    """Also where an error gets the name of the file that is read."""
+
     def broken(parser, args):
-        raise KeyError("a bug")
+        with naming(source):
+            BUGS[bug]()
 
     monkeypatch.setattr(import_module("ltr.cli.recipes"), "list_recipes", broken)
-    with pytest.raises(KeyError, match="a bug") as caught:
+    with pytest.raises((ValueError, KeyError)) as caught:
         main(["recipes"])
-    assert caught.value.__notes__ == [
-        "This looks like a bug: please report the command with this text."
-    ]
+    [note] = caught.value.__notes__
+    assert note.endswith("it is a bug: please report the command with this text.")
+
+
+def test_a_mistake_that_ltr_or_the_users_code_finds(ltr, monkeypatch):
+    def refused(parser, args):
+        raise ValueError("labels must be >= 0")
+
+    monkeypatch.setattr(import_module("ltr.cli.recipes"), "list_recipes", refused)
+    assert ltr("recipes").err == "ltr recipes: labels must be >= 0\n"
+    monkeypatch.setattr(
+        import_module("ltr.cli.recipes"), "list_recipes", lambda *_: check_whole("members", 0)
+    )
+    answer = ltr("recipes")
+    assert answer.code == 2
+    assert answer.err == "ltr recipes: members must be a whole number >= 1, got 0\n"
 
 
 def test_a_mistake_has_no_note(ltr, monkeypatch):
