@@ -1,10 +1,12 @@
-"""The commands on a Ray cluster of two CPUs, against the same commands in one process."""
+"""The commands on Ray clusters of two CPUs, in one node or two, against those in one process."""
 
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,34 +21,53 @@ from .conftest import make_table, write_letor
 BATCH = "--data.batch_size"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    """A cluster of this machine, with two CPUs and a small object store."""
+STORE = 100_000_000
+"""The bytes of a node's object store, which are few."""
+
+
+@contextmanager
+def running(nodes: int) -> Iterator[None]:
+    """Run a cluster of this machine with two CPUs, which belong to one node or to two."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ltr-torch[ray]'")
     handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     with (
         # not below pytest's folder: the names of sockets are short
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
+        ExitStack() as stack,
     ):
         for name in ("worker_register_timeout_seconds", "TRAIN_WORKER_GROUP_START_TIMEOUT_S"):
             patch.setenv(f"RAY_{name}", "300")  # of a machine that does much besides
+        patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less to start
         # Ray kills workers when other programs fill the machine's memory; 0 turns that off
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        quiet: Any = {"log_to_driver": False}  # the output is that of the command alone
+        more = {"object_store_memory": STORE, "include_dashboard": False}
         try:
-            ray.init(
-                num_cpus=2,
-                object_store_memory=100_000_000,
-                include_dashboard=False,
-                log_to_driver=False,  # the output is that of the command alone
-                _temp_dir=folder,
-            )
-            yield
+            if nodes == 1:
+                ray.init(num_cpus=2, **more, **quiet)
+                yield
+            else:
+                from ray.cluster_utils import Cluster
+
+                several = Cluster(True, head_node_args={"num_cpus": 1, **more})
+                stack.callback(several.shutdown)
+                for _ in range(nodes - 1):
+                    several.add_node(num_cpus=1, object_store_memory=STORE)
+                ray.init(several.address, **quiet)
+                yield
         finally:
             ray.shutdown()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A cluster of one node."""
+    with running(1):
+        yield
 
 
 @pytest.fixture
@@ -79,10 +100,10 @@ def test_an_epoch_of_training(cluster, ltr, options):
         torch.testing.assert_close(weights[1][key], value, rtol=1e-6, atol=1e-8, msg=key)
 
 
-def fit_both(ltr, options) -> None:
+def fit_both(ltr, options, *more_of_ray: object) -> None:
     """Train in one process and in two workers, and compare all that is written."""
     runs = {}
-    for name, more in {"one": [8], "two": [4, "--ray-workers", 2]}.items():
+    for name, more in {"one": [8], "two": [4, "--ray-workers", 2, *more_of_ray]}.items():
         used = [f"--trainer.default_root_dir=runs/{name}", "--trainer.max_epochs=2"]
         answer = ltr("fit", *options, *used, BATCH, *more)
         assert answer.code == 0, answer.err
@@ -171,3 +192,32 @@ def test_ray_is_not_installed(ltr, monkeypatch):
     answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", 2)
     assert answer.code == 2
     assert answer.err == "ltr fit: Ray is not installed: pip install 'ltr-torch[ray]'\n"
+
+
+WITNESS = """
+from pathlib import Path
+
+import ray
+from lightning.pytorch import Callback
+
+
+class Witness(Callback):
+    def on_fit_start(self, trainer, pl_module):
+        node = ray.get_runtime_context().get_node_id()
+        Path("nodes", node).mkdir(parents=True, exist_ok=True)
+"""
+
+
+@pytest.mark.slow  # a cluster of two nodes, which this test alone uses
+@pytest.mark.filterwarnings("ignore")
+def test_two_nodes(ltr, options):
+    """One CPU a node: each of the two workers has a node of its own."""
+    Path("witness.py").write_text(WITNESS)
+    with running(2):
+        fit_both(ltr, options, "--trainer.callbacks", "witness.Witness")
+        assert len([*Path("nodes").iterdir()]) == 2
+        predict = ["predict", "runs/one", "letor/test.txt"]
+        assert ltr(*predict, "--output", "p.csv").code == 0
+        answer = ltr(*predict, "--output", "ray.csv", "--ray-workers", 2)
+        assert answer.code == 0, answer.err
+        assert Path("ray.csv").read_text() == Path("p.csv").read_text()
