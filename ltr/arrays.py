@@ -252,8 +252,20 @@ def list_numbers(qid: Any, rows: int, argument: str = "qid", what: str = "a quer
     """
     if qid is None:
         return np.zeros(rows, np.int64)
-    names = as_qids(argument, qid, rows, what=what)
-    return names.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbered(as_qids(argument, qid, rows, what=what))[0]
+
+
+def numbered(names: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Return the number of each name, int64 (rows,), and the names in the order of these numbers.
+
+    Equal names have one number, counted from 0 in the order in which they first appear.
+
+    >>> numbers, names = numbered(pa.array(["b", "a", "b"]))
+    >>> numbers.tolist(), names.to_pylist()
+    ([0, 1, 0], ['b', 'a'])
+    """
+    encoded = names.dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
 
 
 def rows_by_list(lists: np.ndarray) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 from scipy.stats import norm, t
 
-from ltr.arrays import as_numbers, as_qids, list_numbers
+from ltr.arrays import as_numbers, as_qids, list_numbers, numbered
 from ltr.shapes import check_at_least, check_choice, check_top_k
 
 Solver = Callable[[np.ndarray], np.ndarray]
@@ -183,7 +183,7 @@ def _cells(
         kept &= (document > 0) & ((where == 1) | (where == document))
     elif doc_id is not None:
         names = as_qids("doc_id", doc_id, rows, what="a document")
-        document = names.dictionary_encode().indices.to_numpy()
+        document, _ = numbered(names)
     else:
         document = np.arange(rows)
     if not kept.any():

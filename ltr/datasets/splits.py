@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.arrays import as_names, as_qids
+from ltr.arrays import as_names, as_qids, numbered
 from ltr.compressed import SUFFIXES
 from ltr.names import shown_names
 from ltr.shapes import check_at_least
@@ -212,8 +212,8 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     given = as_names("qid", qid)
     if given.ndim != 1:
         raise ValueError(f"qid must have shape (rows,), got {given.shape}")
-    names = as_qids("qid", given, len(given)).dictionary_encode()
-    unique = names.dictionary.to_pylist()
+    lists, names = numbered(as_qids("qid", given, len(given)))
+    unique = names.to_pylist()
     fold_of = np.floor(query_shares(unique, seed) * n_splits).astype(np.int64)
     for fold in range(n_splits):
         if not (fold_of == fold).any():
@@ -221,4 +221,4 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
                 f"n_splits must leave a query in each fold, got {n_splits} for {len(unique)} "
                 f"queries, with none in fold {fold}: take fewer folds or another seed"
             )
-    return QueryFolds(fold_of[names.indices.to_numpy()], n_splits)
+    return QueryFolds(fold_of[lists], n_splits)

@@ -10,7 +10,7 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from ltr.arrays import as_array, as_numbers, as_qids
+from ltr.arrays import as_array, as_numbers, as_qids, numbered
 from ltr.datasets.frames import Frame
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
@@ -176,9 +176,8 @@ def query_names(rows: int, qid: Any, group: Any, prefix: str = "") -> pa.Array:
 
 def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
     """Return the index of each row's list, (rows,), and the list names in order of appearance."""
-    encoded = names.dictionary_encode()
-    groups = encoded.indices.to_numpy().astype(np.int64)
-    return groups, encoded.dictionary.cast(pa.string()).to_pylist()
+    groups, queries = numbered(names)
+    return groups, queries.cast(pa.string()).to_pylist()
 
 
 def row_weights(

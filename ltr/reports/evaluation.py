@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import as_names, as_numbers, as_qids
+from ltr.arrays import as_names, as_numbers, as_qids, numbered
 from ltr.config import parameters
 from ltr.gains import Gain, gain_function
 from ltr.metrics.comparison import (
@@ -368,8 +368,7 @@ def evaluate(
     predicted = _rows("scores", scores, len(grades))
     if (bad := np.flatnonzero(grades < 0)).size:
         raise ValueError(f"labels must be >= 0, got {grades[bad[0]]:g} in row {bad[0]}")
-    named = as_qids("qid", qid, len(grades)).dictionary_encode()
-    lists = named.indices.to_numpy().astype(np.int64)
+    lists, queries = numbered(as_qids("qid", qid, len(grades)))
     documents = None
     if doc_id is not None:
         names = as_qids("doc_id", doc_id, len(grades), what="a document")
@@ -380,7 +379,7 @@ def evaluate(
         )
     gain_function(gain)  # this checks the gain, even if no metric takes it
     options: dict[str, Any] = {"gain": gain, "empty": check_empty(empty), "ties": check_ties(ties)}
-    qids = named.dictionary.cast(pa.string()).to_pylist()
+    qids = queries.cast(pa.string()).to_pylist()
     table = Scored(qids, lists, grades, [predicted], documents)
     (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}

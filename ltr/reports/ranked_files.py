@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ltr.arrays import name_texts, pc, rank
+from ltr.arrays import name_texts, numbered, pc, rank
 from ltr.metrics.batches import Batch
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
@@ -171,7 +171,7 @@ def predicted_roles(path: str) -> dict[str, str]:
         return {}
     others = others[:-2]
     table = _read_table(path, [qid, "score", "rank", *others], qid, *others)
-    _, lists = _encode(table, qid)
+    lists, _ = numbered(table.column(qid).combine_chunks())
     if (rank(_numbers(path, table, "score"), lists) != _numbers(path, table, "rank")).any():
         return {}
     if len(others) != 1:
@@ -201,7 +201,8 @@ def read_scored(
         raise ValueError(
             f"{path}, row {first + 1}: column {columns.label!r} must be >= 0, got {labels[first]:g}"
         )
-    qids, lists = _encode(table, columns.qid)
+    lists, queries = numbered(table.column(columns.qid).combine_chunks())
+    qids = queries.to_pylist()
     scores = [_numbers(path, table, column) for column in columns.score]
     counts = Scored(qids, lists, labels, scores).counts()
     with _errors_of(path):
@@ -277,7 +278,8 @@ def _table_run(path: str, columns: Columns, by: Sequence[str]) -> tuple[Run, dic
         if doc in found:
             raise ValueError(f"{path}, row {row}: query {qid!r} has {doc!r} twice")
         found[doc] = value
-    qids, lists = _encode(table, columns.qid)
+    lists, queries = numbered(table.column(columns.qid).combine_chunks())
+    qids = queries.to_pylist()
     values: dict[str, Any] = {}
     for column in by:
         with _errors_of(path):
@@ -397,9 +399,3 @@ def _refuse_missing(path: str, table: pa.Table, column: str, bad: np.ndarray) ->
             f"{path}, row {int(bad.argmax()) + 1}: column {column!r} must have a value in every "
             f"row, finite where it is a number; {int(bad.sum()):,} have none"
         )
-
-
-def _encode(table: pa.Table, column: str) -> tuple[list[str], np.ndarray]:
-    """Return the qids in the order of their first rows, and the number of each row's list."""
-    coded = table.column(column).combine_chunks().dictionary_encode()
-    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
