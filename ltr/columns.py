@@ -64,9 +64,9 @@ def unmasked(values: Any) -> Any:
         missing, dtype = np.nan, np.result_type(values.dtype, np.float32)
     elif kind in "mM":
         missing, dtype = "NaT", values.dtype
-    found = np.array(values, dtype=dtype)
-    found[np.ma.getmaskarray(values)] = missing
-    return found
+    filled = np.array(values, dtype=dtype)
+    filled[np.ma.getmaskarray(values)] = missing
+    return filled
 
 
 def qid_text(value: Any) -> str:
@@ -232,8 +232,8 @@ class Category:
     def encode(self, name: str, values: Sequence[Any], dtype: type = np.int64) -> np.ndarray:
         """Return the codes of the documents, (documents, 1)."""
         plain = values.tolist() if isinstance(values, np.ndarray) else values
-        found = [self._code(name, value) for value in plain]
-        return np.array(found, dtype=dtype).reshape(-1, 1)
+        codes = [self._code(name, value) for value in plain]
+        return np.array(codes, dtype=dtype).reshape(-1, 1)
 
     def describe(self) -> dict[str, Any]:
         """Return the type of the column's values, with its levels and an example, as JSON."""
@@ -292,8 +292,8 @@ def steps_of(
             steps[name] = dated(dates[name], width > 1)
         else:
             steps[name] = number() if width == 1 else vector(width)
-    for name, one in (data["categories"] or {}).items():
-        steps[name] = category(one["kind"], tuple(one["levels"]))
+    for name, known in (data["categories"] or {}).items():
+        steps[name] = category(known["kind"], tuple(known["levels"]))
     return steps
 
 
@@ -324,15 +324,15 @@ def numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nda
     try:
         with np.errstate(over="ignore"):
             if isinstance(values, np.ndarray):
-                found = values.astype(dtype)
+                array = values.astype(dtype)
             else:
                 plain: list[Any] = [empty if is_na(x) else x for x in values]
                 if width == 1:  # a vector of size 1 is a number
                     plain = [x[0] if _is_vector(x) and len(x) == 1 else x for x in plain]
-                found = np.array(plain, dtype=dtype)
-        if width == 1 and found.ndim > 1:
+                array = np.array(plain, dtype=dtype)
+        if width == 1 and array.ndim > 1:
             raise ValueError("got a list")
-        return found.reshape(len(values), width)
+        return array.reshape(len(values), width)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"column {name!r} must hold {width} number(s) per document: {str(error)[:200]}"
@@ -345,11 +345,11 @@ def _is_vector(value: Any) -> bool:
 
 def _dates(name: str, values: Sequence[Any], zone: str) -> np.ndarray:
     """Return the days since 1970-01-01 and the hours of the day, (rows, 2) float32."""
-    found = np.full((len(values), 2), np.nan, dtype=np.float32)
+    days = np.full((len(values), 2), np.nan, dtype=np.float32)
     for row, value in enumerate(values):
         if not is_na(value) and value == value:
-            found[row] = _day_and_hour(name, value, zone)
-    return found
+            days[row] = _day_and_hour(name, value, zone)
+    return days
 
 
 def _day_and_hour(name: str, value: Any, zone: str) -> tuple[int, float]:

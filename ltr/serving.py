@@ -68,13 +68,13 @@ class OnnxRanker:
             self._session = onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]
             )
-            found = self._session.get_modelmeta().custom_metadata_map
-            self.about: dict[str, Any] = json.loads(found.get("ltr", "null"))
+            metadata = self._session.get_modelmeta().custom_metadata_map
+            self.about: dict[str, Any] = json.loads(metadata.get("ltr", "null"))
         except Exception as error:  # onnxruntime's errors have no base class of their own
             raise ValueError(f"{wanted} {path}: {error}") from error
-        shapes = {one.name: one.shape for one in self._session.get_inputs()}
+        shapes = {given.name: given.shape for given in self._session.get_inputs()}
         self._widths = {name: shape[-1] for name, shape in shapes.items()}
-        types = {one.name: one.type for one in self._session.get_inputs()}
+        types = {given.name: given.type for given in self._session.get_inputs()}
         self._dtype = np.float64 if types["features"] == "tensor(double)" else np.float32
         self.steps = steps_of(self.about)
         self._features = {
@@ -83,7 +83,7 @@ class OnnxRanker:
         self._categories = {
             name: step for name, step in self.steps.items() if isinstance(step, Category)
         }
-        self._names = [name for name, one in self._features.items() for _ in range(one.width)]
+        self._names = [name for name, step in self._features.items() for _ in range(step.width)]
 
     def score(self, documents: Any) -> np.ndarray:
         """Return the scores of one list, float32 (documents,); higher scores rank first.
@@ -171,7 +171,7 @@ class OnnxRanker:
             features = np.concatenate([np.zeros((rows, 0), dtype=self._dtype), *parts], axis=1)
         categories = None
         if self._categories:
-            codes = [one.encode(name, columns[name]) for name, one in self._categories.items()]
+            codes = [step.encode(name, columns[name]) for name, step in self._categories.items()]
             categories = np.concatenate(codes, axis=1)
         return features, categories
 
@@ -229,20 +229,20 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
     names = getattr(documents, "column_names", getattr(documents, "columns", None))
     if names is not None:  # this is an Arrow table or a data frame
         return {str(name): documents[name] for name in names}
-    found = list(documents) if hasattr(documents, "__iter__") else [documents]
-    for one in found:
-        if not isinstance(one, Mapping):
+    listed = list(documents) if hasattr(documents, "__iter__") else [documents]
+    for document in listed:
+        if not isinstance(document, Mapping):
             raise ValueError(
                 "documents must be a data frame, a mapping of columns or a sequence of dicts, got "
-                f"{type(documents).__name__} with {one!r}"[:200]
+                f"{type(documents).__name__} with {document!r}"[:200]
             )
-    return found
+    return listed
 
 
 def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -> Sequence[Any]:
     if isinstance(documents, list):
         try:
-            return [one[name] for one in documents]
+            return [document[name] for document in documents]
         except KeyError:
             raise _missing(documents, [name]) from None
     if name not in documents:
@@ -270,7 +270,10 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
 def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueError:
     """Return the error for the first document that lacks one of the keys `names`."""
     lacking = (
-        (row, name) for row, one in enumerate(documents) for name in names if name not in one
+        (row, name)
+        for row, document in enumerate(documents)
+        for name in names
+        if name not in document
     )
     row, name = next(lacking)
     got = shown(sorted(map(str, documents[row])))
@@ -279,28 +282,32 @@ def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueE
 
 def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> np.ndarray:
     """Return the features (documents, names), read row by row, which is faster than by column."""
-    pick = itemgetter(*names) if len(names) > 1 else lambda one: [one[name] for name in names]
+    pick = (
+        itemgetter(*names)
+        if len(names) > 1
+        else lambda document: [document[name] for name in names]
+    )
     try:
-        found = [pick(one) for one in documents]
+        rows = [pick(document) for document in documents]
     except KeyError:
         raise _missing(documents, names) from None
     try:
         with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused later
-            values = np.array(found, dtype=dtype)  # None becomes NaN
+            values = np.array(rows, dtype=dtype)  # None becomes NaN
         if values.shape != (len(documents), len(names)):
             raise ValueError("a value is a list")
         return values
     except (TypeError, ValueError, OverflowError):
-        columns = zip(names, zip(*found, strict=True), strict=True)
+        columns = zip(names, zip(*rows, strict=True), strict=True)
         return np.concatenate([numbers(name, x, 1, dtype) for name, x in columns], axis=1)
 
 
 def _array(name: str, values: Any, dtype: type) -> np.ndarray:
     try:
-        found = np.asarray(unmasked(values))
-        if dtype is np.int64 and found.dtype.kind not in "iu":
-            raise TypeError(f"{found.dtype} instead of whole numbers")
+        array = np.asarray(unmasked(values))
+        if dtype is np.int64 and array.dtype.kind not in "iu":
+            raise TypeError(f"{array.dtype} instead of whole numbers")
         with np.errstate(over="ignore"):
-            return found.astype(dtype, copy=False)
+            return array.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers, got {error}") from None

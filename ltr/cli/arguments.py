@@ -95,7 +95,7 @@ class LineParser(argparse.ArgumentParser):
 def _expanded(value: Any, expand: Expand) -> list[Path]:
     """Return the paths that the value, or the list of values, of an argument stands for."""
     several = value if isinstance(value, list) else [value]
-    return [path for one in several if one is not None for path in expand(one)]
+    return [path for given in several if given is not None for path in expand(given)]
 
 
 def table_files(source: str) -> list[Path]:

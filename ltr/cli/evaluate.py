@@ -180,13 +180,13 @@ def _models(given: Namespace) -> "list[Evaluated]":
         tables.append(files.read_scored(path, columns, with_names=bool(named), by=given.by))
     # The largest label of all tables puts their gains on one scale.
     largest = max(float(table.labels.max()) for table in tables)
-    found = [
+    models = [
         files.evaluate_table(
             table, several, measures, counted, largest, keep_documents=of_documents
         )
         for table, several in zip(tables, names, strict=True)
     ]
-    return _align([model for several in found for model in several])
+    return _align([model for several in models for model in several])
 
 
 def _columns(given: Namespace) -> "Columns":
@@ -297,8 +297,8 @@ def _print(
         table.add_column("")
         for heading in (f"{models[0].name} [{100 * confidence:g}%]", "lists"):
             table.add_column(heading, justify="right")
-        for title, found in results.items():
-            table.add_row(title, str(found), f"{_counted(models[0], title):,}")
+        for title, mean in results.items():
+            table.add_row(title, str(mean), f"{_counted(models[0], title):,}")
         console.print(table)
     else:
         for title, comparison in results.items():
@@ -321,13 +321,13 @@ def _content(
 
     return {
         "metrics": {
-            title: found.to_dict()
-            if isinstance(found, Comparison)
+            title: result.to_dict()
+            if isinstance(result, Comparison)
             else {
                 "lists": _counted(models[0], title),
-                "mean": dict(zip(found._fields, _plain(found), strict=True)),
+                "mean": dict(zip(result._fields, _plain(result), strict=True)),
             }
-            for title, found in results.items()
+            for title, result in results.items()
         },
         "qids": models[0].qids,
         "values": {

@@ -59,18 +59,20 @@ def explain(parser: LineParser, args: list[str]) -> None:
     columns = table.select([*schema.steps])
     usual = np.unique(np.linspace(0, len(lists) - 1, _USUAL).astype(int))
     _import_shap()
-    found = contributions(model, columns.take(rows), background=columns.take(usual))
+    explained = contributions(model, columns.take(rows), background=columns.take(usual))
     doc_id = schema.doc_id or "doc_id"
     names = table.column(doc_id).take(rows) if doc_id in table.column_names else rows
-    order = np.argsort(-found.scores, kind="stable")
+    order = np.argsort(-explained.scores, kind="stable")
     print(
         f"query {given.query}: {len(rows)} documents of {Path(given.table).name}. A score is "
-        f"{found.base:.3f}, the mean of usual documents, plus what each column adds."
+        f"{explained.base:.3f}, the mean of usual documents, plus what each column adds."
     )
-    _print(found, order[: given.top], [str(name) for name in np.asarray(names)])
+    _print(explained, order[: given.top], [str(name) for name in np.asarray(names)])
     if len(order) > 1:
         print(f"Why {names[order[0]]} is above {names[order[1]]}:")
-        print(found.between(*order[:2]).head(2 * _COLUMNS).to_string(float_format="{:.3f}".format))
+        print(
+            explained.between(*order[:2]).head(2 * _COLUMNS).to_string(float_format="{:.3f}".format)
+        )
 
 
 def _import_shap() -> None:
@@ -95,31 +97,33 @@ def _table(path: str, schema: "Schema") -> "pa.Table":
         optional = {*schema.optional(needs_label=False), schema.doc_id or ""}
         return load_columns(path, schema, optional)[0].to_arrow()
     lists = load_lists(path)
-    found = with_schema(lists, schema).features
-    columns = {name: found[:, i] for i, name in enumerate(schema.features)}
+    features = with_schema(lists, schema).features
+    columns = {name: features[:, i] for i, name in enumerate(schema.features)}
     keys = keys_of(lists, schema.qid)
     return pa.table({**columns, **{name: keys.column(name) for name in keys.column_names}})
 
 
-def _print(found: Any, rows: Any, names: list[str]) -> None:
+def _print(explained: Any, rows: Any, names: list[str]) -> None:
     """Print a line for each document: score, and the values and contributions of its columns."""
     import numpy as np
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    shown = np.argsort(-abs(found.values).mean(0), kind="stable")[:_COLUMNS]
+    shown = np.argsort(-abs(explained.values).mean(0), kind="stable")[:_COLUMNS]
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("rank", "document", "score", *(str(found.columns[j]) for j in shown)):
+    for heading in ("rank", "document", "score", *(str(explained.columns[j]) for j in shown)):
         left = heading == "document"
         table.add_column(heading, justify="left" if left else "right", no_wrap=left)
-    if others := len(found.columns) - len(shown):
+    if others := len(explained.columns) - len(shown):
         table.add_column(f"{others} others", justify="right")
     for rank, row in enumerate(rows.tolist(), 1):
-        parts = [f"{_text(found.data.iloc[row, j])}: {found.values[row, j]:+.2f}" for j in shown]
-        rest = found.values[row].sum() - found.values[row, shown].sum()
+        parts = [
+            f"{_text(explained.data.iloc[row, j])}: {explained.values[row, j]:+.2f}" for j in shown
+        ]
+        rest = explained.values[row].sum() - explained.values[row, shown].sum()
         parts += [f"{rest:+.2f}"] if others else []
-        table.add_row(str(rank), names[row], f"{found.scores[row]:.3f}", *parts)
+        table.add_row(str(rank), names[row], f"{explained.scores[row]:.3f}", *parts)
     Console(width=None if sys.stdout.isatty() else 100, highlight=False, markup=False).print(table)
 
 

@@ -58,7 +58,9 @@ def export(parser: LineParser, args: list[str]) -> None:
         raise CommandError("--to must be onnx for a blend, got torch")
     else:
         if given.test is not None:
-            text = {name for name, one in schema.categories.items() if one.kind == "string"}
+            text = {
+                name for name, category in schema.categories.items() if category.kind == "string"
+            }
             frame = load_table(given.test, text | {schema.qid})
             schema.check(frame)
             test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()

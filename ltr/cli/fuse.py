@@ -50,7 +50,7 @@ def fuse(parser: LineParser, args: list[str]) -> None:
         pairs = zip(weights, given.runs, strict=True)
         print("weights " + ", ".join(f"{weight:.2f} {path}" for weight, path in pairs))
     fused = rerank.fuse(runs, weights=weights, **options)
-    fused = {qid: dict(islice(found.items(), given.top_k)) for qid, found in fused.items()}
+    fused = {qid: dict(islice(scores.items(), given.top_k)) for qid, scores in fused.items()}
     write_run(given.output, fused, given.tag)
     count = sum(map(len, fused.values()))
     print(f"wrote {given.output}: {len(fused):,} queries, {count:,} documents")

@@ -186,7 +186,7 @@ class RankingCLI(LightningCLI):
         given = self.config_init.trainer
         callbacks = [*_as_list(given.callbacks or [])]
         bar = given.enable_progress_bar
-        if bar is None and not any(isinstance(one, ProgressBar) for one in callbacks):
+        if bar is None and not any(isinstance(callback, ProgressBar) for callback in callbacks):
             bar = sys.stdout.isatty()
             callbacks += [PlainBar()] if bar else []
         # The timer counts the seconds of training, including those before a resume.

@@ -47,7 +47,7 @@ def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], re
     if unknown := re.match(_UNKNOWN, cause):
         above, name = unknown[1] or option, without_nesting(unknown[2])
         option = above if above.endswith(name) else f"{above}.{name}".removeprefix(".")
-    below = [one for name, one in given.items() if name.startswith(f"{option}.")]
+    below = [known for name, known in given.items() if name.startswith(f"{option}.")]
     value, file = given.get(option, below[-1] if below else Given(None, ""))
     dashes = "" if file else "--"
     if unknown:
@@ -55,12 +55,14 @@ def explain(parser: ArgumentParser, args: list[str], given: dict[str, Given], re
         if option in known:
             cause += " before its class: name the class (class_path) before it, or beside it"
         elif near := _nearest_options(option, known):
-            cause += f": did you mean {' or '.join(dashes + one for one in near)}?"
+            cause += f": did you mean {' or '.join(dashes + name for name in near)}?"
     elif missing := _NO_CLASS.search(cause):
-        names = ((one, name) for one in _PACKAGES for name in import_module(one).__all__)
+        names = (
+            (package, name) for package in _PACKAGES for name in import_module(package).__all__
+        )
         classes = {name: f"{package}.{name}" for package, name in names if name[0].isupper()}
         if near := close_matches(missing[1], classes):
-            cause += f": did you mean {' or '.join(classes[one] for one in near)}?"
+            cause += f": did you mean {' or '.join(classes[name] for name in near)}?"
     elif value is not None and "Expected a" in cause and "Got value" not in cause:
         cause += f", got {value!r}"
     if not option or cause.startswith("unrecognized"):
@@ -95,5 +97,5 @@ def _nearest_options(option: str, known: set[str]) -> list[str]:
 def _find_class(name: Any) -> Any:
     """Return the class of this name, or None; only the modules in `_PACKAGES` are imported."""
     module, _, last = str(name).rpartition(".")
-    of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
+    of_all = (package for package in _PACKAGES if last in import_module(package).__all__)
     return getattr(sys.modules.get(module or next(of_all, "")), last, None)

@@ -40,7 +40,7 @@ def without_nesting(option: str) -> str:
     >>> without_nesting("model.init_args.loss.class_path")
     'model.loss'
     """
-    return ".".join(one for one in option.split(".") if one not in _NESTING)
+    return ".".join(part for part in option.split(".") if part not in _NESTING)
 
 
 def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
@@ -66,31 +66,31 @@ def given_options(args: list[str]) -> dict[str, Given]:
     >>> given_options(["--model.loss", "SoftNDCG", "--model.loss.init_args.top_k=10"])
     {'model.loss': Given(value='SoftNDCG', file=''), 'model.loss.top_k': Given(value=10, file='')}
     """
-    found: dict[str, Given] = {}
+    options: dict[str, Given] = {}
     for option, text in pairs(args):
         if option == "--config":
-            found |= _flat(load_options(text), "", text)
+            options |= _flat(load_options(text), "", text)
         else:
             value = parse_value(text)
             if text.endswith((".yaml", ".yml")) and Path(text).is_file():
                 value = load_options(text)
-            found |= _flat(value, without_nesting(option[2:].removesuffix("+")), "")
-    return found
+            options |= _flat(value, without_nesting(option[2:].removesuffix("+")), "")
+    return options
 
 
 def _flat(value: Any, option: str, file: str) -> dict[str, Given]:
     """Return the options that a YAML value sets, by their names."""
-    found: dict[str, Given] = {}
+    options: dict[str, Given] = {}
     if isinstance(value, dict):
         for key, inner in value.items():
             name = option if key in _NESTING else f"{option}.{key}".removeprefix(".")
-            found |= _flat(inner, name, file)
-    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        for number, one in enumerate(value):
-            found |= _flat(one, f"{option}.{number}", file)
+            options |= _flat(inner, name, file)
+    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        for number, inner in enumerate(value):
+            options |= _flat(inner, f"{option}.{number}", file)
     else:
-        found[option] = Given(value, file)
-    return found
+        options[option] = Given(value, file)
+    return options
 
 
 def parse_value(text: str) -> Any:

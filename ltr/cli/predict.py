@@ -227,7 +227,7 @@ def _on_ray(workers: int, given: Namespace, keys: list[str]) -> "Iterator[pa.Tab
     except RayTaskError as error:
         raise (error.cause if isinstance(error.cause, CommandError) else error) from None
     for chunks in zip_longest(*shares):
-        yield from (one for one in chunks if one is not None)
+        yield from (chunk for chunk in chunks if chunk is not None)
 
 
 def _share(
@@ -279,10 +279,10 @@ def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
     frame = table.select(["score", "rank"]).to_pandas().set_index(names)
     run = {}
     order = np.lexsort((frame["rank"], lists))
-    for number, one in frame.iloc[order].groupby(lists[order]):
+    for number, documents in frame.iloc[order].groupby(lists[order]):
         qid = qids[int(number)]
-        if one.index.has_duplicates:
+        if documents.index.has_duplicates:
             raise CommandError(f"a TREC run names a document once, got two in query {qid!r}")
-        scores = descending(one["score"].to_numpy()).tolist()
-        run[qid] = dict(zip(one.index, scores, strict=True))
+        scores = descending(documents["score"].to_numpy()).tolist()
+        run[qid] = dict(zip(documents.index, scores, strict=True))
     return run

@@ -38,19 +38,19 @@ def find_recipes(root: Path | None = None) -> dict[str, list[Path]]:
     >>> [file.name for file in find_recipes()["digits/smoke"]]
     ['config.yaml', 'smoke.yaml']
     """
-    found = {}
+    recipes = {}
     for config in sorted((root or Path(str(files("ltr") / "recipes"))).glob(f"*/{_CONFIG}")):
         name = config.parent.name
-        found[name] = [config]
+        recipes[name] = [config]
         overlays = sorted({*config.parent.glob("*.yaml")} - {config})
-        found |= {f"{name}/{path.stem}": [config, path] for path in overlays}
-    return found
+        recipes |= {f"{name}/{path.stem}": [config, path] for path in overlays}
+    return recipes
 
 
 def own_recipes() -> dict[str, list[Path]]:
     """Return the recipes of the working folder whose names are not those of ltr's recipes."""
     ours, own = find_recipes(), find_recipes(OWN)
-    return {name: found for name, found in own.items() if name.partition("/")[0] not in ours}
+    return {name: files for name, files in own.items() if name.partition("/")[0] not in ours}
 
 
 def resolve(value: str) -> tuple[str, list[Path]]:
@@ -102,8 +102,8 @@ def names_own_code(configs: Sequence[str], options: Sequence[str]) -> bool:
         text = option.partition("=")[2] if option.startswith("-") else option
         if text.endswith((".yaml", ".yml")):  # the file has a part of the configuration
             return True
-        named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
-        here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)
+        named = {path.partition(".")[0] for path in _DOTTED.findall(text)}
+        here = any(os.path.isfile(f"{module}.py") or os.path.isdir(module) for module in named)
         if here and not os.path.exists(text):  # an existing path is data, not code
             return True
     return False
@@ -128,9 +128,9 @@ def find_configs(values: Sequence[str]) -> tuple[list[Path], str | None]:
     recipes, files = find_recipes() | own_recipes(), list[Path]()
     name: str | None = None
     for value in values:
-        found, paths = resolve(value)
+        run_name, paths = resolve(value)
         if name is None or value in recipes:
-            name = found
+            name = run_name
         files += [path for path in paths if path is paths[-1] or path not in files]
     return files, name
 

@@ -40,9 +40,9 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
     path = check_path("ckpt_path", value)
     if value in ("best", "last"):
         files = (run / "checkpoints" / f"{value}.ckpt" for run in numbered(root))
-        found = next((file for file in files if file.is_file()), None)
-        if found or (resume and value == "last"):
-            return found
+        there = next((file for file in files if file.is_file()), None)
+        if there or (resume and value == "last"):
+            return there
     elif path.is_file():
         return path
     there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]

@@ -14,7 +14,7 @@ _OWN = __name__.partition(".")[0]
 _PACKAGES = (_OWN, "torch.nn")
 # Functions of ltr are allowed only from these modules, whose functions only compute values.
 _FUNCTIONS = tuple(
-    f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
+    f"{_OWN}.{name}" for name in ("gains", "operators", "losses", "metrics.functional")
 )
 
 
@@ -98,7 +98,8 @@ class _Reader:
         if isinstance(config, list | tuple):
             inner = (f"{where}[{i}]" for i in range(len(config)))
             return [
-                self.read(one, bases, at, depth + 1) for one, at in zip(config, inner, strict=True)
+                self.read(value, bases, at, depth + 1)
+                for value, at in zip(config, inner, strict=True)
             ]
         if not isinstance(config, Mapping):
             raise ValueError(f"{_at(where)}a configuration is plain data, got {type(config)}")
@@ -120,8 +121,8 @@ class _Reader:
                 f"{_at(where)}an object has class_path and init_args, got {sorted(map(str, keys))}"
             )
         return {
-            key: self.read(one, bases, f"{where}.{key}".strip("."), depth + 1)
-            for key, one in config.items()
+            key: self.read(value, bases, f"{where}.{key}".strip("."), depth + 1)
+            for key, value in config.items()
         }
 
     def _read_pairs(
@@ -133,7 +134,9 @@ class _Reader:
             raise ValueError(
                 f"{_at(where)}dict must be pairs of a key and a value, got {pairs!r}"
             ) from None
-        return {key: self.read(one, bases, f"{where}[{key!r}]", depth + 1) for key, one in items}
+        return {
+            key: self.read(value, bases, f"{where}[{key!r}]", depth + 1) for key, value in items
+        }
 
     def _make(
         self, config: Mapping[str, Any], bases: tuple[type, ...] | None, where: str, depth: int
@@ -162,30 +165,30 @@ class _Reader:
                 f"{', '.join(known) or 'none'}"
             )
         arguments = {}
-        for name, one in given.items():
+        for name, value in given.items():
             at, hint = f"{where}.{name}".strip("."), hints.get(name)
-            if isinstance(one, str) and _wants_class(hint):  # YAML names a class by a string
-                arguments[name] = self._find_class(one, _wanted(hint), at)
+            if isinstance(value, str) and _wants_class(hint):  # YAML names a class by a string
+                arguments[name] = self._find_class(value, _wanted(hint), at)
             else:
-                arguments[name] = self.read(one, _wanted(hint), at, depth + 1)
+                arguments[name] = self.read(value, _wanted(hint), at, depth + 1)
         return arguments
 
     def _find_class(self, path: Any, bases: tuple[type, ...] | None, where: str) -> type:
-        found = self._find(path, where)
-        if not isinstance(found, type) or not issubclass(found, nn.Module):
+        cls = self._find(path, where)
+        if not isinstance(cls, type) or not issubclass(cls, nn.Module):
             raise ValueError(f"{_at(where)}{path} is not a class of modules")
-        self._check_home(found, path, (*_PACKAGES, *self.trust), where)
-        if bases and not issubclass(found, bases):
-            names = " or ".join(one.__name__ for one in bases)
+        self._check_home(cls, path, (*_PACKAGES, *self.trust), where)
+        if bases and not issubclass(cls, bases):
+            names = " or ".join(base.__name__ for base in bases)
             raise ValueError(f"{_at(where)}{path} is not a {names}")
-        return found
+        return cls
 
     def _find_function(self, path: Any, where: str) -> FunctionType:
-        found = self._find(path, where)
-        if not isinstance(found, FunctionType):
+        function = self._find(path, where)
+        if not isinstance(function, FunctionType):
             raise ValueError(f"{_at(where)}{path} is not a function")
-        self._check_home(found, path, (*_FUNCTIONS, *self.trust), where)
-        return found
+        self._check_home(function, path, (*_FUNCTIONS, *self.trust), where)
+        return function
 
     def _find(self, path: Any, where: str) -> Any:
         """Import the object at a path, after checking the path."""
@@ -203,37 +206,37 @@ class _Reader:
         except ImportError as error:
             raise ValueError(f"{_at(where)}no {path}: {error}") from error
         try:
-            found = getattr(home, name)
+            value = getattr(home, name)
         except AttributeError as error:
             raise ValueError(f"{_at(where)}no class or function {path}: {error}") from error
-        if found is None or isinstance(found, ModuleType):
+        if value is None or isinstance(value, ModuleType):
             raise ValueError(f"{_at(where)}no class or function {path}")
-        return found
+        return value
 
-    def _check_home(self, found: Any, path: str, homes: tuple[str, ...], where: str) -> None:
-        if not is_within(found.__module__, homes):
+    def _check_home(self, value: Any, path: str, homes: tuple[str, ...], where: str) -> None:
+        if not is_within(value.__module__, homes):
             raise ValueError(
-                f"{_at(where)}{path} is defined in {found.__module__}, which is not named in trust"
+                f"{_at(where)}{path} is defined in {value.__module__}, which is not named in trust"
             )
 
 
 def _wanted(hint: Any) -> tuple[type, ...] | None:
     """Return the module classes that an annotation names, or None if any class is allowed."""
-    leaves = [one for one in _leaves(hint) if get_origin(one) is not Literal]
-    if not all(isinstance(one, type) for one in leaves):
+    leaves = [leaf for leaf in _leaves(hint) if get_origin(leaf) is not Literal]
+    if not all(isinstance(leaf, type) for leaf in leaves):
         return None
-    return tuple(one for one in leaves if issubclass(one, nn.Module)) or None
+    return tuple(leaf for leaf in leaves if issubclass(leaf, nn.Module)) or None
 
 
 def _leaves(hint: Any) -> list[Any]:
     """Return the types in an annotation, with unions and containers replaced by their parts."""
     if get_origin(hint) not in (Union, UnionType, list, tuple, dict, Sequence, Mapping, type):
         return [hint]
-    return [leaf for one in get_args(hint) if one is not ... for leaf in _leaves(one)]
+    return [leaf for part in get_args(hint) if part is not ... for leaf in _leaves(part)]
 
 
 def _wants_class(hint: Any) -> bool:
-    return get_origin(hint) is type or any(get_origin(one) is type for one in get_args(hint))
+    return get_origin(hint) is type or any(get_origin(part) is type for part in get_args(hint))
 
 
 def _is_dotted(name: str) -> bool:

@@ -11,25 +11,25 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 
     These include the arguments that the constructor passes to its base class as `**kwargs`.
     """
-    found: dict[str, inspect.Parameter] = {}
-    for one in _all_parameters(cls):
-        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
-            found.setdefault(one.name, one)
-    return found
+    arguments: dict[str, inspect.Parameter] = {}
+    for parameter in _all_parameters(cls):
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            arguments.setdefault(parameter.name, parameter)
+    return arguments
 
 
 def _all_parameters(cls: type) -> list[inspect.Parameter]:
     """Return the parameters of the constructor, then those of bases that receive its `**kwargs`."""
-    found: list[inspect.Parameter] = []
-    for one in cls.__mro__:
-        if one in (object, nn.Module):
+    arguments: list[inspect.Parameter] = []
+    for base in cls.__mro__:
+        if base in (object, nn.Module):
             break
-        if "__init__" in vars(one):
-            given = list(inspect.signature(vars(one)["__init__"]).parameters.values())[1:]
-            found += given
+        if "__init__" in vars(base):
+            given = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+            arguments += given
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in given):
                 break
-    return found
+    return arguments
 
 
 def takes_any(cls: type) -> bool:
@@ -40,11 +40,11 @@ def takes_any(cls: type) -> bool:
 
 def annotations(cls: type) -> dict[str, Any]:
     """Return the annotations of a constructor's arguments, if they can be evaluated."""
-    found: dict[str, Any] = {}
-    for one in reversed(cls.__mro__):
-        if "__init__" in vars(one):
+    hints: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if "__init__" in vars(base):
             try:
-                found.update(get_type_hints(vars(one)["__init__"]))
+                hints.update(get_type_hints(vars(base)["__init__"]))
             except (NameError, TypeError):  # a name may be imported only for type checkers
                 continue
-    return found
+    return hints

@@ -87,7 +87,7 @@ def import_path(obj: Any) -> str:
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
     """Return whether a module is one of the packages, or is inside one of them."""
-    return any(module == one or module.startswith(f"{one}.") for one in packages)
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def _to(value: Any, where: str, depth: int) -> Any:
@@ -102,12 +102,12 @@ def _to(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list | tuple) or type(value) is nn.ModuleList:
-        return [_to(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
+        return [_to(inner, f"{where}[{i}]", depth + 1) for i, inner in enumerate(value)]
     if isinstance(value, dict) or type(value) is nn.ModuleDict:
-        items = [(key, _to(one, f"{where}[{key!r}]", depth + 1)) for key, one in value.items()]
+        items = [(key, _to(inner, f"{where}[{key!r}]", depth + 1)) for key, inner in value.items()]
         if all(type(key) is str and key not in MARKS for key, _ in items):
             return dict(items)
-        pairs = [[_to(key, f"a key of {where}", depth + 1), one] for key, one in items]
+        pairs = [[_to(key, f"a key of {where}", depth + 1), inner] for key, inner in items]
         if any(isinstance(key, list | dict) for key, _ in pairs):
             raise ValueError(f"{where} has no configuration: a key must be text or a finite number")
         return {"dict": pairs}
@@ -117,7 +117,8 @@ def _to(value: Any, where: str, depth: int) -> Any:
         raise ValueError(f"{where} has no configuration: {error}") from None
     if arguments:
         config["init_args"] = {
-            name: _to(one, f"{where}.{name}", depth + 1) for name, one in arguments.items()
+            name: _to(argument, f"{where}.{name}", depth + 1)
+            for name, argument in arguments.items()
         }
     return config
 
@@ -137,9 +138,9 @@ def _arguments(obj: nn.Module) -> dict[str, Any]:
     """Return the arguments of an object's constructor, by name."""
     of_module = type(obj).__init__ is nn.Module.__init__
     own = () if of_module else inspect.signature(type(obj)).parameters.values()
-    if any(one.kind is one.VAR_POSITIONAL for one in own):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in own):
         raise ValueError(f"{type(obj).__name__} takes *args, which have no names")
-    found = {}
+    values = {}
     of_torch = is_within(type(obj).__module__, ("torch.nn",))
     for name, parameter in parameters(type(obj)).items():
         value = getattr(obj, name, parameter.empty)
@@ -151,5 +152,5 @@ def _arguments(obj: nn.Module) -> dict[str, Any]:
             )
         if of_torch and isinstance(parameter.default, bool) and not isinstance(value, bool):
             value = value is not None  # the attribute `bias` of a layer is a tensor or None
-        found[name] = value
-    return found
+        values[name] = value
+    return values

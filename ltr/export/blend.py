@@ -64,19 +64,19 @@ class ExportedBlend(ExportedModule):
         single: bool = False,
         relative: Sequence[bool] = (),
     ) -> None:
-        categories = [len(one.levels) for one in schema.categories.values()]
-        networks = [one for one in members if isinstance(one, ExportedRanker)]
-        looks_at_list = any(one.looks_at_list for one in networks)
+        categories = [len(category.levels) for category in schema.categories.values()]
+        networks = [member for member in members if isinstance(member, ExportedRanker)]
+        looks_at_list = any(network.looks_at_list for network in networks)
         super().__init__(schema, schema.num_features, len(categories), looks_at_list, per_document)
         self.members, self.positions = members, positions
         self.predict, self.single = predict, single
         self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
         each = zip(members, factors, positions, relative or [False] * len(members), strict=True)
         self.parts = nn.ModuleList(
-            _Network(one, factor, schema)
-            if isinstance(one, ExportedRanker)
-            else _Forest(one, factor, schema, own, single, looks)
-            for one, factor, own, looks in each
+            _Network(member, factor, schema)
+            if isinstance(member, ExportedRanker)
+            else _Forest(member, factor, schema, own, single, looks)
+            for member, factor, own, looks in each
             if factor
         )
         self.eval()
@@ -101,12 +101,14 @@ class ExportedBlend(ExportedModule):
                 assert isinstance(forest, _Forest)
                 node.ClearField("attribute")
                 attributes = forest.trees.attributes(forest.factor, forest.single)
-                node.attribute.extend(helper.make_attribute(*one) for one in attributes.items())
+                node.attribute.extend(
+                    helper.make_attribute(*attribute) for attribute in attributes.items()
+                )
 
     @property
     def summary(self) -> str:
         """The description of the model for the model card."""
-        kinds = ["trees" if isinstance(one, Trees) else "networks" for one in self.members]
+        kinds = ["trees" if isinstance(member, Trees) else "networks" for member in self.members]
         return f"A sum of the scores of {' and '.join(kinds)}."
 
     @classmethod
@@ -178,14 +180,14 @@ class ExportedBlend(ExportedModule):
         between splits. A fifth of the values are missing, unless a network does not take missing
         values. Some categories are missing.
         """
-        rng, found = np.random.default_rng(0), []
+        rng, examples = np.random.default_rng(0), []
         splits = [self._splits(at) for at in range(self.schema.num_features)]
         for lists, length in SHAPES:
             rows = lists * length
             columns = [_draw(rng, values, rows, self._takes_missing) for values in splits]
             features = np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
             _make_dates(features, self.schema)
-            tops = [len(one.levels) for one in self.schema.categories.values()]
+            tops = [len(category.levels) for category in self.schema.categories.values()]
             codes = rng.integers(0, np.array(tops, dtype=np.int64) + 1, (rows, len(tops)))
             scores = [
                 self.predict(features[start : start + length], codes[start : start + length])
@@ -197,28 +199,36 @@ class ExportedBlend(ExportedModule):
             shape = (rows,) if self.per_document else (lists, length)
             inputs = (torch.from_numpy(given[name]) for name in self.inputs)
             inputs = tuple(x.reshape(*shape, *x.shape[1:]) for x in inputs)
-            found.append((inputs, np.stack(scores).reshape(shape)))
-        return found
+            examples.append((inputs, np.stack(scores).reshape(shape)))
+        return examples
 
     @property
     def _takes_missing(self) -> bool:
-        networks = [one for one in self.members if isinstance(one, ExportedRanker)]
-        return all(one.transform is None or one.transform.takes_missing for one in networks)
+        networks = [member for member in self.members if isinstance(member, ExportedRanker)]
+        return all(
+            network.transform is None or network.transform.takes_missing for network in networks
+        )
 
     def _splits(self, at: int) -> list[float]:
         """Return a feature's splits in all trees, with the ends of its training range if known."""
-        found: set[float] = set()
-        for one, positions in zip(self.members, self.positions, strict=True):
-            if isinstance(one, Trees) and at in positions:
-                found |= {*one.splits([*positions].index(at))}
+        splits: set[float] = set()
+        for member, positions in zip(self.members, self.positions, strict=True):
+            if isinstance(member, Trees) and at in positions:
+                splits |= {*member.splits([*positions].index(at))}
         name = self.schema.feature_names[at]
-        for one in self.members:
-            if isinstance(one, ExportedRanker) and one.transform is not None and one.schema:
-                own = one.schema.feature_names
+        for member in self.members:
+            if (
+                isinstance(member, ExportedRanker)
+                and member.transform is not None
+                and member.schema
+            ):
+                own = member.schema.feature_names
                 if name in own:
-                    low, high = (x[own.index(name)].item() for x in one.transform.training_range())
-                    return [low, *sorted(found), high]
-        return sorted(found) or [-1.0, 0.0, 1.0]
+                    low, high = (
+                        x[own.index(name)].item() for x in member.transform.training_range()
+                    )
+                    return [low, *sorted(splits), high]
+        return sorted(splits) or [-1.0, 0.0, 1.0]
 
 
 class _Network(nn.Module):
@@ -246,10 +256,10 @@ class _Network(nn.Module):
         # Each table after the first belongs to a category, and has the network's code for each code
         # of the blend.
         tables = [[0]]
-        for name, one in categories.items():
-            codes = {level: code for code, level in enumerate(one.levels, start=1)}
+        for name, category in categories.items():
+            codes = {level: code for code, level in enumerate(category.levels, start=1)}
             tables.append([0, *(codes.get(level, 0) for level in levels[name].levels)])
-        starts = np.cumsum([len(one) for one in tables])[:-1]
+        starts = np.cumsum([len(table) for table in tables])[:-1]
         numbers = {
             "positions": [known.index(name) for name in own],
             "categories": [[*levels].index(name) for name in categories],
@@ -309,7 +319,7 @@ class _Forest(nn.Module):
                 column: known for column, known in trees.levels.items() if positions[column] == at
             }
             tables.append([math.nan, *_tree_values(category, *own.values())])
-        starts = np.cumsum([0, *(len(one) for one in tables)])[:-1]
+        starts = np.cumsum([0, *(len(table) for table in tables)])[:-1]
         self.register_buffer("starts", torch.tensor(starts))
         values = [value for table in tables for value in table]
         self.register_buffer("values", torch.tensor(values, dtype=torch.float64))
@@ -350,8 +360,8 @@ def _tree_values(category: Category, known: Sequence[Any] | None = None) -> list
     """
     if known is None:
         return tree_values(category)
-    found = category_of(known)
-    indices = {} if found is None else {x: float(at) for at, x in enumerate(found.levels)}
+    own = category_of(known)
+    indices = {} if own is None else {x: float(at) for at, x in enumerate(own.levels)}
     return [indices.get(level, math.nan) for level in category.levels]
 
 

@@ -109,8 +109,8 @@ def card_metrics_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> CardMetr
     """
     given, largest = (scores, labels, lengths), float(labels.max())
     measures = {name: ranking_measure(name.lower()) for name in _METRICS}
-    values = {name: one.per_list(*given, largest=largest) for name, one in measures.items()}
-    intervals = {name: mean_interval(one) for name, one in values.items()}
+    values = {name: measure.per_list(*given, largest=largest) for name, measure in measures.items()}
+    intervals = {name: mean_interval(each) for name, each in values.items()}
     return CardMetrics(len(lengths), len(scores), intervals)
 
 
@@ -149,7 +149,10 @@ def model_card(
     if schema is not None:
         numbers = {name: _what(x, schema.dates.get(name)) for name, x in schema.features.items()}
         categories = schema.categories.items()
-        levels = {name: f"{one.kind} with {len(one.levels)} levels" for name, one in categories}
+        levels = {
+            name: f"{category.kind} with {len(category.levels)} levels"
+            for name, category in categories
+        }
         rows = [(f"`{name}`", what) for name, what in {**numbers, **levels}.items()]
         columns = f"\n{_table(['column', 'what it is'], rows)}\n"
     if evaluation is not None:

@@ -143,19 +143,19 @@ class ExportedRanker(ExportedModule):
             # With probability 1/2, every second document of a list lacks all features.
             gone[..., ::2, :] |= torch.rand((lists, 1, 1), generator=draws) < 0.5
             features[gone & (part == 1)[:, None, None]] = torch.nan
-        found: list[Tensor] = [features]
+        inputs: list[Tensor] = [features]
         if self.num_categories:
             assert isinstance(self.transform, TableTransform)
             top = self.transform.levels.cpu() + 3  # the codes include two beyond the last level
             codes = torch.rand((*shape[:-1], self.num_categories), generator=draws) * top
-            found.append(codes.long())
+            inputs.append(codes.long())
         if self.looks_at_list:
             mask = torch.rand(shape[:-1], generator=draws) < 0.8
             mask[:, 0] = True
-            found.append(mask)
+            inputs.append(mask)
         if self.per_document:
-            found = [x.flatten(0, 1) for x in found]
-        return tuple(found)
+            inputs = [x.flatten(0, 1) for x in inputs]
+        return tuple(inputs)
 
     def examples(self) -> Examples:
         """Return inputs of several shapes, with the model's scores."""

@@ -74,7 +74,7 @@ class Trees:
             "target_weights": factor * np.array([value for *_, value in self.leaves]),
             "base_values": factor * np.array([self.base]),
         }
-        found: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "n_targets": 1,
             "nodes_treeids": trees,
             "nodes_nodeids": nodes,
@@ -90,10 +90,10 @@ class Trees:
         for name, values in numbers.items():
             array = np.asarray(values, dtype=dtype)
             if single:
-                found[name] = array.tolist()
+                attributes[name] = array.tolist()
             else:
-                found[f"{name}_as_tensor"] = numpy_helper.from_array(array)
-        return found
+                attributes[f"{name}_as_tensor"] = numpy_helper.from_array(array)
+        return attributes
 
 
 def read_trees(ranker: Any) -> Trees | None:
@@ -116,39 +116,39 @@ def _read_lightgbm(booster: Any) -> Trees:
     objective = dump.get("objective", "")
     if objective.partition(" ")[0] not in _LIGHTGBM or "sqrt" in objective:
         raise ValueError(f"a ranker must predict the sum of its trees, got objective {objective!r}")
-    found = Trees(single=False, names=list(dump["feature_names"]))
+    trees = Trees(single=False, names=list(dump["feature_names"]))
     scale = 1 / len(dump["tree_info"]) if dump["average_output"] else 1.0
     for number, tree in enumerate(dump["tree_info"]):
-        _add_lightgbm(found, number, tree["tree_structure"], scale)
+        _add_lightgbm(trees, number, tree["tree_structure"], scale)
     if known := dump["pandas_categorical"]:
         said = re.search(r"\[categorical_feature: ([\d,]+)\]", booster.model_to_string())
-        columns = [int(one) for one in said[1].split(",")] if said else []
+        columns = [int(column) for column in said[1].split(",")] if said else []
         if len(columns) != len(known):
             raise ValueError(
                 "a ranker of LightGBM must have pandas' categories or whole numbers as categories, "
                 f"not both, got {len(columns)} columns of categories, {len(known)} of pandas"
             )
-        found.levels = dict(zip(columns, known, strict=True))
-    found.whole -= {*found.levels}
-    return found
+        trees.levels = dict(zip(columns, known, strict=True))
+    trees.whole -= {*trees.levels}
+    return trees
 
 
-def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -> None:
+def _add_lightgbm(trees: Trees, tree: int, root: dict[str, Any], scale: float) -> None:
     waiting, free = [(root, 0)], 1
     while waiting:
         node, number = waiting.pop()
         if "leaf_value" in node:
             if "leaf_const" in node:
                 raise ValueError("a ranker must have constant leaves, got linear_tree=True")
-            found.leaves.append((tree, number, scale * node["leaf_value"]))
+            trees.leaves.append((tree, number, scale * node["leaf_value"]))
             continue
         column, left, right = node["split_feature"], free, free + 1
         free += 2
         waiting += [(node["left_child"], left), (node["right_child"], right)]
         if node["decision_type"] == "==":  # these categories go left, and missing values go right
-            found.whole.add(column)
-            categories = [float(one) for one in node["threshold"].split("||")]
-            free = _add_any(found, tree, number, column, categories, (left, right, 0), free)
+            trees.whole.add(column)
+            categories = [float(category) for category in node["threshold"].split("||")]
+            free = _add_any(trees, tree, number, column, categories, (left, right, 0), free)
             continue
         kind, split = node["missing_type"], node["threshold"]
         if kind == "Zero":
@@ -158,13 +158,13 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
         if abs(split) <= _ZERO:
             split = _ZERO if split >= 0 else math.nextafter(-_ZERO, -math.inf)
         split = math.inf if split >= _INFINITE else split
-        found.nodes.append(
+        trees.nodes.append(
             (tree, number, column, _LESS_OR_EQUAL, split, left, right, int(goes_left))
         )
 
 
 def _add_any(
-    found: Trees,
+    trees: Trees,
     tree: int,
     number: int,
     column: int,
@@ -175,7 +175,7 @@ def _add_any(
     """Add a chain of nodes that compares a feature with each of the categories.
 
     Args:
-        found: the trees that get the nodes.
+        trees: the trees that get the nodes.
         tree: the index of the tree.
         number: the index of the chain's first node.
         column: the index of the feature to compare.
@@ -191,7 +191,7 @@ def _add_any(
     chain = [number, *range(free, free + len(categories) - 1)]
     for node, following, category in zip(chain, [*chain[1:], false], categories, strict=True):
         row = (tree, node, column, _EQUAL, float(category), true, following, missing)
-        found.nodes.append(row)
+        trees.nodes.append(row)
     return free + len(categories) - 1
 
 
@@ -212,19 +212,19 @@ def _read_xgboost(ranker: Any) -> Trees:
     width = int(learner["learner_model_param"]["num_feature"])
     base = float(learner["learner_model_param"]["base_score"].strip("[]"))
     names = booster.feature_names or [f"x{i}" for i in range(width)]
-    found = Trees(True, names, float("nan") if missing is None else float(missing), base)
+    trees = Trees(True, names, float("nan") if missing is None else float(missing), base)
     for number, tree in enumerate(model["trees"]):
-        _add_xgboost(found, number, tree)
+        _add_xgboost(trees, number, tree)
     if "c" in (booster.feature_types or []):
         known = booster.get_categories(export_to_arrow=True).to_arrow()
         for column, (_, levels) in enumerate(known):
             if levels is not None and len(levels):
-                found.levels[column] = levels.to_pylist()
-    found.whole -= {*found.levels}
-    return found
+                trees.levels[column] = levels.to_pylist()
+    trees.whole -= {*trees.levels}
+    return trees
 
 
-def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
+def _add_xgboost(trees: Trees, tree: int, arrays: dict[str, Any]) -> None:
     free = len(arrays["left_children"])
     starts = zip(arrays["categories_segments"], arrays["categories_sizes"], strict=True)
     own = {
@@ -238,20 +238,20 @@ def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
         node = waiting.pop()
         column, split, left, right, default = rows[node]
         if left < 0:
-            found.leaves.append((tree, node, split))
+            trees.leaves.append((tree, node, split))
             continue
         waiting += [left, right]
         if node in own:  # these categories go right
-            found.whole.add(column)
+            trees.whole.add(column)
             branches = (right, left, int(not default))
-            free = _add_any(found, tree, node, column, own[node], branches, free)
+            free = _add_any(trees, tree, node, column, own[node], branches, free)
         else:
-            found.nodes.append((tree, node, column, _LESS, split, left, right, int(default)))
+            trees.nodes.append((tree, node, column, _LESS, split, left, right, int(default)))
 
 
 def _down(values: Sequence[float], modes: Sequence[str]) -> np.ndarray:
     """Return values in float32, rounded down if their mode is <=, otherwise to the nearest."""
     exact = np.array(values)
-    found = exact.astype(np.float32)
-    above = (found.astype(np.float64) > exact) & (np.array(modes) == _LESS_OR_EQUAL)
-    return np.where(above, np.nextafter(found, np.float32(-np.inf)), found)
+    rounded = exact.astype(np.float32)
+    above = (rounded.astype(np.float64) > exact) & (np.array(modes) == _LESS_OR_EQUAL)
+    return np.where(above, np.nextafter(rounded, np.float32(-np.inf)), rounded)

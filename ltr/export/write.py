@@ -189,15 +189,15 @@ def _checked(module: ExportedModule, to: Target, opset: int) -> tuple[bytes, Dif
     else:
         content = _onnx(module, example, opset)
         run = _onnx_runner(content)
-    found = _difference(run, expected)
+    difference = _difference(run, expected)
     allowed = isinstance(module, ExportedBlend) and module.single
-    if not found.largest <= LIMIT and not allowed:
+    if not difference.largest <= LIMIT and not allowed:
         raise ValueError(
             "the exported model must score like the model, but differs by "
-            f"{found.largest:.2g} of the largest score (limit {LIMIT:g}), and by more than "
-            f"{DIFFERS:g} in {found.differing} of {found.rows} rows"
+            f"{difference.largest:.2g} of the largest score (limit {LIMIT:g}), and by more than "
+            f"{DIFFERS:g} in {difference.differing} of {difference.rows} rows"
         )
-    return content, found
+    return content, difference
 
 
 def _shapes(module: ExportedModule) -> tuple[dict[int, Any], ...]:
@@ -247,9 +247,9 @@ def _onnx(module: ExportedModule, example: tuple[Tensor, ...], opset: int) -> by
         onnx.checker.check_model(model)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
-    if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
+    if (written := {known.domain: known.version for known in model.opset_import}[""]) != opset:
         raise ValueError(
-            f"opset must be one that torch and onnx can write, got {opset} (they wrote {found})"
+            f"opset must be one that torch and onnx can write, got {opset} (they wrote {written})"
         )
     onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
     content = model.SerializeToString()
@@ -263,7 +263,7 @@ def _onnx_runner(content: bytes) -> Callable[..., np.ndarray]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [given.name for given in session.get_inputs()]
 
     def run(*inputs: Any) -> np.ndarray:
         given = {name: np.asarray(x) for name, x in zip(names, inputs, strict=True)}
@@ -294,11 +294,11 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
     """Return how the scores differ, as a fraction of each example's largest absolute score."""
     worst, rows, differing = 0.0, 0, 0
     for inputs, scores in examples:
-        found = run(*inputs)
-        if found.shape != scores.shape:
-            raise ValueError(f"scores must be {scores.shape}, the export gives {found.shape}")
+        exported = run(*inputs)
+        if exported.shape != scores.shape:
+            raise ValueError(f"scores must be {scores.shape}, the export gives {exported.shape}")
         largest = float(np.abs(scores).max(initial=0)) or 1.0
-        shares = np.abs(found - scores) / largest
+        shares = np.abs(exported - scores) / largest
         rows, differing = rows + shares.size, differing + int((~(shares <= DIFFERS)).sum())
         if not (share := float(shares.max(initial=0))) <= worst:  # `not <=` is also true for NaN
             worst = share
@@ -309,13 +309,13 @@ def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Differenc
 def _quiet() -> Iterator[None]:
     """Hide the exporters' warnings, such as one about a missing torchvision."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
-    levels = [one.level for one in loggers]
+    levels = [logger.level for logger in loggers]
     try:
-        for one in loggers:
-            one.setLevel(logging.ERROR)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

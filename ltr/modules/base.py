@@ -137,7 +137,7 @@ class TrainableModule(LightningModule):
 
     def on_train_start(self) -> None:
         """Raise `ValueError` if the checkpoint's optimizer has another class."""
-        now = [type(one).__name__ for one in self.trainer.optimizers]
+        now = [type(optimizer).__name__ for optimizer in self.trainer.optimizers]
         if self._resumed not in (None, now):
             raise ValueError(
                 f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to "
@@ -150,7 +150,9 @@ class TrainableModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the optimizer's class to the checkpoint."""
-        checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
+        checkpoint["optimizers"] = [
+            type(optimizer).__name__ for optimizer in self.trainer.optimizers
+        ]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the checkpoint's optimizer class, for `on_train_start`."""
@@ -247,7 +249,7 @@ class ScoringModule(TrainableModule):
 def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
     """Return a new callback of each class, except the classes that the Trainer already has."""
     there = getattr(module.trainer, "callbacks", [])
-    return [kind() for kind in kinds if not any(isinstance(one, kind) for one in there)]
+    return [kind() for kind in kinds if not any(isinstance(callback, kind) for callback in there)]
 
 
 def check_part(name: str, value: Any) -> None:

@@ -131,7 +131,7 @@ class CheckFinite(Callback):
             return
         gradients: list[Tensor] = []
         if getattr(trainer.precision_plugin, "scaler", None) is None:
-            groups = [group for one in trainer.optimizers for group in one.param_groups]
+            groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
             gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         bad = ~all_finite(self._loss, gradients)
         # All processes stop, because one that continued would wait for the others.

@@ -117,22 +117,22 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
         """Return the answer to the body of a request, as JSON."""
         body = _read(body_type, content, most)
         lists = [body.documents] if body.lists is None else body.lists
-        found = []
-        for position, one in enumerate(lists):
+        results = []
+        for position, document_list in enumerate(lists):
             where = ["documents"] if body.lists is None else ["lists", position]
             try:
-                scores = ranker.score(one)
+                scores = ranker.score(document_list)
             except ValueError as error:
                 raise _Refused(422, where, str(error)) from None
             if not np.isfinite(scores).all():
                 raise _Refused(422, where, "the scores are not finite: the numbers are too large")
             order = np.argsort(-scores, kind="stable")
-            found.append({"scores": scores.tolist(), "order": order.tolist()})
-            documents.inc(len(one))
-        answer = found[0] if body.lists is None else {"results": found}
+            results.append({"scores": scores.tolist(), "order": order.tolist()})
+            documents.inc(len(document_list))
+        answer = results[0] if body.lists is None else {"results": results}
         return json.dumps(answer, allow_nan=False).encode()
 
-    example = {"documents": [{name: one["example"] for name, one in columns.items()}] * 2}
+    example = {"documents": [{name: column["example"] for name, column in columns.items()}] * 2}
     extra = {
         "requestBody": {
             "required": True,
@@ -207,7 +207,9 @@ def _value_type(column: Mapping[str, Any]) -> Any:
 def _body_type(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> type[BaseModel]:
     """Return the type of a request's body."""
     typed_dict: Any = TypedDict
-    document = typed_dict("Document", {name: _value_type(one) for name, one in columns.items()})
+    document = typed_dict(
+        "Document", {name: _value_type(column) for name, column in columns.items()}
+    )
     document.__pydantic_config__ = ConfigDict(extra="ignore", strict=True)
     documents: Any = Annotated[list[document], Field(max_length=limits.documents, fail_fast=True)]
     lists: Any = Annotated[list[documents], Field(max_length=limits.lists, fail_fast=True)]
@@ -218,7 +220,7 @@ def _body_type(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> type
 
 def _brackets(columns: Mapping[str, Mapping[str, Any]], limits: Limits) -> int:
     """Return the most opening brackets that a body may have."""
-    of_document = 1 + sum(one["type"] == "numbers" for one in columns.values())
+    of_document = 1 + sum(column["type"] == "numbers" for column in columns.values())
     return _ROOM + limits.lists * (1 + limits.documents * of_document)
 
 
@@ -241,9 +243,9 @@ async def _body(request: Request, limits: Limits) -> bytes:
 def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
     """Return the body of a request as a `body_type`."""
     # Count the brackets first: while the parser makes objects, no other request is answered.
-    found = content.count(b"{") + content.count(b"[")
-    if found > most:
-        why = f"the body must have at most {most} objects and arrays, got {found} brackets"
+    brackets = content.count(b"{") + content.count(b"[")
+    if brackets > most:
+        why = f"the body must have at most {most} objects and arrays, got {brackets} brackets"
         raise _Refused(413, [], why)
     try:
         values = from_json(content)
