@@ -19,7 +19,7 @@ from ltr.metrics.comparison import (
     text_table,
 )
 from ltr.metrics.resampling import bca_interval, bootstrap_means
-from ltr.serving import qid_text
+from ltr.columns import qid_text
 
 FEWEST = 20
 """A slice with fewer lists has no interval: benchmarks/slices.py shows how far one misses."""
