@@ -328,9 +328,9 @@ def evaluate(
         metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
             names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too.
         by: (rows,), a value that all rows of a list share, such as a category: each value is a
-            slice with its own means, in `Evaluation.slices`. Or several such columns by name. Instead
-            of a column, "length" is the number of documents and "relevant" the number of relevant
-            ones. Numbers with more than 20 different values are cut into four ranges with
+            slice with its own means, in `Evaluation.slices`. Or several such columns by name.
+            Instead of a column, "length" is the number of documents and "relevant" the number of
+            relevant ones. Numbers with more than 20 different values are cut into four ranges with
             about equal numbers of lists; a missing value is a slice.
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import as_names, is_missing, name_texts, pc
+from ltr.columns import qid_text
 from ltr.metrics.comparison import (
     Comparison,
     Interval,
@@ -19,7 +20,6 @@ from ltr.metrics.comparison import (
     text_table,
 )
 from ltr.metrics.resampling import bca_interval, bootstrap_means
-from ltr.columns import qid_text
 
 FEWEST = 20
 """A slice with fewer lists has no interval: benchmarks/slices.py shows how far one misses."""
