@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from inspect import Parameter
 from itertools import islice
-from typing import Any, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 from zlib import crc32
 
 import torch
@@ -111,11 +111,6 @@ class RankingMetric(MetricCore, Metric):
     process_group: Any = None
     dist_sync_fn: Callable[..., Any] | None = None
 
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Make a metric that does not look like an object of a dataclass; see `hide_fields`."""
-        hide_fields(cls)
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if lacking := [name for name in self.own_parameters() if not hasattr(self, name)]:
@@ -191,6 +186,7 @@ class RankingMetric(MetricCore, Metric):
 
     @torch.compiler.disable()
     def _add(self, batch: BatchValues) -> None:
+        hide_fields(type(self))  # the metric may be logged now
         if self.deduplicate is None and not self._warned and batch.ids is not None:
             self._watch(batch.ids.tolist())
         counted = (~batch.values.isnan()).sum()

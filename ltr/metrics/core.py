@@ -142,7 +142,7 @@ class MetricCore(ABC):
 
 
 def hide_fields(kind: type[MetricCore]) -> None:
-    """Let a class and its bases not look like dataclasses.
+    """Let a class and its bases not look like dataclasses, until one of them gets a subclass.
 
     If an object of a dataclass is logged, Lightning logs a copy of it, which gets no update.
     """
