@@ -86,7 +86,7 @@ def of_model(qid: Any) -> Any:
 
 def of_lists(qid: Any) -> Any:
     rows = len(qid)
-    data = ListDataset.from_arrays(X[:rows], LABELS[:rows], qid, doc_id=qid, sort_by_qid=True)
+    data = ListDataset.from_arrays(X[:rows], LABELS[:rows], qid, doc_id=qid)
     return [data.qids, data.doc_id.to_pylist(), data.features.tolist()]
 
 

@@ -26,9 +26,6 @@ def convert(parser: LineParser, args: list[str]) -> None:
     add_roles(parser)
     levels = "most levels of a category with a code; default: 256"
     add("--max-levels", type=int, default=256, help=levels)
-    missing = "missing features; default: keep"
-    add("--missing", choices=["keep", "error"], default="keep", help=missing)
-    add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
     add("--quiet", action="store_true", help="no progress bar")
     given = parser.parse_args(args)
 
@@ -61,8 +58,6 @@ def convert(parser: LineParser, args: list[str]) -> None:
             given.output,
             **roles_of(given),
             max_levels=given.max_levels,
-            missing=given.missing,
-            sort_by_qid=given.sort_by_qid,
             watch=watch,
         )
     summary, seconds = data.summary(), max(time.monotonic() - begin, 1e-3)

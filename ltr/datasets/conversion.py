@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ from ltr.datasets.table_files import (
     rows_at_once,
 )
 from ltr.files import check_path, name_full_disk
-from ltr.shapes import check_at_least, check_choice
+from ltr.shapes import check_at_least
 
 
 def convert(
@@ -51,8 +51,6 @@ def convert(
     features: Sequence[str] | None = None,
     categories: Sequence[str] | None = None,
     max_levels: int = 256,
-    missing: Literal["keep", "error"] = "keep",
-    sort_by_qid: bool = False,
     watch: Watch | None = None,
 ) -> ListDataset:
     r"""Convert files into lists on disk, in at most 1 GiB of memory.
@@ -78,9 +76,6 @@ def convert(
         features: see `Schema.infer`.
         categories: see `Schema.infer`.
         max_levels: see `Schema.fit_levels`.
-        missing: see `read_table`.
-        sort_by_qid: see `read_letor`; used only for LETOR text. The rows of other tables are always
-            gathered.
         watch: called with the progress: bytes read, bytes in all, documents. If the rows have to be
             grouped, the source is read twice more. `watch` is then called with 0 documents, and the
             progress starts again.
@@ -102,7 +97,6 @@ def convert(
     tensor([0., 2.])
     """
     check_at_least("max_levels", max_levels, 1)
-    check_choice("missing", missing, "keep", "error")
     path = check_path("source", source)
     named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
     named |= {"protected": protected, "doc_id": doc_id}
@@ -123,13 +117,12 @@ def convert(
     with new_folder("out", out) as folder:
         if not is_letor:
             schema = scan_table(path, max_levels=max_levels, **named)
-            _write_rows(folder, TableReader(path, schema, missing), watch)
+            _write_rows(folder, TableReader(path, schema), watch)
         else:
-            options: Any = {"sort_by_qid": sort_by_qid, "missing": missing}
             try:
-                _write_rows(folder, LetorReader(files, **options), watch)
+                _write_rows(folder, LetorReader(files), watch)
             except ZeroIndexError:
-                _write_rows(folder, LetorReader(files, zero_based=True, **options), watch)
+                _write_rows(folder, LetorReader(files, zero_based=True), watch)
     return open_lists(out)
 
 
@@ -141,20 +134,11 @@ class TableReader:
     Args:
         path: the file, folder or pattern.
         schema: how the columns are used.
-        missing: see `read_table`.
-
-    Attributes:
-        gathers: True, since the rows of a query need not be together.
     """
 
-    gathers = True
-
-    def __init__(
-        self, path: Path, schema: Schema, missing: Literal["keep", "error"] = "keep"
-    ) -> None:
+    def __init__(self, path: Path, schema: Schema) -> None:
         self.path = path
         self.schema = schema
-        self.missing: Literal["keep", "error"] = missing
 
     def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
         """Yield the rows in chunks.
@@ -176,7 +160,7 @@ class TableReader:
         with naming(self.path):
             for table in files.chunks(columns, rows_at_once(self.schema), note):
                 with counted_from(rows):
-                    data = read_table(table, self.schema, missing=self.missing, needs_label=False)
+                    data = read_table(table, self.schema, needs_label=False)
                 rows += table.num_rows
                 if watch is not None:
                     watch(position, files.size, rows)
@@ -190,10 +174,7 @@ class TableReader:
 
 
 def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
-    """Write rows as lists; group them first if they are not grouped and `gathers` is True."""
-    if not rows.gathers:  # the reader refuses a qid that returns
-        write_files(folder, rows.chunks(watch), rows.schema)
-        return
+    """Write rows as lists; group them first if the rows of a query are not together."""
     with suppress(NotGroupedError):  # do not keep the error: its traceback holds a chunk
         write_files(folder, check_grouped(rows.chunks(watch)), rows.schema)
         return

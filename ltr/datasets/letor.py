@@ -11,14 +11,14 @@ from contextlib import suppress
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ltr.compressed import SUFFIXES, open_text
-from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
+from ltr.datasets.lists import ListDataset, gather_runs, join_lists
 from ltr.files import check_path
-from ltr.shapes import check_at_least, check_choice
+from ltr.shapes import check_at_least
 
 BLOCK = 1 << 22
 """The bytes of text that are read at a time."""
@@ -49,16 +49,17 @@ def read_letor(
     path: str | PathLike[str],
     *,
     num_features: int | None = None,
-    sort_by_qid: bool = False,
     group_file: str | PathLike[str] | None = None,
-    missing: Literal["keep", "error"] = "keep",
     zero_based: bool | None = None,
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document per line.
 
     The file may be plain text, gzip or zstd; its first bytes tell which. Lines end with LF or CRLF.
-    Blank lines, lines with only a comment, and blanks at the end of a
-    line are allowed. A feature that a line omits is 0. If any line has a comment, the comments
+    Blank lines, lines with only a comment, and blanks at the end of a line are allowed. A feature
+    that a line omits is 0. The values `NULL`, `NaN`, `nan` and 1.797...e308, the largest float64,
+    which Istella's files have, are missing: NaN. The lines of a qid need not be together: they are
+    gathered. Lists are in the order of their first lines, and the documents of a list in the order
+    of their lines. If any line has a comment, the comments
     become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, any other
     comment gives its text, and a line without a comment gives the empty string. LightGBM's files
     have no qids: a file of group sizes beside the data has the length of each list
@@ -68,12 +69,7 @@ def read_letor(
         path: the file.
         num_features: the number of features; a larger index is an error. Default: as many as the
             largest index in the file (at most 1,048,576) needs.
-        sort_by_qid: whether to gather the lines of a qid that are not together. Lists and documents
-            then keep the order in which they first appear. By default, a qid that returns after
-            another one is an error.
         group_file: the file of group sizes. Default: the file beside `path`, if it exists.
-        missing: "keep" reads the values `NULL`, `NaN`, `nan` and 1.797...e308, the largest float64,
-            which Istella's files have, as NaN; "error" refuses them.
         zero_based: whether the first feature has the index 0, as scikit-learn's
             `dump_svmlight_file` writes by default, or 1. Default: 0 if any line has this index.
 
@@ -84,11 +80,11 @@ def read_letor(
 
     Raises:
         ValueError: the file is missing, empty, damaged or in another format; a label is missing,
-            negative or not a finite number; a qid is missing, returns after another one, or is
-            joined to a feature or to a comment because a blank is missing; an `index:value` is
-            malformed; an index is negative, too large or repeated in a line, or 0 although
-            `zero_based` is False; a value is not a finite number; or the
-            group sizes do not fit. The message names the file, the line and the text.
+            negative or not a finite number; a qid is missing, or is joined to a feature or to a
+            comment because a blank is missing; an `index:value` is malformed; an index is negative,
+            too large or repeated in a line, or 0 although `zero_based` is False; a value is not a
+            finite number; or the group sizes do not fit. The message names the file, the line and
+            the text.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -105,9 +101,7 @@ def read_letor(
     return read_letor_files(
         [check_path("path", path)],
         num_features=num_features,
-        sort_by_qid=sort_by_qid,
         group_file=group_file,
-        missing=missing,
         zero_based=zero_based,
     )
 
@@ -117,8 +111,7 @@ def read_letor_files(
 ) -> ListDataset:
     """Read several files as one; the options are those of `read_letor`.
 
-    A list may continue in the next file. Without `sort_by_qid`, a qid that occurs again after
-    another qid is an error, even if that is in another file.
+    A list may continue in the next file.
 
     Raises:
         ValueError: see `read_letor`.
@@ -142,9 +135,7 @@ class LetorReader:
     Args:
         files: the files, at least one.
         num_features: see `read_letor`.
-        sort_by_qid: whether a qid may return after another one.
         group_file: see `read_letor`.
-        missing: see `read_letor`.
         zero_based: whether the first feature has the index 0; otherwise it has the index 1.
 
     Attributes:
@@ -152,7 +143,6 @@ class LetorReader:
         group_files: for each file, its file of group sizes, or None.
         width: `num_features`; if it is None, the number of features so far.
         schema: None, since the columns have no names.
-        gathers: whether a qid may return after another one.
 
     Raises:
         ValueError: an argument is out of range, or `group_file` does not exist.
@@ -165,27 +155,20 @@ class LetorReader:
         files: Sequence[Path],
         *,
         num_features: int | None = None,
-        sort_by_qid: bool = False,
         group_file: str | PathLike[str] | None = None,
-        missing: Literal["keep", "error"] = "keep",
         zero_based: bool = False,
     ) -> None:
         if num_features is not None:
             check_at_least("num_features", num_features, 1)
-        check_choice("missing", missing, "keep", "error")
         self.files = [*files]
         self.num_features = num_features
-        self.gathers = sort_by_qid
         self.group_file = group_file
         self.group_files = [find_group_file(file, group_file) for file in files]
-        self.missing: Literal["keep", "error"] = missing
         self.first_feature = 0 if zero_based else 1
         self._restart()
 
     def _restart(self) -> None:
         self.width = self.num_features or 0
-        self._seen = SeenQids()
-        self._last: bytes | None = None  # this is the qid of the last document
         # This says whether lines have a qid, and is None before the first line.
         self._has_qid: bool | None = None
         self._groups = 0  # this is the number of groups in the files before this one
@@ -236,7 +219,7 @@ class LetorReader:
         """Read documents into a chunk until the text ends or the arrays are full."""
         while True:
             has_qid = self._has_qid is not False  # if this is not known yet, assume a qid
-            options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
+            options = (chunk.text, chunk.state, has_qid)
             arrays = (chunk.rows, chunk.labels, chunk.comments, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
             position, _, count, _, self.width, _ = chunk.state.tolist()
@@ -258,8 +241,7 @@ class LetorReader:
                 if hash_sign and qid is not None and text.endswith(b"qid:" + qid):
                     problem = "a blank must stand between the qid and a comment: a qid has no #"
                     raise MalformedError(problem, chunk.block[begin:end])
-                options = (self.num_features, self.missing == "keep", self.first_feature)
-                indices, values = parse_pairs(pairs, *options)
+                indices, values = parse_pairs(pairs, self.num_features, self.first_feature)
             except MalformedError as error:
                 bad = bad_line(self._file, number, error.problem, error.text)
                 raise (ZeroIndexError(bad) if error.is_zero else bad) from None
@@ -311,9 +293,7 @@ class LetorReader:
         count, found = chunk.state[2:4].tolist()
         if self._has_qid:
             starts = chunk.runs[:found, 0]
-            names = [chunk.text[a:b].tobytes() for _, a, b in chunk.runs[:found]]
-            self._check(names)
-            qids = [decode(name) for name in names]
+            qids = [decode(chunk.text[a:b].tobytes()) for _, a, b in chunk.runs[:found]]
         else:
             first, ends = self._documents - count, self._group_ends()
             if self._documents > ends[-1]:
@@ -341,13 +321,6 @@ class LetorReader:
             sizes = read_sizes(self._group_file)
             self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)
         return self._ends
-
-    def _check(self, names: list[bytes]) -> None:
-        """Raise an error if a qid occurs again after another, unless `gathers` is True."""
-        fresh = names[1:] if names[0] == self._last else names
-        self._last = names[-1]
-        if not self.gathers and self._seen.add(fresh):
-            refuse_return(self.files)
 
     def _finish_file(self) -> None:
         """Check what can be checked only after the whole file has been read."""
@@ -496,35 +469,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         yield from enumerate(block.split(b"\n"), start=first)
 
 
-def refuse_return(files: Sequence[Path]) -> None:
-    """Read the qids again, line by line; if a qid returns, raise an error that names its lines."""
-    last: bytes | None = None
-    # These are the file and the lines of each qid's last run.
-    runs: dict[bytes, tuple[Path, int, int]] = {}
-    for path in files:
-        for number, line in _lines(path):
-            tokens = line.partition(b"#")[0].split(None, 2)
-            if len(tokens) < 2 or not tokens[1].startswith(b"qid:"):
-                continue
-            qid = tokens[1][4:]
-            file, first, end = runs.get(qid, (path, number, number))
-            if qid != last and qid in runs:
-                problem = (
-                    f"a qid must not come back (its list stood at lines {first} to {end}"
-                    f"{_of(file, path)}; sort_by_qid=True gathers it)"
-                )
-                raise bad_line(path, number, problem, b"qid:" + qid)
-            if qid != last or file != path:  # the run is new, or goes on from the previous file
-                first = number
-            runs[qid] = path, first, number
-            last = qid
-
-
-def _of(file: Path, path: Path) -> str:
-    """Return " of FILE" for an error, or "" if the error already names this file."""
-    return "" if file == path else f" of {file}"
-
-
 def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
     """Return an error that names a file, a line, the problem and the text."""
     shown = decode(text.strip())
@@ -574,14 +518,13 @@ def parse_number(text: bytes) -> float | None:
 
 
 def parse_pairs(
-    text: bytes, num_features: int | None, keep_missing: bool, first: int = 1
+    text: bytes, num_features: int | None, first: int = 1
 ) -> tuple[list[int], list[float]]:
     """Return the indices and values in a line's `index:value` text; refuse any other text.
 
     Args:
         text: the text.
         num_features: the number of features, if it is known.
-        keep_missing: whether a value may be missing.
         first: the index of the first feature, 0 or 1. The indices that are returned begin with 1.
     """
     limit = (MAX_INDEX if num_features is None else num_features) - 1 + first
@@ -602,7 +545,7 @@ def parse_pairs(
         if index + 1 - first in seen:
             raise MalformedError("a line must not repeat a feature index", token)
         parsed = parse_number(value)
-        if keep_missing and (value in _MISSING or _LARGEST.fullmatch(value)):
+        if value in _MISSING or _LARGEST.fullmatch(value):
             parsed = math.nan
         if parsed is None:
             raise MalformedError("a feature value must be a finite number", token)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,41 +70,24 @@ def find_folds(path: Any, fold: int) -> dict[str, Path]:
     return found if len(found) > 1 or any(file.parent != root for file in found.values()) else {}
 
 
-def load_lists(
-    source: Any,
-    *,
-    sort_by_qid: bool = False,
-    missing: Literal["keep", "error"] = "keep",
-    keep_order: bool = False,
-) -> ListDataset:
+def load_lists(source: Any) -> ListDataset:
     """Open lists on disk, or read LETOR text: a file, a folder, or the files of a pattern.
 
-    Files are read in the order of their names, and a list may continue in the next file.
+    Files are read in the order of their names, and a list may continue in the next file. `rows` of
+    the result gives each document's row, counted from 0 through all files.
 
     Args:
         source: the path or pattern.
-        sort_by_qid: see `read_letor`; used only for LETOR text, across all files.
-        missing: see `read_letor`.
-        keep_order: whether to give each document its row in `rows`, counted from 0 through all
-            files.
 
     Raises:
-        ValueError: a file has an error that `read_letor` refuses; a folder holds several splits; a
-            qid returns in another file and `sort_by_qid` is False; or `missing` is "error" for
-            lists on disk with missing values.
+        ValueError: a file has an error that `read_letor` refuses, or a folder holds several splits.
     """
     path = check_path("source", source)
     if is_list_folder(path):
-        data = open_lists(path)
-        assert data.source is not None
-        if missing == "error" and data.source.missing:
-            raise ValueError(
-                f'missing must be "keep" for lists with missing features, got "error" for {source}'
-            )
-    else:
-        check_one_split(path)
-        data = read_letor_files(find_files(path), sort_by_qid=sort_by_qid, missing=missing)
-    return data.numbered(0) if keep_order else data
+        return open_lists(path).numbered(0)
+    check_one_split(path)
+    data = read_letor_files(find_files(path))
+    return data if data.rows is not None else data.numbered(0)
 
 
 def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:

@@ -182,10 +182,13 @@ class ListDataset(Dataset[dict[str, Any]]):
         qid: Any,
         doc_id: Any = None,
         *,
-        sort_by_qid: bool = False,
         padding: float | None = None,
     ) -> "ListDataset":
         """Make lists from numpy arrays, tensors, pandas data (also from Parquet) or Python lists.
+
+        The rows of a qid need not be together. Lists are in the order of their first rows, and the
+        documents of a list in the order of their rows. If rows are moved, `rows` of the result
+        gives each document's row.
 
         Args:
             features: (documents, d), finite.
@@ -194,14 +197,12 @@ class ListDataset(Dataset[dict[str, Any]]):
                 `ltr.columns.qid_text`.
             doc_id: (documents,), the documents' names, kept as strings by the same rule; None if
                 they have none.
-            sort_by_qid: see `read_letor`, with rows instead of lines.
             padding: the label of padding rows, such as -1 in allRank and TF-Ranking; these rows are
                 left out, whatever their other values are. None: there are no padding rows.
 
         Raises:
             ValueError: a shape does not fit, a feature is not finite, a label is negative or not
-                finite, a qid or a document id is missing, or a qid returns after another one; the
-                message names the row.
+                finite, or a qid or a document id is missing; the message names the row.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"q": ["a", "a", "b"], "f1": [0.1, 0.2, 0.3], "y": [1, 0, 2]})
@@ -250,16 +251,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         codes = texts.dictionary_encode().indices.to_numpy()
         starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
         runs = texts.take(pa.array(starts)).to_pylist()
-        ends = np.r_[starts[1:], len(rows)]
-        first: dict[str, int] = {}  # this is the index of the first run of each name
-        for run, name in enumerate(() if sort_by_qid else runs):
-            if (before := first.setdefault(name, run)) != run:
-                raise ValueError(
-                    f"qid must be contiguous, got {name!r} again at row {rows[starts[run]]}: its "
-                    f"list was at rows {rows[starts[before]]} to {rows[ends[before] - 1]} "
-                    "(sort_by_qid=True sorts the rows)"
-                )
-        return gather_runs(cls(values, grades, np.r_[0, ends].astype(np.int64), runs, ids))
+        offsets = np.r_[starts, len(rows)].astype(np.int64)
+        data = cls(values, grades, offsets, runs, ids)
+        return data if len({*runs}) == len(runs) else gather_runs(data.with_arrays(rows=rows))
 
     @classmethod
     def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":

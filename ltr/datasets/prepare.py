@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.splits import hold_out, labels_vary
+from ltr.datasets.splits import hold_out
 from ltr.datasets.table_files import (
     TableFiles,
     column_names,
@@ -37,7 +37,6 @@ from ltr.datasets.table_files import (
 )
 from ltr.datasets.table_notices import notice, warn_caller
 from ltr.names import shown_names
-from ltr.shapes import check_choice
 
 _COLUMNS = 8  # each block of columns but the last has at least this many
 _ROWS = 1 << 12  # this many rows are written at a time
@@ -58,10 +57,8 @@ def read_table(
     source: Any,
     schema: Schema,
     *,
-    missing: Literal["keep", "error"] = "keep",
     needs_label: bool = True,
     needs_weight: bool = True,
-    sort_by_qid: bool = False,
     tell: Callable[[str], Any] | None = None,
 ) -> ListDataset:
     """Read a table into lists, with a schema that says how each column is used.
@@ -77,13 +74,10 @@ def read_table(
         source: a table (see `load_table`), LETOR text or lists on disk. The last two already have
             a schema (see `schema_of`). Lists on disk are not loaded into memory.
         schema: how the columns are used; see `Schema.infer`.
-        missing: "keep" keeps missing features as NaN; "error" refuses them.
         needs_label: whether the column of the labels must exist. If False and the column is
             missing, the lists have no labels.
         needs_weight: whether the columns of weight, position and protected, which only training
             uses, must exist. They may also be missing if `needs_label` is False.
-        sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
-            need not be together.
         tell: called with a message about the columns that the schema does not have, if any.
 
     Raises:
@@ -91,18 +85,17 @@ def read_table(
             id is missing; a label is missing, negative, infinite or not a number; a weight is
             missing, negative or infinite; a position is not a whole number >= 1; protected is not a
             finite number; a date is invalid; dates have a time zone but the training dates have
-            none, or the reverse; or a feature is infinite in float32, or missing although `missing`
-            is "error". The message names the column, and the row if a value is wrong.
+            none, or the reverse; or a feature is infinite in float32. The message names the column,
+            and the row if a value is wrong.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
     >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
     >>> data.qids, data.labels.tolist(), data.features[:, 0].tolist(), data.rows.tolist()
     (['a', 'b'], [0.0, 2.0, 1.0], [0.5, 1.5, nan], [0, 2, 1])
     """
-    check_choice("missing", missing, "keep", "error")
     if holds_lists(source):
         with naming(source):
-            lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing, keep_order=True)
+            lists = load_lists(source)
             if needs_label and not lists.has_labels:
                 raise ValueError("the lists must have labels, got none: convert them with `label`")
             return with_schema(lists, schema, tell)
@@ -115,7 +108,7 @@ def read_table(
     with naming(source):
         check_types(frame, schema, optional)
         order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
-        return to_lists(frame, schema, order, missing)
+        return to_lists(frame, schema, order)
 
 
 @dataclass(frozen=True)
@@ -171,17 +164,16 @@ def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) ->
     schema.check(frame, optional)
 
 
-def to_lists(frame: Frame, schema: Schema, order: RowOrder, missing: str) -> ListDataset:
+def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
     """Return the rows of a table as lists, copying its features only once; see `read_table`.
 
     Args:
         frame: the table, with the columns of the schema.
         schema: how the columns are used.
         order: the order of the rows.
-        missing: see `read_table`.
     """
     rows = order.rows
-    features = features_of(frame, schema, rows, missing)
+    features = features_of(frame, schema, rows)
     codes = None
     if categories := schema.categories:
         codes = np.empty((len(rows), len(categories)), np.int64)
@@ -218,7 +210,6 @@ def features_of(
     frame: Frame,
     schema: Schema,
     rows: np.ndarray,
-    missing: str = "keep",
     dtype: Any = np.float32,
 ) -> np.ndarray:
     """Return the features of a table, (rows, d), with its rows in the given order.
@@ -227,11 +218,10 @@ def features_of(
         frame: the table, with the columns of the schema.
         schema: how the columns are used.
         rows: int64 (rows,), a permutation of the table's rows.
-        missing: see `read_table`.
         dtype: float32, or float64 for rankers that compare numbers without rounding, such as trees.
 
     Raises:
-        ValueError: a value is infinite in `dtype`, or missing although `missing` is "error".
+        ValueError: a value is infinite in `dtype`.
     """
     in_order = (rows[1:] > rows[:-1]).all()
     found = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
@@ -241,7 +231,9 @@ def features_of(
         step = schema.steps[name]
         assert not isinstance(step, Category)  # `features` has no categories
         values = step.read(name, or_nulls(frame.column(name)), dtype)
-        _check_values(frame, name, values, missing)
+        for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
+            value = _shown(frame, name, int(row))
+            raise RowError(int(row), name, f"must be finite in float32, got {value}")
         block.append(values if in_order else values.take(rows, axis=0))
         end += width
         # Writing 8 columns of a matrix is as fast as writing one, so a block of them is written.
@@ -251,16 +243,6 @@ def features_of(
                 np.concatenate([one[some] for one in block], axis=1, out=found[some, start:end])
             start, block = end, []
     return found
-
-
-def _check_values(frame: Frame, name: str, values: np.ndarray, missing: str) -> None:
-    """Raise an error for infinite `values` (rows, width), and for NaN if `missing` is "error"."""
-    for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
-        value = _shown(frame, name, int(row))
-        raise RowError(int(row), name, f"must be finite in float32, got {value}")
-    if missing == "error":
-        for row in np.flatnonzero(np.isnan(values).any(axis=1))[:1]:
-            raise RowError(int(row), name, "must not be missing")
 
 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
@@ -368,12 +350,8 @@ def prepare(
     *,
     validation: float = 0.0,
     seed: int = 0,
-    few: Literal["error", "none"] = "error",
     max_levels: int | Callable[[int], int] = 256,
-    missing: Literal["keep", "error"] = "keep",
     schema: Schema | None = None,
-    names_uses: bool = True,
-    sort_by_qid: bool = False,
     exact: bool = False,
     tell: Callable[[str], Any] | None = None,
 ) -> Prepared:
@@ -391,27 +369,20 @@ def prepare(
         roles: the names of the columns by their use, as `Schema.infer` takes them: "qid", "label",
             "weight", "position", "protected", "doc_id", "features", "categories".
         validation: the fraction of the queries that is held out for validation, in [0, 1). A hash
-            of the qid and `seed` decides, so a query is either always held out or never.
+            of the qid and `seed` decides, so a query is either always held out or never. If no
+            query would be held out, or none would remain for training, `val` is None.
         seed: the seed of the hash.
-        few: what to do if no query would be held out, or none would remain for training: "error"
-            raises an error; "none" holds no lists out (`val` is None). "none" also holds no lists
-            out if no training list, or no validation list, would have two distinct labels.
         max_levels: see `Schema.fit_levels`; or a function that returns this limit for a number of
             training documents.
-        missing: see `read_table`.
         schema: the schema of an earlier training run, with its levels. Default: a new schema for
             the table.
-        names_uses: whether the user can name columns as features and categories. If so, the notice
-            advises the user to name them.
-        sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
-            need not be together.
         exact: whether the result has the features in float64 too, for boosted trees; not for
             lists, which have been rounded already.
         tell: see `with_schema`.
 
     Raises:
         ValueError: the errors of `load_table`, `Schema.infer` and `read_table`, or of `load_lists`,
-            `schema_of` and `with_schema`; or no query is left for training or for validation.
+            `schema_of` and `with_schema`.
 
     >>> table = pa.table({"q": ["a", "a", "b", "c"], "y": [0, 1, 1, 0], "x": [1.0, 2.0, 3.0, 4.0]})
     >>> found = prepare(table, {"qid": "q", "label": "y"}, validation=0.5)
@@ -423,13 +394,13 @@ def prepare(
         if not isinstance(found, Prepared):
             lists = source
             if not isinstance(lists, ListDataset):
-                lists = load_lists(source, sort_by_qid=sort_by_qid, missing=missing)
+                lists = load_lists(source)
             schema = schema or schema_of(lists, roles)
             found = Prepared(schema, with_schema(lists, schema, tell), None)
         if not validation or found.val is not None:
             return found
         lists = found.train
-        held = hold_out(lists.qids, validation, seed, None if few == "error" else lists.varied())
+        held = hold_out(lists.qids, validation, seed)
         if held is None:
             return found
         train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))
@@ -451,25 +422,18 @@ def prepare(
     with naming(source):
         if schema is None:
             check_roles(frame.schema, roles)
-        qid, label = (
-            (roles["qid"], roles["label"]) if schema is None else (schema.qid, schema.label)
-        )
+        qid = roles["qid"] if schema is None else schema.qid
         lists, qids = group_rows(frame.column(qid), qid)
-        held = None
-        if validation:
-            varied = None
-            if few == "none":
-                varied = labels_vary(lists, amounts(frame, label, "label"))
-            held = hold_out(qids, validation, seed, varied)
+        held = hold_out(qids, validation, seed) if validation else None
         order = RowOrder.of(lists, qids, held)
         if schema is None:
             documents = int(order.offsets[order.train])
             most = max_levels(documents) if callable(max_levels) else max_levels
             trained = None if held is None else ~held[lists]
-            schema, told = _describe(frame, roles, most, trained, names_uses)
+            schema, told = _describe(frame, roles, most, trained)
         check_types(frame, schema)
-        data = to_lists(frame, schema, order, missing)
-        numbers = features_of(frame, schema, order.rows, missing, np.float64) if exact else None
+        data = to_lists(frame, schema, order)
+        numbers = features_of(frame, schema, order.rows, np.float64) if exact else None
     if held is None:
         return Prepared(schema, data, None, told, numbers)
     train, val = data.between(0, order.train), data.between(order.train, len(data))
@@ -508,7 +472,6 @@ def _describe(
     roles: Mapping[str, Any],
     max_levels: int,
     trained: np.ndarray | None = None,
-    names_uses: bool = True,
 ) -> tuple[Schema, str]:
     """Return the schema of a table, and the notice about its columns; see `prepare`.
 
@@ -517,12 +480,11 @@ def _describe(
         roles: see `prepare`.
         max_levels: see `Schema.fit_levels`.
         trained: bool (rows,), whether each row is in a training list. Default: all are.
-        names_uses: see `prepare`.
     """
     found = infer_columns(table, roles, trained)
     keys = {key: name for key, name in roles.items() if key not in ("features", "categories")}
     schema = Schema(**keys, steps=found.steps)
-    told = notice(table, schema, found, max_levels, roles, names_uses=names_uses)
+    told = notice(table, schema, found, max_levels, roles)
     return schema.with_levels(found.trained, max_levels), told
 
 

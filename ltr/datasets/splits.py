@@ -106,50 +106,19 @@ def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     return np.fromiter(numbers, np.float64, len(qids)) / 2**53
 
 
-def hold_out(
-    qids: Sequence[Any], validation: float, seed: int = 0, varied: np.ndarray | None = None
-) -> Any:
+def hold_out(qids: Sequence[Any], validation: float, seed: int = 0) -> np.ndarray | None:
     """Return which queries are held out for validation, bool (queries,).
 
-    A hash of the qid and the seed decides, so a query is either always held out or never.
+    A hash of the qid and the seed decides, so a query is either always held out or never. If all
+    queries would be held out or none, the result is None.
 
     Args:
         qids: the qids of the queries.
         validation: the fraction of the queries to hold out.
         seed: the seed of the hash.
-        varied: bool (queries,), whether each query has at least two distinct labels. If given, the
-            result is None unless the held-out queries and the other queries each include a query
-            with two distinct labels. Default: labels do not matter.
-
-    Raises:
-        ValueError: `varied` is not given, and either all queries would be held out or none.
     """
     held = query_shares(qids, seed) < validation
-    if varied is not None:
-        return held if varied[held].any() and varied[~held].any() else None
-    if held.all() or not held.any():
-        raise ValueError(
-            "validation must leave queries for training and for validation, got "
-            f"{validation}: {int(held.sum())} of {len(held)} held out (seed {seed})"
-        )
-    return held
-
-
-def labels_vary(lists: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return which lists have at least two distinct labels, bool (lists,).
-
-    Args:
-        lists: (rows,), the number of each row's list, from 0.
-        labels: (rows,), the label of each row.
-
-    >>> labels_vary(np.array([0, 1, 0]), np.array([2, 1, 3]))
-    array([ True, False])
-    """
-    count = lists.max(initial=-1) + 1
-    some, varies = np.empty(count, labels.dtype), np.zeros(count, dtype=bool)
-    some[lists] = labels  # this keeps an arbitrary label of each list
-    varies[lists[labels != some[lists]]] = True
-    return varies
+    return None if held.all() or not held.any() else held
 
 
 class QueryFolds:

@@ -131,7 +131,6 @@ def _parse(
     text: Any,
     state: Any,
     has_qid: Any,
-    keep_missing: Any,
     rows: Any,
     labels: Any,
     comments: Any,
@@ -207,8 +206,6 @@ def _parse(
             c = text[pos]
             value = np.nan
             if c in (_N, _SMALL_N):
-                if not keep_missing:
-                    break
                 if _starts(text, pos, _NULL):
                     pos += 4
                 elif _starts(text, pos, _NAN) or _starts(text, pos, _SMALL_NAN):
@@ -218,7 +215,7 @@ def _parse(
             else:
                 begin = pos
                 value, pos, sure = _number(text, pos)
-                if not sure and keep_missing and _is_largest(text, begin, pos):
+                if not sure and _is_largest(text, begin, pos):
                     value, sure = np.nan, True
                 if not sure:
                     break

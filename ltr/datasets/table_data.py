@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
@@ -16,7 +16,7 @@ from ltr.datasets.table_files import naming
 from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform
-from ltr.shapes import check_at_least, check_choice
+from ltr.shapes import check_at_least
 
 _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "predict_path"}
 
@@ -31,8 +31,7 @@ class TableDataModule(ListDataModule):
 
     LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table with
     the columns `qid`, `label` and the features, which are named by their indices. You need not name
-    these columns. A feature that no line has is 0, not an error. Comments are document ids. A query
-    whose rows are not together is an error unless `sort_by_qid` is True.
+    these columns. A feature that no line has is 0, not an error. Comments are document ids.
 
     `path` may also be a folder of LETOR text with a train, a validation and a test file, under any
     usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with folders
@@ -65,12 +64,9 @@ class TableDataModule(ListDataModule):
         batch_size: lists in a batch, in each process.
         transform: the transform of features and categories, which is fitted on the training lists.
             Default: `TableTransform()`.
-        missing: see `read_table`.
         max_levels: see `Schema.fit_levels`.
         num_workers: processes that make batches.
         seed: seed of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
-        sort_by_qid: see `read_letor`; only for LETOR text. In other tables, the rows of a query
-            need not be together.
         fold: the number of the fold or set, if `path` has several; see `find_splits`.
 
     Attributes:
@@ -105,11 +101,9 @@ class TableDataModule(ListDataModule):
         predict_path: Any = None,
         batch_size: int = 64,
         transform: FeatureTransform | None = None,
-        missing: Literal["keep", "error"] = "keep",
         max_levels: int = 256,
         num_workers: int = 0,
         seed: int | None = None,
-        sort_by_qid: bool = False,
         fold: int = 1,
     ) -> None:
         super().__init__(
@@ -124,7 +118,6 @@ class TableDataModule(ListDataModule):
             raise ValueError(f"validation must be in (0, 1), got {validation!r}")
         if validation is not None and val_path is not None:
             raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
-        check_choice("missing", missing, "keep", "error")
         check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
         self.uses |= {"protected": protected, "doc_id": doc_id}
@@ -132,9 +125,7 @@ class TableDataModule(ListDataModule):
         self.features = features
         self.categories = categories
         self.validation = validation
-        self.missing: Literal["keep", "error"] = missing
         self.max_levels = max_levels
-        self.sort_by_qid = sort_by_qid
         self.fold = check_at_least("fold", fold, 1)
         self.schema: Schema | None = None
 
@@ -225,11 +216,14 @@ class TableDataModule(ListDataModule):
             validation=validation,
             seed=self.seed,
             max_levels=self.max_levels,
-            missing=self.missing,
             schema=self.schema,
-            sort_by_qid=self.sort_by_qid,
             tell=rank_zero_info,
         )
+        if found.val is None and validation:
+            raise ValueError(
+                "validation must leave queries for training and for validation, got "
+                f"{validation} of {len(found.train)} queries (seed {self.seed})"
+            )
         rank_zero_only(warn_caller)(found.notice)
         self.splits["train"], self.schema = found.train, found.schema
         self.num_features = found.schema.num_features
@@ -256,10 +250,8 @@ class TableDataModule(ListDataModule):
         data = read_table(
             source,
             self._schema_of(split),
-            missing=self.missing,
             needs_label=split != "predict",
             needs_weight=split == "val",
-            sort_by_qid=self.sort_by_qid,
             tell=None if split == "val" else rank_zero_info,
         )
         self.splits[split] = data

@@ -26,8 +26,6 @@ def notice(
     found: Inferred,
     max_levels: int,
     roles: Mapping[str, Any],
-    *,
-    names_uses: bool = True,
 ) -> str:
     """Return a notice about columns that are unused, or perhaps used wrongly; "" if there are none.
 
@@ -44,8 +42,6 @@ def notice(
         max_levels: see `Schema.fit_levels`.
         roles: see `infer_columns`. If both the features and the categories are named, the notice
             names neither unused columns nor text that is read as dates.
-        names_uses: whether the user can name columns as features, categories and `doc_id`. If not,
-            the notice advises the user to change the table.
     """
     columns = table.schema
     copies, unique, rows = find_suspects(table, schema)
@@ -61,10 +57,8 @@ def notice(
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
     texts = [name for name in schema.dates if kind_of(columns.field(name).type) != "date"]
     if texts and not chosen:
-        name_them = "name them in categories, or " if names_uses else ""
         told.append(
-            f"dates, by their text: {', '.join(texts)} ({name_them}make them categorical, to keep "
-            "the text)"
+            f"dates, by their text: {', '.join(texts)} (make them categorical, to keep the text)"
         )
     for name, count in found.left.items():
         told.append(
@@ -90,9 +84,8 @@ def notice(
                 f"{name} has the text {shown_names(words)}, which is a level, not a missing value "
                 "(leave the cell empty if it is missing)"
             )
-    advice = "name the others in features or categories" if names_uses else "drop it from X"
     for name, key in copies.items() if rows > FEW else ():
-        told.append(f"{name} equals the {key} ({advice})")
+        told.append(f"{name} equals the {key} (leave it out)")
     for name in unique if rows > _MANY else ():
         if name not in copies:
             told.append(

@@ -259,8 +259,7 @@ def fit_documents(
                 name = type(transform).__name__
                 raise ValueError(
                     f"features must not be missing for {name}, got some in column "
-                    f'{position}: give TableTransform({name}()), or missing="error" to find '
-                    "them"
+                    f"{position}: give TableTransform({name}())"
                 )
     fit_numbers(transform, features, within, categories)
 

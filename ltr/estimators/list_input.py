@@ -123,14 +123,12 @@ def read_rows(
         named |= {"qid": known.qid, "label": str(known.label)}
     uses = {use: name if use in columns else None for use, name in named.items()}
     training_only = {use: uses[use] for use in ("weight", "position", "protected")}
-    found = prepare(
+    found = _with_validation(
         frame.joined({named[use]: values for use, values in columns.items()}),
         uses,
         validation=validation if evaluation is None else 0,
-        few="none",
         max_levels=max_levels,
         schema=None if known is None else replace(known, **training_only),
-        names_uses=False,
         exact=exact,
     )
     found = replace(found, list_weights=of_lists)
@@ -183,4 +181,18 @@ def _prepared(name: str, X: Any, known: Schema | None, validation: float = 0) ->
             f"{name} must be lists on disk or LETOR text if it is a path, got {X}: read the table, "
             "or make lists of it with `ltr convert`"
         )
-    return prepare(X, {}, validation=validation, few="none", schema=known)
+    return _with_validation(X, {}, validation=validation, schema=known)
+
+
+def _with_validation(
+    source: Any, roles: Mapping[str, Any], validation: float, **options: Any
+) -> Prepared:
+    """Return the result of `prepare`, without validation lists on which no metric could differ.
+
+    Each side needs a list with two distinct labels; otherwise all lists are training lists.
+    """
+    found = prepare(source, roles, validation=validation, **options)
+    sides = [lists for lists in (found.train, found.val) if lists is not None]
+    if len(sides) < 2 or all(lists.varied().any() for lists in sides):
+        return found
+    return prepare(source, roles, **options)

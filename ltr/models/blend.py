@@ -76,7 +76,7 @@ class Rows:
         check_types(frame, schema, {""})
         if order is None:
             order = RowOrder.of(np.zeros(frame.num_rows, np.int64), ["0"])
-        lists = to_lists(frame, schema, order, "keep")
+        lists = to_lists(frame, schema, order)
         return cls.of(schema, lists, features_of(frame, schema, order.rows, dtype=np.float64), X)
 
     def first(self, count: int) -> "Rows":

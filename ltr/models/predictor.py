@@ -218,7 +218,7 @@ def _score_rows(
         if model.looks_at_list:
             lists, names = group_rows(column, "qid")
     order, exact = RowOrder.of(lists, names), None
-    data = to_lists(frame, schema, order, "keep")
+    data = to_lists(frame, schema, order)
     if model.takes_exact:
         exact = features_of(frame, schema, order.rows, dtype=np.float64)
     scores = model.score(data, exact, **options)
@@ -242,7 +242,7 @@ def _score_lists(
         if model.schema is not None:
             lists = of_columns(lists, source.schema, model.schema)
     else:
-        lists = load_lists(source, keep_order=True) if of_path else source
+        lists = load_lists(source) if of_path else source
         if model.schema is not None:
             lists = with_schema(lists, model.schema)
     if model.schema is None and model.num_features is not None:

@@ -243,12 +243,6 @@ def test_training_without_times_reads_the_days_of_times():
     assert read_table(table_of([WHEN]), schema, needs_label=False).features.tolist() == [[DAY]]
 
 
-def test_missing_dates_are_refused_like_missing_numbers():
-    table = table_of([WHEN.date(), None])
-    with pytest.raises(ValueError, match=r"row 1, column 'at'.*missing"):
-        read_table(table, Schema.infer(table, qid="q"), needs_label=False, missing="error")
-
-
 def test_schemas_with_dates_are_plain_data_and_are_compared():
     schema = Schema("q", steps={"x": Number(), "at": Date("utc", hour=True)})
     assert Schema.from_dict(schema.to_dict()) == schema

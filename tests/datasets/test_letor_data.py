@@ -207,11 +207,9 @@ def test_predict(tmp_path: Path):
     assert (batch["qid"], batch["doc_id"]) == (["9"], ["x"])
 
 
-def test_a_split_list_and_sort_by_qid(tmp_path: Path):
+def test_a_split_list(tmp_path: Path):
     (fill(tmp_path) / "train.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
-    with pytest.raises(ValueError, match=r"train.txt, line 3: a qid must not come back .*'qid:1'"):
-        TableDataModule(tmp_path).setup("fit")
-    data = TableDataModule(tmp_path, sort_by_qid=True)
+    data = TableDataModule(tmp_path)
     data.setup("fit")
     assert data.splits["train"].lengths.tolist() == [2, 1]
 
@@ -278,5 +276,3 @@ def test_missing_values(tmp_path: Path):
         ValueError, match=r"missing for Standardize, got some in column 0: give Tab"
     ):
         TableDataModule(tmp_path, transform=Standardize()).setup("fit")
-    with pytest.raises(ValueError, match=r"train.txt, line 2: .*'1:NULL'"):
-        TableDataModule(tmp_path, missing="error").setup("fit")

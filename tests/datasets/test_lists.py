@@ -137,12 +137,8 @@ def test_from_every_kind_of_array(tmp_path):
 
 
 def test_a_split_list():
-    with pytest.raises(
-        ValueError,
-        match=r"qid.*'a' again at row 3: its list was at rows 0 to 1",
-    ):
-        ListDataset.from_arrays(FEATURES, LABELS, ["a", "a", "b", "a"])
-    got = ListDataset.from_arrays(FEATURES, LABELS, ["b", "a", "b", "a"], DOC_IDS, sort_by_qid=True)
+    got = ListDataset.from_arrays(FEATURES, LABELS, ["b", "a", "b", "a"], DOC_IDS)
+    assert got.rows.tolist() == [0, 2, 1, 3]
     assert got.qids == ["b", "a"]
     assert got.doc_id.to_pylist() == ["d1", "d3", "d2", "d4"]
     assert got.features[:, 0].tolist() == [1, 5, 3, 7]
@@ -217,6 +213,8 @@ def test_rows_of_padding_are_left_out():
     for name in ("features", "labels", "offsets"):
         np.testing.assert_array_equal(getattr(data, name), getattr(expected, name))
     assert data.doc_id.to_pylist() == ["a", "c", "e"]
+    torn = ListDataset.from_arrays(features, labels, [7, 7, 8, 8, 7], padding=-1)
+    assert torn.rows.tolist() == [0, 4, 2]
     nothing = ListDataset.from_arrays([[1.0], [2.0]], [0, 1], [7, 7], padding=-1)
     assert len(nothing.labels) == 2
 
@@ -227,12 +225,6 @@ def test_rows_of_padding_are_left_out():
         ([-1, 0, -2], [1, 1, 1], [7, 7, 7], "labels.*-2 at row 2"),
         ([-1, 0, 1], [1, 1, np.inf], [7, 7, 7], "got inf at row 2, column 0"),
         ([-1, 0, 1], [1, 1, 1], [7, 7, None], "got None at row 2"),
-        (
-            [0, -1, 0, 1],
-            [1, 1, 1, 1],
-            [7, 7, 8, 7],
-            "again at row 3: its list was at rows 0 to 0",
-        ),
         ([-1, -1], [1, 1], [7, 7], "labels.*padding=-1"),
     ],
 )

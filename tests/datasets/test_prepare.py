@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ltr.datasets import Schema, convert, infer, read_table
+from ltr.datasets import Schema, TableDataModule, convert, infer, read_table
 from ltr.datasets.frames import Frame
 from ltr.datasets.prepare import prepare
 from ltr.datasets.splits import query_shares
+from ltr.estimators.list_input import read_lists
 
 ROLES = {"qid": "query", "label": "grade"}
 
@@ -70,11 +71,15 @@ def test_a_wide_embedding_beside_numbers():
 
 def test_too_few_queries():
     made = frame(40).assign(query=1)
-    assert prepare(made, ROLES, validation=0.3, few="none").val is None
-    with pytest.raises(ValueError, match="validation must leave queries"):
-        prepare(made, ROLES, validation=0.3)
+    assert prepare(made, ROLES, validation=0.3).val is None
+    data = TableDataModule(made, **ROLES, validation=0.3)
+    with pytest.raises(ValueError, match=r"validation must leave queries .* 0\.3 of 1 queries"):
+        data.setup("fit")
     equal = frame().assign(grade=lambda x: x["query"] % 3)  # no list has two labels
-    assert prepare(equal, ROLES, validation=0.3, few="none").val is None
+    assert (
+        read_lists(prepare(equal, ROLES), {"eval_set": None}, None, None, validation=0.3).val
+        is None
+    )
 
 
 def test_the_levels_of_an_earlier_training_are_kept():

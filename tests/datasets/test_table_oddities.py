@@ -121,13 +121,12 @@ def test_columns_that_look_like_a_mistake_are_told_before_training(tmp_path: Pat
     ]
     for [said] in both:
         assert said == (
-            "columns of the table: dates, by their text: day, at, zone (name them in categories, "
-            "or make them categorical, to keep the text); title is left out, with 60 different "
+            "columns of the table: dates, by their text: day, at, zone (make them categorical, to "
+            "keep the text); title is left out, with 60 different "
             "texts in 60 rows: a name, not a category (to use its words, add columns of TF-IDF "
             "or embeddings); "
             "many has 40 levels: the 30 most frequent ones have a code, the others count as "
-            "missing (max_levels); again equals the qid (name the others in features or "
-            "categories)"
+            "missing (max_levels); again equals the qid (leave it out)"
         )
 
 
@@ -457,7 +456,7 @@ def test_a_copy_of_the_label_is_told(tmp_path: Path, kind: str):
     for call in calls:
         [said] = told(call)
         for name in ("again", "text"):
-            assert f"{name} equals the label (name the others in features or categories)" in said
+            assert f"{name} equals the label (leave it out)" in said
     made.loc[299, "again"] = 0.5
     [said] = told(lambda: fit(made, categories=["text"]))
     assert "again" not in said

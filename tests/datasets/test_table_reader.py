@@ -132,13 +132,6 @@ def test_text_among_numbers_names_its_row(tmp_path):
         [*TableReader(write(tmp_path, made, "csv"), schema()).chunks()]
 
 
-def test_missing_values_that_are_refused(tmp_path):
-    path = write(tmp_path, frame(), "parquet")
-    first = int(np.flatnonzero(frame()["stock"].isna())[0])
-    with pytest.raises(ValueError, match=f"row {first}, column 'stock': must not be missing"):
-        [*TableReader(path, schema(), missing="error").chunks()]
-
-
 def test_files_that_cannot_be_read(tmp_path):
     used = schema()
 

@@ -266,13 +266,6 @@ def test_bad_values_are_named(change, message):
         read_table(change(FRAME), schema)
 
 
-def test_missing_values_may_be_refused():
-    with pytest.raises(ValueError, match="row 1, column 'price': must not be missing"):
-        read_table(FRAME, infer(load_table(FRAME)), missing="error")
-    with pytest.raises(ValueError, match="missing must"):
-        read_table(FRAME, infer(load_table(FRAME)), missing="drop")  # pyright: ignore
-
-
 @pytest.mark.parametrize(
     ("uses", "message"),
     [

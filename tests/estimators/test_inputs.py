@@ -211,7 +211,7 @@ def test_advice_names_nothing_that_a_ranker_does_not_have():
         "columns of the table: dates, by their text: day (make them categorical, to keep the "
         "text); name is left out, with 60 different texts in 60 rows: a name, not a category "
         "(to use its words, add columns of TF-IDF or embeddings); "
-        "again equals the qid (drop it from X)"
+        "again equals the qid (leave it out)"
     )
 
 
@@ -407,7 +407,7 @@ def test_a_copy_of_the_label_and_an_identifier_are_told():
         quick().fit(frame, grade, qid=np.arange(rows) // 4)
     [said] = [str(one.message) for one in caught if "columns of" in str(one.message)]
     assert said == (
-        "columns of the table: again equals the label (drop it from X); user has a different whole "
+        "columns of the table: again equals the label (leave it out); user has a different whole "
         "number in each of the 1200 rows: leave it out if it is an identifier"
     )
 

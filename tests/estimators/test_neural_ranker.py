@@ -507,7 +507,7 @@ def test_verbose_on_a_terminal(monkeypatch, verbose: int, sign: str):
 
 def test_a_list_dataset_and_the_estimator_agree_on_the_lists():
     X, y, qid = frame()
-    data = ListDataset.from_arrays(X[["price"]], y, qid, sort_by_qid=True)
+    data = ListDataset.from_arrays(X[["price"]], y, qid)
     ranker = quick(transform=TableTransform(PiecewiseLinearBins(4))).fit(X[["price"]], y, qid=qid)
     held = (query_shares(data.qids) < 0.2).sum()
     assert ranker.validation_queries_ == held
