@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.datasets.lists import pad_documents, real_places
+from ltr.datasets.batches import pad_documents, real_places
 from ltr.losses.base import RankingLoss
 from ltr.losses.pair_sums import pair_curvature
 from ltr.losses.pairwise import PairwiseLoss

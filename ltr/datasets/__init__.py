@@ -6,11 +6,12 @@ Each data module is imported on its first use, because it imports Lightning, whi
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ltr.datasets.batches import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.column_steps import Category
 from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists, write_lists
-from ltr.datasets.lists import ListDataset, ListSummary, collate_lists, collate_ragged, pad_batch
+from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.periodic import PeriodicEmbedding
 from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile

@@ -108,7 +108,7 @@ def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
         )
     features = roles.get("features")
     uses = {key: name for key, name in roles.items() if key not in ("features", "categories")}
-    found = None if data.source is None else data.source.schema
+    found = data.schema
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
     what = "LETOR text"
     if found is not None:
@@ -146,7 +146,7 @@ def with_schema(
     Raises:
         ValueError: a column is missing or is of another kind.
     """
-    found = None if data.source is None else data.source.schema
+    found = data.schema
     if found is None:
         numbers = [int(x) for x in schema.features if re.fullmatch("0|[1-9][0-9]*", x)]
         if 0 in numbers and data.first_feature:
@@ -212,9 +212,9 @@ def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return a table of the documents' qids and any document ids, in the order of `data.rows`."""
     lists = np.repeat(np.arange(len(data)), data.lengths)
-    columns = {qid: pa.array([*data.qids], pa.string()).take(pa.array(lists))}
+    columns = {qid: data.qid_texts.take(pa.array(lists))}
     if data.doc_id is not None:
-        columns["doc_id"] = pa.array(data.doc_id, pa.string())
+        columns["doc_id"] = data.doc_id
     rows = data.rows
     back = np.arange(len(lists)) if rows is None else np.argsort(rows)
     return pa.table(columns).take(pa.array(back))

@@ -1,28 +1,24 @@
-"""Lists of documents in flat arrays, and batches of lists."""
+"""Lists of documents in flat arrays, in memory or mapped from files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from ltr.arrays import as_names, as_numbers, as_texts, is_absent
+from ltr.datasets.schema import Schema
 from ltr.shapes import check_at_least
 
-if TYPE_CHECKING:
-    from ltr.datasets.list_files import ListFiles, StoredQids
-
 FIT_VALUES = 1 << 28
-"""If lists on disk have more feature values than this (1 GiB), a transform is fitted on a sample of
-the lists."""
+"""If lists have more feature values than this (1 GiB), a transform is fitted on a sample."""
 
 BLOCK_VALUES = 1 << 23
-"""The number of feature values (32 MiB) that are read at a time if all lists on disk are read."""
+"""The number of feature values (32 MiB) that are read at a time if all lists are read."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,11 @@ class ListDataset(Dataset[dict[str, Any]]):
     `ListDataset.from_arrays`, which check the data. This constructor checks only shapes, and keeps
     the arrays without a copy.
 
-    The arrays of `open_lists` are memory-mapped, so the lists need not fit into memory. A batch is
-    copied from the files, and its values are checked. For lists on disk, `select`, `widen` and
-    `take_features` read nothing: they only note which lists and features to read later. After such
-    a call, each access to `features` or another array may read all chosen documents again.
+    Lists need not fit into memory: numpy maps the arrays of `open_lists` from their files. A batch
+    is a copy. `select`, `take_features`, `with_codes`, `widen` and `numbered` copy nothing. They
+    share the arrays, and note which lists, features and codes to read later. After such a call,
+    each access to `features` or another array copies the values of all chosen documents. Call
+    `in_memory` to copy them only once.
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
@@ -101,13 +98,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         rows: int64 (documents,), the row of each document in its table, from 0.
 
     Attributes:
-        offsets: see the argument.
-        qids: one string per list; for lists on disk, a sequence that reads the qids on demand.
-        source: the files of lists on disk, with their schema; None for lists in memory.
+        schema: the schema of the table that the lists of `open_lists` come from; otherwise None.
         first_feature: the index that the first feature had in LETOR text, 0 or 1 (the default).
 
     Raises:
-        ValueError: the shapes do not fit together.
+        ValueError: the shapes do not fit together, or a qid is not a string.
 
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
     >>> len(data)
@@ -123,8 +118,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         features: np.ndarray,
         labels: np.ndarray | None,
         offsets: np.ndarray,
-        qids: Sequence[str],
-        doc_id: pa.StringArray | Sequence[str] | None = None,
+        qids: Sequence[str] | pa.ChunkedArray,
+        doc_id: Sequence[str] | pa.StringArray | pa.ChunkedArray | None = None,
         *,
         categories: np.ndarray | None = None,
         weight: np.ndarray | None = None,
@@ -156,23 +151,21 @@ class ListDataset(Dataset[dict[str, Any]]):
         if doc_id is not None:
             if len(doc_id) != documents:
                 raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
-            # Arrow's string arrays are compact, and quick to slice.
-            ready = isinstance(doc_id, pa.StringArray)
-            arrays["doc_id"] = doc_id if ready else pa.array(doc_id, pa.string())
+            arrays["doc_id"] = _as_chunks("doc_id", doc_id)
+        arrays |= {"offsets": offsets, "qids": _as_chunks("qids", qids)}
         self._arrays: Mapping[str, Any] = arrays
-        self.offsets = offsets
-        self.qids: list[str] | StoredQids = list(qids)
-        self.source: ListFiles | None = None
+        self.schema: Schema | None = None
         self.first_feature = 1
-        # The attributes below say how to read lists on disk. Each is None for lists in memory, and
-        # for lists on disk until the method that its comment names sets it.
-        self._starts: np.ndarray | None = None  # `select` sets each list's first row in the files
-        # `take_features` sets the indices of the features to read; -1 is a feature of zeros.
+        # The attributes below are the lazy index: what to read from the arrays. Each is None until
+        # the method that its comment names sets it.
+        self._chosen: np.ndarray | None = None  # `select`: the number of each list in the arrays
+        self._offsets: np.ndarray | None = None  # `select`: the offsets of the chosen lists
+        # `numbered`: the row of each list's first document
+        self._first_rows: np.ndarray | None = None
+        # `take_features`: the index of each feature; -1 is a feature of zeros
         self._columns: np.ndarray | None = None
-        # `with_codes` sets each category's index in the files, and each stored code's new code.
+        # `with_codes`: for each category, its index, and the new code of each code
         self._codes: list[tuple[int, np.ndarray]] | None = None
-        # `numbered` sets the row number of the first document in the files.
-        self._first_row: int | None = None
 
     @classmethod
     def from_arrays(
@@ -256,13 +249,14 @@ class ListDataset(Dataset[dict[str, Any]]):
         return data if len({*runs}) == len(runs) else gather_runs(data.with_arrays(rows=rows))
 
     @classmethod
-    def of_files(cls, files: "ListFiles", qids: Sequence[str]) -> "ListDataset":
-        """Return lists that are read from memory-mapped files on demand; see `open_lists`."""
-        found = object.__new__(cls)
-        found.__dict__.update(_arrays=files, offsets=files.offsets, qids=qids, source=files)
-        found._starts = found._columns = found._codes = found._first_row = None
-        found.first_feature = 1
-        return found
+    def of_arrays(cls, arrays: Mapping[str, Any], schema: Schema | None = None) -> Self:
+        """Return the lists of named arrays, such as those that numpy maps from a folder.
+
+        Args:
+            arrays: the arguments of the constructor by name. Copies of the lists share the mapping.
+            schema: the schema of the table that the lists come from.
+        """
+        return cls(**{"labels": None, **arrays})._with(_arrays=arrays, schema=schema)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -280,7 +274,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return {**item, "mask": mask}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists, as a copy, because an array may be memory-mapped.
+        """Return a ragged batch of lists, as a copy, because numpy may have mapped an array.
 
         Args:
             indices: the numbers of the lists, in any order; -1 is a filler.
@@ -295,11 +289,12 @@ class ListDataset(Dataset[dict[str, Any]]):
         found = self.read(chosen[real])
         lengths = np.zeros(len(chosen), np.int64)
         lengths[real] = found.lengths
-        names = iter(found.qids)
+        qids = np.full(len(chosen), "", object)
+        qids[real] = found.qids
         batch: dict[str, Any] = {
             "features": torch.from_numpy(found.features),
             "lengths": torch.from_numpy(lengths),
-            "qid": [next(names) if there else "" for there in real.tolist()],
+            "qid": qids.tolist(),
         }
         for name, array in found.columns().items():
             batch[name] = torch.from_numpy(array)
@@ -313,45 +308,53 @@ class ListDataset(Dataset[dict[str, Any]]):
         Args:
             chosen: int64 (lists,), the numbers of the lists.
             only: the names of the arrays to read, such as {"labels"}. Default: all.
-
-        Raises:
-            ValueError: a value of lists on disk is damaged; the message names the file.
         """
-        begins = self.offsets[chosen]
-        lengths = self.offsets[chosen + 1] - begins
-        starts = begins if self._starts is None else self._starts[chosen]
-        offsets = np.r_[0, np.cumsum(lengths)]
-        rows = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        names = [name for name in self._arrays if only is None or name in only]
-        if self.source is None:
-            arrays = {name: _take(self._arrays[name], rows) for name in names}
-            qids = [self.qids[i] for i in chosen.tolist()]
-        else:
-            arrays = self._changed({name: self.source.read(name, rows) for name in names})
-            stored: Any = self.qids
-            qids: list[str] = stored[chosen]
-            if self._first_row is not None and (only is None or "rows" in only):
-                arrays["rows"] = rows + self._first_row
-        return self._in_memory(arrays, offsets, qids)
+        offsets = self.offsets
+        lengths = offsets[chosen + 1] - offsets[chosen]
+        ends = np.r_[0, np.cumsum(lengths)]
+        lists = chosen if self._chosen is None else self._chosen[chosen]
+        inside = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+        places = inside + np.repeat(self._arrays["offsets"][lists], lengths)
+        names = [name for name in self._names if only is None or name in only]
+        arrays = {name: self._take(name, places) for name in names if name in self._arrays}
+        if self._first_rows is not None and "rows" in names:
+            arrays["rows"] = inside + np.repeat(self._first_rows[chosen], lengths)
+        arrays |= {"offsets": ends, "qids": _chunk(_take_texts(self._arrays["qids"], lists))}
+        lazy = dict.fromkeys(("_chosen", "_offsets", "_first_rows", "_columns", "_codes"))
+        return self._with(_arrays=arrays, **lazy)
+
+    def in_memory(self) -> "ListDataset":
+        """Return the lists with arrays in memory that hold no other lists; see `select`."""
+        return self if self._is_ready else self.read(np.arange(len(self)))
+
+    @property
+    def _is_ready(self) -> bool:
+        """Whether all arrays are in memory, with the chosen lists, features and codes alone."""
+        index = self._chosen, self._columns, self._codes
+        mapped = any(isinstance(array, np.memmap) for array in self._arrays.values())
+        return not mapped and all(part is None for part in index)
 
     def between(self, start: int, stop: int) -> "ListDataset":
-        """Return lists `start` to `stop` - 1, without a copy; only for lists in memory."""
-        begin, end = int(self.offsets[start]), int(self.offsets[stop])
-        arrays = {name: array[begin:end] for name, array in self._arrays.items()}
-        return self._in_memory(
-            arrays, self.offsets[start : stop + 1] - begin, self.qids[start:stop]
-        )
+        """Return lists `start` to `stop` - 1; their arrays are parts of the same arrays."""
+        if self._chosen is not None:
+            return self.select(np.arange(start, stop))
+        begin, end = self.offsets[[start, stop]].tolist()
+        arrays = {name: self._arrays[name][begin:end] for name in self._arrays}
+        arrays["offsets"] = self.offsets[start : stop + 1] - begin
+        arrays["qids"] = self._arrays["qids"][start:stop]
+        first = None if self._first_rows is None else self._first_rows[start:stop]
+        return self._with(_arrays=arrays, _first_rows=first)
 
     def blocks(
         self, values: int = BLOCK_VALUES, only: set[str] | None = None
     ) -> "Iterator[ListDataset]":
-        """Yield the lists in order, in memory: all at once, or in blocks for lists on disk.
+        """Yield the lists in order, in memory: these lists if they are ready, or copies in blocks.
 
         Args:
             values: the most feature values of a block; only a block of one list may have more.
             only: see `read`.
         """
-        if self.source is None:
+        if self._is_ready:
             yield self
             return
         ends = self.offsets[1:] * max(1, self.num_features)
@@ -363,36 +366,57 @@ class ListDataset(Dataset[dict[str, Any]]):
             yield self.read(np.arange(start, stop), only)
             start = stop
 
-    def _in_memory(
-        self, arrays: Mapping[str, Any], offsets: np.ndarray, qids: Sequence[str]
-    ) -> Self:
-        """Return lists in memory that consist of these arrays."""
-        changes = {"_starts": None, "_columns": None, "_codes": None, "_first_row": None}
-        return self._with(_arrays=arrays, offsets=offsets, qids=qids, source=None, **changes)
-
     def _with(self, **changes: Any) -> Self:
         """Return a copy of this object with new values of the given attributes."""
         found = object.__new__(type(self))
         found.__dict__.update({**self.__dict__, **changes})
         return found
 
-    def _changed(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Return arrays from the disk with the chosen features and the new codes of categories."""
-        if self._columns is not None and "features" in arrays:
-            arrays["features"] = arrays["features"][:, self._columns]
-            arrays["features"][:, self._columns < 0] = 0
-        if self._codes is not None and "categories" in arrays:
-            return _recoded(arrays, self._codes)
-        return arrays
+    @property
+    def _names(self) -> list[str]:
+        """The names of the arrays of documents."""
+        names = [name for name in self._arrays if name not in ("offsets", "qids")]
+        if self._codes is not None and not self._codes:
+            names.remove("categories")
+        return list(dict.fromkeys([*names, *(["rows"] if self._first_rows is not None else [])]))
+
+    def _take(self, name: str, places: np.ndarray) -> Any:
+        """Return the values of the documents at these places of an array, as a copy."""
+        array = self._arrays[name]
+        if isinstance(array, pa.ChunkedArray):
+            return _chunk(_take_texts(array, places))
+        found = np.asarray(array).take(places, axis=0)
+        if name == "features" and self._columns is not None:
+            found = found[:, self._columns]
+            found[:, self._columns < 0] = 0
+        if name == "categories" and self._codes is not None:
+            found = np.stack([codes[found[:, column]] for column, codes in self._codes], axis=1)
+        return found
 
     def _whole(self, name: str) -> Any:
         """Return an array for all documents, or None if there is no such array."""
-        if self.source is None:
-            return self._arrays.get(name)
-        unchanged = {"features": self._columns is None, "categories": self._codes is None}
-        if self._starts is not None or not unchanged.get(name, name != "rows"):
-            return self.read(np.arange(len(self)), {name})._arrays.get(name)
-        return self.source.read(name) if name in self._arrays else None
+        if name not in self._names:
+            return None
+        changes = {"features": self._columns, "categories": self._codes, "rows": self._first_rows}
+        if self._chosen is None and changes.get(name) is None:
+            return self._arrays[name]
+        return self.read(np.arange(len(self)), {name})._arrays[name]
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where each list starts, and where the last one ends, int64 (lists + 1,)."""
+        return self._arrays["offsets"] if self._offsets is None else self._offsets
+
+    @property
+    def qids(self) -> list[str]:
+        """The qid of each list; each access makes a new Python list."""
+        return self.qid_texts.to_pylist()
+
+    @property
+    def qid_texts(self) -> pa.ChunkedArray:
+        """The qids as Arrow strings, which take less memory than `qids`."""
+        texts = self._arrays["qids"]
+        return texts if self._chosen is None else _chunk(_take_texts(texts, self._chosen))
 
     @property
     def features(self) -> np.ndarray:
@@ -443,7 +467,8 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def doc_id(self) -> Any:
         """The names of the documents, a `pyarrow.StringArray`, or None."""
-        return self._whole("doc_id")
+        found = self._whole("doc_id")
+        return None if found is None else found.combine_chunks().cast(pa.string())
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return all arrays except features and document ids, by their names in a batch."""
@@ -509,9 +534,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return np.concatenate([np.empty(0, np.float32), *found])
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
-        """Return the lists with these numbers, in this order.
-
-        Lists in memory are copied; lists on disk are not read.
+        """Return the lists with these numbers, in this order; no array is copied.
 
         Raises:
             ValueError: `lists` are not numbers from 0 to `len(self)` - 1.
@@ -526,25 +549,17 @@ class ListDataset(Dataset[dict[str, Any]]):
             given.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self)
         ):
             raise ValueError(f"lists must be numbers in [0, {len(self)}), got {lists!r}")
-        if self.source is None:
-            return self.read(chosen)
-        starts = (self.offsets if self._starts is None else self._starts)[chosen]
-        offsets = np.r_[0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen])]
-        qids: Any = self.qids
-        return self._with(_starts=starts, offsets=offsets, qids=qids.take(chosen))
+        return self._with(
+            _chosen=chosen if self._chosen is None else self._chosen[chosen],
+            _offsets=np.r_[0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen])],
+            _first_rows=None if self._first_rows is None else self._first_rows[chosen],
+        )
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
-        """Return the lists with only the features at these indices; -1 is a feature of zeros.
-
-        The features of lists in memory are copied.
-        """
-        if self.source is not None:
-            if self._columns is not None:
-                indices = np.where(indices < 0, -1, self._columns[indices])
-            return self._with(_columns=indices)
-        features = self._arrays["features"][:, indices]
-        features[:, indices < 0] = 0
-        return self.with_arrays(features=features)
+        """Return the lists with only the features at these indices; -1 is a feature of zeros."""
+        if self._columns is not None:
+            indices = np.where(indices < 0, -1, self._columns[indices])
+        return self._with(_columns=indices)
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "ListDataset":
         """Return the lists with other categories.
@@ -553,37 +568,34 @@ class ListDataset(Dataset[dict[str, Any]]):
             codes: for each new categorical column, the index of the old column from which it is
                 made, and an array with the new code of each old code.
         """
-        if self.source is not None:
-            if (before := self._codes) is not None:
-                codes = [(before[i][0], table[before[i][1]]) for i, table in codes]
-            return self._with(_codes=codes)
-        return self._with(_arrays=_recoded(dict(self._arrays), codes))
+        if (before := self._codes) is not None:
+            codes = [(before[i][0], table[before[i][1]]) for i, table in codes]
+        return self._with(_codes=codes)
 
     def with_arrays(self, **arrays: Any) -> "ListDataset":
         """Return lists in memory with other arrays, such as `features`, for the same documents."""
-        return self._with(_arrays={**self._arrays, **arrays})
+        lists = self.in_memory()
+        return lists._with(_arrays={**lists._arrays, **arrays})
 
     def numbered(self, start: int) -> "ListDataset":
         """Return the same lists with `start` added to `rows`.
 
-        Lists without `rows` count from 0; for lists on disk, the first document of the files is 0.
+        Lists without `rows` get them: the documents are counted from `start`, in their order.
         """
-        if self.source is not None:
-            return self._with(_first_row=(self._first_row or 0) + start)
-        rows = np.arange(len(self.features)) if self.rows is None else self.rows
-        return self.with_arrays(rows=rows + start)
+        first = self._first_rows
+        if first is None and "rows" in self._arrays:
+            return self._with(_arrays={**self._arrays, "rows": self._arrays["rows"] + start})
+        return self._with(_first_rows=(self.offsets[:-1] if first is None else first) + start)
 
     def to_fit(self) -> "ListDataset":
-        """Return the lists to fit a transform on, in memory: all lists, or a sample from the disk.
+        """Return the lists to fit a transform on, in memory: all lists, or a sample of them.
 
-        If lists on disk have more than `FIT_VALUES` feature values, the result is a sample of whole
+        If the lists have more than `FIT_VALUES` feature values, the result is a sample of whole
         lists. The labels do not influence the sample, and it is always the same.
         """
-        if self.source is None:
-            return self
         values = int(self.offsets[-1]) * max(1, self.num_features)
         if values <= FIT_VALUES:
-            return self.read(np.arange(len(self)))
+            return self.in_memory()
         count = max(1, len(self) * FIT_VALUES // values)
         drawn = np.random.default_rng(0).choice(len(self), count, replace=False, shuffle=False)
         return self.read(np.sort(drawn))
@@ -606,15 +618,40 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.take_features(np.r_[np.arange(known), np.full(num_features - known, -1)])
 
 
-def _take(array: Any, rows: np.ndarray) -> Any:
-    return array.take(rows, axis=0) if isinstance(array, np.ndarray) else array.take(rows)
+def _chunk(texts: pa.Array) -> pa.ChunkedArray:
+    return pa.chunked_array([texts])
 
 
-def _recoded(arrays: dict[str, Any], codes: list[tuple[int, np.ndarray]]) -> dict[str, Any]:
-    """Return arrays with other categories; see `ListDataset.with_codes`."""
-    given = arrays.pop("categories")
-    new = [table[given[:, position]] for position, table in codes]
-    return {**arrays, "categories": np.stack(new, axis=1)} if new else arrays
+def _as_chunks(name: str, texts: Any) -> pa.ChunkedArray:
+    """Return strings as an Arrow array, which is compact, and quick to slice."""
+    if isinstance(texts, pa.ChunkedArray):
+        return texts
+    try:
+        found = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        raise ValueError(f"{name} must be strings, got {error}") from None
+    if found.null_count:
+        raise ValueError(f"{name} must be strings, got a missing one")
+    return _chunk(found)
+
+
+def _take_texts(texts: pa.ChunkedArray, places: np.ndarray) -> pa.StringArray:
+    """Return the texts at these places, as a copy.
+
+    Arrow's own `take` first joins all chunks, and those of lists on disk need not fit into memory.
+    """
+    chunks: Any = texts.chunks
+    starts = np.cumsum([0, *map(len, chunks)])
+    chunk = np.searchsorted(starts, places, side="right") - 1
+    parts = [
+        chunks[i].take(pa.array(places[chunk == i] - starts[i])).cast(pa.string())
+        for i in np.unique(chunk).tolist()
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    found = pa.concat_arrays([pa.array([], pa.string()), *parts])
+    back = np.argsort(np.argsort(chunk, kind="stable"))
+    return found.take(pa.array(back))
 
 
 def gather_runs(data: ListDataset) -> ListDataset:
@@ -627,16 +664,15 @@ def gather_runs(data: ListDataset) -> ListDataset:
     >>> joined.qids, joined.labels.tolist()
     (['a', 'b'], [0.0, 2.0, 1.0])
     """
-    names = list(dict.fromkeys(data.qids))
-    if len(names) == len(data):
+    encoded = data.qid_texts.combine_chunks().dictionary_encode()
+    if len(encoded.dictionary) == len(data):
         return data
-    position = {name: i for i, name in enumerate(names)}
-    groups = np.array([position[name] for name in data.qids])
-    order = np.argsort(groups, kind="stable")
-    ordered = data.read(order)
-    lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)
-    offsets = np.r_[0, np.cumsum(lengths)]
-    return ordered._with(offsets=offsets, qids=names)
+    groups = encoded.indices.to_numpy()
+    lengths = np.bincount(groups, weights=data.lengths).astype(np.int64)
+    gathered = data.read(np.argsort(groups, kind="stable"))
+    return gathered.with_arrays(
+        offsets=np.r_[0, np.cumsum(lengths)], qids=_chunk(encoded.dictionary)
+    )
 
 
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
@@ -665,8 +701,9 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     starts, ids = [], []
     begin = 0
     for part in parts:
-        same = across and qids[-1:] == part.qids[:1]
-        qids += part.qids[same:]
+        own = part.qids
+        same = across and qids[-1:] == own[:1]
+        qids += own[same:]
         starts.append(part.offsets[same:-1] + begin)
         begin += len(part.features)
         none = pa.repeat(pa.scalar("", pa.string()), len(part.features))
@@ -674,15 +711,16 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     doc_id = None
     if any(part.doc_id is not None for part in parts):
         doc_id = pa.concat_arrays(ids)
-    names = set.intersection(*({*part.columns()} for part in parts))
-    columns = {x: np.concatenate([part.columns()[x] for part in parts]) for x in names}
+    columns = [part.columns() for part in parts]
+    names = set.intersection(*({*own} for own in columns))
+    joint = {name: np.concatenate([own[name] for own in columns]) for name in names}
     joined = ListDataset(
         np.concatenate([part.widen(width).features for part in parts]),
-        columns.pop("labels", None),
+        joint.pop("labels", None),
         np.r_[np.concatenate(starts), begin].astype(np.int64),
         qids,
         doc_id,
-        **columns,
+        **joint,
     )
     joined.first_feature = parts[0].first_feature
     return joined
@@ -722,144 +760,3 @@ class SeenQids:
         if len(self._recent) > _RECENT:
             self._known, self._recent = np.unique(np.concatenate([self._known, *self._recent])), []
         return again
-
-
-def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a ragged batch: the documents of the lists follow each other, without padding.
-
-    Use it as `collate_fn` of a `DataLoader` to get ragged batches. A batch of a `ListDataset` is
-    already ragged and is returned unchanged.
-
-    Args:
-        given: a ragged batch, or items of a `ListDataset`, all with the same keys.
-
-    Returns:
-        A batch of B lists with N documents in all: `features` float32 (N, d), `lengths` int64 (B,)
-        and `qid` (B strings). If the items have them, the batch also has `labels` float32 (N,) and
-        `doc_id` (N strings). Every other tensor (n, ...) of the items becomes (N, ...). A filler is
-        a list of length 0.
-
-    Raises:
-        ValueError: there are no items, or tensors of one key differ in more than their length.
-
-    >>> from ltr.datasets import ListDataset
-    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
-    >>> batch = collate_ragged([data[1], data[0]])
-    >>> batch["labels"], batch["lengths"], batch["qid"]
-    (tensor([1., 0., 2.]), tensor([1, 2]), ['8', '7'])
-    """
-    if isinstance(given, Mapping):
-        return dict(given)
-    if (
-        not isinstance(given, Sequence)
-        or not given
-        or not all(isinstance(item, Mapping) for item in given)
-    ):
-        raise ValueError(f"given must be a ragged batch, or items of a ListDataset, got {given!r}")
-    masks = [item["mask"] for item in given]
-    batch: dict[str, Any] = {}
-    for key, value in given[0].items():
-        several = [item[key] for item in given]
-        if key == "mask":
-            batch["lengths"] = torch.stack([mask.sum() for mask in masks])
-        elif isinstance(value, Tensor):
-            _check_widths(key, several)
-            batch[key] = torch.cat([x[mask] for x, mask in zip(several, masks, strict=True)])
-        elif key == "doc_id":
-            batch[key] = [name for names in several for name in names]
-        else:
-            batch[key] = several
-    return batch
-
-
-def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a padded batch, in which every list is as long as the longest list.
-
-    Use it as `collate_fn` of a `DataLoader` to get padded batches.
-
-    Args:
-        given: a ragged batch, or items of a `ListDataset`, all with the same keys.
-
-    Returns:
-        A batch of B lists, padded to n documents: `features` float32 (B, n, d), `mask` bool (B, n)
-        and `qid` (B strings). If the items have them, the batch also has `labels` float32 (B, n)
-        and `doc_id` (B lists of strings, without padding). Every other tensor of the items, such as
-        `weight`, is also padded with 0, to (B, n, ...).
-
-    Raises:
-        ValueError: there are no items, or tensors of one key differ in more than their length.
-
-    >>> from ltr.datasets import ListDataset
-    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
-    >>> batch = collate_lists([data[0], data[1]])
-    >>> batch["labels"]
-    tensor([[0., 2.],
-            [1., 0.]])
-    >>> batch["mask"]
-    tensor([[ True,  True],
-            [ True, False]])
-    """
-    return pad_batch(collate_ragged(given))
-
-
-def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a ragged batch in padded form; a batch without `lengths` is returned unchanged.
-
-    Args:
-        batch: a ragged batch, as the data modules make it; see `collate_ragged`.
-
-    Returns:
-        The padded batch; see `collate_lists`. n is at least 1, even if all lists are empty.
-
-    >>> batch = {"features": torch.tensor([[1.0], [2.0], [3.0]]), "lengths": torch.tensor([1, 2])}
-    >>> pad_batch(batch)["features"].shape
-    torch.Size([2, 2, 1])
-    """
-    if not isinstance(batch, Mapping):
-        raise ValueError(f"batch must be a ragged batch, a dict, got {batch!r}")
-    if "lengths" not in batch:
-        return dict(batch)
-    lengths = batch["lengths"]
-    mask = real_places(lengths)
-    padded: dict[str, Any] = {}
-    for key, value in batch.items():
-        if key == "lengths":
-            padded["mask"] = mask
-        elif key == "doc_id":
-            ends = lengths.cumsum(0).tolist()
-            padded[key] = [value[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        else:
-            padded[key] = pad_documents(value, mask) if isinstance(value, Tensor) else value
-    return padded
-
-
-def real_places(lengths: Tensor) -> Tensor:
-    """Return the mask (B, n) for lists of `lengths` (B,); n is the largest length, at least 1.
-
-    >>> real_places(torch.tensor([1, 2]))
-    tensor([[ True, False],
-            [ True,  True]])
-    """
-    longest = max(1, int(lengths.max())) if len(lengths) else 1
-    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
-
-
-def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
-    """Pad ragged values (N, ...) to (B, n, ...) with zeros; `padded[mask]` restores them.
-
-    Args:
-        values: (N, ...), one value per document, list after list.
-        mask: (B, n) bool with N real positions; see `real_places`.
-
-    >>> pad_documents(torch.tensor([3, 4, 5]), real_places(torch.tensor([1, 2])))
-    tensor([[3, 0],
-            [4, 5]])
-    """
-    padded = values.new_zeros((*mask.shape, *values.shape[1:]))
-    return padded.index_put((mask,), values)
-
-
-def _check_widths(key: str, several: Sequence[Tensor]) -> None:
-    shapes = sorted({tuple(x.shape[1:]) for x in several})
-    if len(shapes) > 1:
-        raise ValueError(f"items must have {key} of one width, got {shapes}")

@@ -400,7 +400,7 @@ def prepare(
         if not validation or found.val is not None:
             return found
         lists = found.train
-        held = hold_out(lists.qids, validation, seed)
+        held = hold_out(lists.qid_texts, validation, seed)
         if held is None:
             return found
         train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _matching(folder: Path, pattern: str) -> dict[str, Path]:
     return files
 
 
-def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
+def query_shares(qids: Any, seed: int = 0) -> np.ndarray:
     """Return a hash of each qid and the seed, as a fraction in [0, 1), float64 (len(qids),).
 
     The hash depends only on the text of the qid and the seed, so it is the same in every process
@@ -106,7 +106,7 @@ def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     return np.fromiter(numbers, np.float64, len(qids)) / 2**53
 
 
-def hold_out(qids: Sequence[Any], validation: float, seed: int = 0) -> np.ndarray | None:
+def hold_out(qids: Any, validation: float, seed: int = 0) -> np.ndarray | None:
     """Return which queries are held out for validation, bool (queries,).
 
     A hash of the qid and the seed decides, so a query is either always held out or never. If all

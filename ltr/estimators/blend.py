@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import Saved, write_folder
-from ltr.datasets import ListDataset, Schema
+from ltr.datasets import Schema
 from ltr.datasets.prepare import Prepared, RowOrder
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
@@ -431,7 +431,7 @@ class Blend(RankingEstimator):
             data = read_lists(X, given, None, None, self.validation)
             set_columns(self, data.schema)
             held = given["eval_set"] is None and getattr(X, "val", None) is None
-            train, val = _in_memory(data.train), None if data.val is None else _in_memory(data.val)
+            train, val = data.train.in_memory(), None if data.val is None else data.val.in_memory()
             if train.weight is not None:  # a table's weights are divided by their mean too
                 own = [train.weight, val.weight if held and val is not None else None]
                 mean = np.concatenate([weights for weights in own if weights is not None]).mean()
@@ -568,10 +568,6 @@ def _member(name: str, fitted: Any, given: Any, relative: bool) -> Member:
 def _ndcg(rows: Rows, scores: np.ndarray) -> np.ndarray:
     """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
     return values_of_lists(scores, rows.labels, rows.groups)
-
-
-def _in_memory(lists: ListDataset) -> ListDataset:
-    return lists if lists.source is None else lists.read(np.arange(len(lists)))
 
 
 def _check_takes(ranker: Any, train: Rows) -> None:

@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
+from ltr.datasets.batches import pad_documents, real_places
 from ltr.datasets.coded import Coded
-from ltr.datasets.lists import pad_documents, real_places
 from ltr.ragged import check_lengths
 
 

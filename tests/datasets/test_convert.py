@@ -136,7 +136,7 @@ def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     want, schema = table_lists(tmp_path / name)
     data = convert(tmp_path / name, tmp_path / "lists", **USES)
     assert_same(data, want)
-    assert data.source.schema == schema
+    assert data.schema == schema
     batch, other = data.__getitems__([3, -1, 0]), want.__getitems__([3, -1, 0])
     assert batch.keys() == other.keys() - {"rows"}
     for key, value in batch.items():

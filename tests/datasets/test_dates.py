@@ -298,7 +298,7 @@ def convert_quietly(file, out, **uses):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         convert(file, out, **uses)
-    assert open_lists(out).source.schema.dates == {"day": "naive", "at": "utc"}
+    assert open_lists(out).schema.dates == {"day": "naive", "at": "utc"}
     return open_lists(out)
 
 

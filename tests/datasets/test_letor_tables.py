@@ -217,9 +217,8 @@ def test_features_from_0_have_their_names_in_every_file(tmp_path: Path):
     for number, order in enumerate((np.arange(60), rng.permutation(60))):
         dump_svmlight_file(X[order], y[order], "mixed.txt", query_id=qid[order])
         stored = convert("mixed.txt", tmp_path / f"s{number}")
-        assert stored.source is not None
-        assert stored.source.schema is not None
-        assert [*stored.source.schema.features] == ["0", "1", "2"]
+        assert stored.schema is not None
+        assert [*stored.schema.features] == ["0", "1", "2"]
         np.testing.assert_array_equal(stored.features, read_letor("mixed.txt").features)
         assert [*prepare(tmp_path / f"s{number}", {}).schema.features] == ["0", "1", "2"]
     write_lists(read_letor("zero.txt"), tmp_path / "lists")

@@ -1,4 +1,4 @@
-"""Lists on disk: what is written is read, and damage is an error that names the file."""
+"""Lists on disk: what is written is read, and damage is an error that names the folder."""
 
 import json
 import os
@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ltr.datasets import Category, ListDataset, Schema, open_lists, write_lists
+from ltr.datasets import ListDataset, Schema, list_files, open_lists, write_lists
 from ltr.datasets.column_steps import Number, Vector
+from ltr.datasets.lists import join_lists
 
 RAN = Path(__file__).with_name("this-file-means-that-code-was-run")
 
@@ -116,19 +117,7 @@ def test_the_files_are_those_of_numpy_and_arrow(folder: Path):
     assert ids.to_pydict() == {"doc_id": ["x", "", "zz"]}
     assert json.loads((folder / "schema.json").read_text()) == {
         "format": "ltr lists",
-        "version": 5,
-        "missing": True,
-        "arrays": {
-            "offsets": [3],
-            "qids": [2],
-            "features": [3, 2],
-            "labels": [3],
-            "categories": [3, 2],
-            "weight": [3],
-            "position": [3],
-            "protected": [3],
-            "doc_id": [3],
-        },
+        "version": 6,
         "schema": None,
     }
 
@@ -243,37 +232,26 @@ def change(folder: Path, **changed: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
 
 
-def refused(folder: Path, name: str, message: str = "") -> str:
-    with pytest.raises(ValueError, match=f"^{folder}/{name}.*{message}") as caught:
-        everything(folder)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 600
-    return str(caught.value)
-
-
 def test_versions(folder: Path):
     for version in (3, 99, "x" * 100):
         change(folder, version=version)
-        with pytest.raises(ValueError, match=rf"version 5, got version .*{folder}: convert again"):
+        with pytest.raises(ValueError, match=rf"version 6, got version .*{folder}: convert again"):
             open_lists(folder)
+    change(folder, version=5, missing=True, arrays={"offsets": [3], "qids": [2]})
+    assert_same(open_lists(folder), lists())
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 10**5])
 def test_an_odd_schema_file(folder: Path, text: str):
     (folder / "schema.json").write_text(text)
-    refused(folder, "schema.json")
+    with pytest.raises(ValueError, match=f"^{folder}/schema.json: the file ") as caught:
+        open_lists(folder)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"arrays": None},
-        {"arrays": {}},
-        {"arrays": {"offsets": [3], "qids": [2]}},
-        {"arrays": {"offsets": 3, "qids": [2], "features": [3, 2]}},
-        {"schema": {"qid": 3}},
-        {"schema": Schema("q", steps={"x": Number()}).to_dict()},
-    ],
+    [{"schema": {"qid": 3}}, {"schema": Schema("q", steps={"x": Number()}).to_dict()}],
 )
 def test_odd_entries(folder: Path, changed: dict[str, Any]):
     change(folder, **changed)
@@ -281,139 +259,42 @@ def test_odd_entries(folder: Path, changed: dict[str, Any]):
         open_lists(folder)
 
 
-ARRAYS = ["features", "labels", "categories", "weight", "position", "protected", "offsets"]
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("damage", ["gone", "empty", "half", "longer", "type", "shape", "pickle"])
-def test_damaged_arrays(folder: Path, name: str, damage: str):
-    path = folder / f"{name}.npy"
-    raw, array = path.read_bytes(), np.load(path)
-    if damage == "gone":
+@pytest.mark.parametrize("name", ["features.npy", "labels.npy", "offsets.npy", "qids.arrow"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "half", "shape", "pickle"])
+def test_damaged_files(folder: Path, name: str, damage: str):
+    """The error is that of numpy or Arrow, after the folder's name."""
+    path = folder / name
+    if damage == "gone" and name != "labels.npy":
         path.unlink()
-    elif damage == "empty":
-        path.write_bytes(b"")
     elif damage == "half":
-        path.write_bytes(raw[: len(raw) - array.nbytes // 2])
-    elif damage == "longer":
-        path.write_bytes(raw + b"\0")
-    elif damage == "type":
-        np.save(path, array.astype(np.float64))
-    elif damage == "shape":
-        np.save(path, array[:-1])
-    else:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "shape" and name.endswith("npy"):
+        np.save(path, np.load(path)[:-1])
+    elif damage == "pickle" and name.endswith("npy"):
         np.save(path, np.array([Harm()], object), allow_pickle=True)
-    refused(folder, path.name)
+    else:
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"^{folder}: the lists cannot be opened: ") as caught:
+        open_lists(folder)
+    assert "\n" not in str(caught.value)
     assert not RAN.exists()
 
 
-@pytest.mark.parametrize("name", ["qids", "doc_id"])
-@pytest.mark.parametrize(
-    "texts",
-    [
-        pa.array(["a", "b", "c", "d"], pa.large_string()),
-        pa.array(["a", "b", "c"][:1], pa.large_string()),
-        pa.array(["a", None, "c"], pa.large_string()),
-        pa.array(["a", "b", "c"]),
-        pa.array([1, 2, 3]),
-    ],
-)
-def test_odd_texts(folder: Path, name: str, texts: pa.Array):
-    path = folder / f"{name}.arrow"
-    if name == "qids":
-        texts = texts[:2] if len(texts) == 3 else texts
-    batch = pa.record_batch([texts], names=[name[:-1]])
-    with pa.ipc.new_file(path, batch.schema) as writer:
-        writer.write_batch(batch)
-    refused(folder, path.name)
-
-
-@pytest.mark.parametrize("name", ["qids", "doc_id"])
-def test_texts_that_are_not_utf8(folder: Path, name: str):
-    path = folder / f"{name}.arrow"
-    raw = path.read_bytes()
-    text = b"ab\xc3\xbc" if name == "qids" else b"xzz"
-    assert raw.count(text) == 1
-    path.write_bytes(raw.replace(text, b"\xff" * len(text)))
-    assert len(open_lists(folder)) == 2  # texts are checked when they are read
-    refused(folder, path.name, "damaged")
-
-
-@pytest.mark.parametrize("name", ["qids", "doc_id", "offsets", "features", "schema"])
-def test_a_pipe_is_not_opened(folder: Path, name: str):
-    [path] = folder.glob(f"{name}.*")
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(ValueError, match=re.escape(str(folder))):
-        open_lists(folder)
-
-
-@pytest.mark.parametrize(
-    "offsets", [[0, 2**40, 3], [-5, 2, 3], [0, 3, 2], [0, 0, 3], [1, 2, 3], [0, 2, 2**62]]
-)
-def test_odd_offsets(folder: Path, offsets: list[int]):
-    np.save(folder / "offsets.npy", np.array(offsets))
-    refused(folder, "offsets.npy", "must ascend from 0 to 3")
-
-
-@pytest.mark.parametrize("offsets", [[0, 3], [0, 1, 2, 3], []])
-def test_odd_numbers_of_offsets(folder: Path, offsets: list[int]):
-    np.save(folder / "offsets.npy", np.array(offsets, np.int64))
-    refused(folder, "offsets.npy")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("labels", np.nan, "must be finite and >= 0, got nan of document 1"),
-        ("labels", -1, "must be finite and >= 0, got -1.0 of document 1"),
-        ("labels", np.inf, "must be finite"),
-        ("weight", -0.5, "must be finite and >= 0"),
-        ("position", 0, "must be finite and >= 1, got 0"),
-        ("protected", np.nan, "must be finite, got nan"),
-        ("categories", -1, "must be finite and >= 0, got -1"),
-    ],
-)
-def test_values_are_checked_when_they_are_read(folder: Path, name: str, value: float, message: str):
-    array = np.load(folder / f"{name}.npy")
-    array[1] = value
-    np.save(folder / f"{name}.npy", array)
-    data = open_lists(folder)
-    assert data[1]["qid"] == "bü"  # the other list is sound
-    with pytest.raises(ValueError, match=rf"^{folder}/{name}\.npy: {name} {message}"):
-        data[0]
-    refused(folder, f"{name}.npy", message)
-
-
-def test_codes_are_within_the_levels_of_the_schema(tmp_path: Path):
-    levels = {"c": Category("string", ("u", "v")), "d": Category("string", ("w",))}
-    schema = Schema("q", "y", "w", "p", "g", "id", steps={"x": Vector(2), **levels})
-    write_lists(lists(), tmp_path / "lists", schema=schema)
-    data = open_lists(tmp_path / "lists")
-    assert data.source is not None
-    assert data.source.schema == schema
-    assert data[0]["categories"].tolist() == [[0, 1], [1, 0]]
-    with pytest.raises(ValueError, match=r"number of levels, \[2, 1\], got 2 of document 2"):
-        data[1]
-
-
-def test_no_overwritten_number_breaks_the_reader(folder: Path):
-    # sizes, counts and positions of Arrow's own headers, huge and negative
-    sound = everything(folder)
-    for path in (folder / "qids.arrow", folder / "doc_id.arrow"):
-        raw = path.read_bytes()
-        for position in range(0, len(raw) - 8, 8):
-            value = -1 if position % 16 else 2**63 - 1
-            number = value.to_bytes(8, "little", signed=True)
-            path.write_bytes(raw[:position] + number + raw[position + 8 :])
-            try:
-                data = everything(folder)
-            except ValueError as error:
-                assert str(path) in str(error)  # noqa: PT017
-            else:  # a value of the data itself, or padding
-                assert len(data.qids) == len(sound.qids)
-                assert len(data.doc_id) == 3
-        path.write_bytes(raw)
+def test_texts_of_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(list_files, "_TEXTS", 5)
+    parts = []
+    for i in range(12):
+        ids = None if i % 3 == 1 else [f"d{i}", f"ü{i}", ""]
+        rows = np.full((3, 1), i, np.float32)
+        parts.append(ListDataset(rows, rows[:, 0], np.array([0, 2, 3]), [f"{i}a", f"{i}b"], ids))
+    write_lists(parts, tmp_path / "lists")
+    data, want = open_lists(tmp_path / "lists"), join_lists(parts)
+    assert pa.ipc.open_file(tmp_path / "lists" / "doc_id.arrow").num_record_batches > 3
+    assert_same(data, want)
+    draw = np.random.default_rng(0)
+    for chosen in (draw.integers(0, len(data), 40), np.array([], np.int64), np.array([5])):
+        assert_same(data.read(chosen), want.read(chosen))
+        assert_same(data.select(chosen), want.select(chosen))
 
 
 def test_another_process_gets_the_path(folder: Path):
@@ -421,6 +302,20 @@ def test_another_process_gets_the_path(folder: Path):
         raw = pickle.dumps(data)
         assert b"zz" not in raw
         assert_same(pickle.loads(raw), data)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_numbered_rows_stay_with_their_documents(folder: Path, mapped: bool):
+    data = open_lists(folder) if mapped else lists()
+    assert data.rows is None
+    assert data.numbered(4).rows.tolist() == [4, 5, 6]
+    assert data.numbered(0).select([1, 0]).rows.tolist() == [2, 0, 1]
+    assert data.select([1, 0]).numbered(0).rows.tolist() == [0, 1, 2]
+    again = data.select([1, 0]).numbered(0).select([1]).numbered(5)
+    assert again.rows.tolist() == again.in_memory().rows.tolist() == [6, 7]
+    assert again[0]["rows"].tolist() == [6, 7]
+    own = data.with_arrays(rows=np.array([7, 3, 5])).numbered(1)
+    assert own.select([1, 0]).rows.tolist() == [6, 8, 4]
 
 
 def test_a_choice_of_features_among_chosen_ones(folder: Path):

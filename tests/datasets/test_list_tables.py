@@ -67,7 +67,7 @@ def test_training_on_lists_is_training_on_its_table(stored: Path):
 
 def test_columns_are_matched_by_name(stored: Path, tmp_path: Path):
     whole = open_lists(stored)
-    levels = whole.source.schema.categories["shop"].levels
+    levels = whole.schema.categories["shop"].levels
     assert levels == ("a", "b", "c")
     other = Schema(
         **USES,
@@ -196,4 +196,7 @@ def test_transforms_of_large_lists_are_fitted_on_a_sample(stored: Path, monkeypa
     assert 100 < len(sample.features) < 220
     assert sample.qids == data.to_fit().qids
     assert {*sample.qids} < {*data.qids}
-    assert sample.source is None
+    assert type(sample.features) is np.ndarray
+    whole = data.in_memory()
+    assert whole.to_fit().qids == sample.qids
+    assert whole.in_memory() is whole

@@ -498,7 +498,7 @@ def test_text_with_a_value_per_row_is_left_out(tmp_path: Path, kind: str):
     schemas, said = [], []
     said += told(lambda: schemas.append(fit(source).schema))
     if kind in ("csv", "parquet"):
-        said += told(lambda: schemas.append(convert(source, store, **options).source.schema))
+        said += told(lambda: schemas.append(convert(source, store, **options).schema))
     for schema, one in zip(schemas, said, strict=True):
         assert [*schema.categories] == ["shop"]
         assert "title is left out, with 50 different texts in 60 rows" in one

@@ -20,7 +20,7 @@ from pairwise import each, named, split, together
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ltr.datasets.lists import pad_documents, real_places
+from ltr.datasets.batches import pad_documents, real_places
 from ltr.kernels.choice import computed_by
 from ltr.kernels.choice import use as use_form
 from ltr.kernels.cpu import CPU, jit

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from metric_table import WEIGHTED
 from pairwise import each
 
-from ltr.datasets.lists import pad_documents, real_places
+from ltr.datasets.batches import pad_documents, real_places
 from ltr.metrics import (
     MAP,
     MRR,
