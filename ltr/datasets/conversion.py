@@ -221,9 +221,9 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
     seen = SeenQids()
     last: str | None = None
     for chunk in chunks:
-        fresh = chunk.qids[chunk.qids[0] == last :]
-        last = chunk.qids[-1]
-        rows = chunk.rows
+        qids, rows = chunk.qids, chunk.rows
+        fresh = qids[qids[0] == last :]
+        last = qids[-1]
         if seen.add([qid.encode() for qid in fresh]) or (
             rows is not None and (np.diff(rows) != 1).any()
         ):
@@ -308,7 +308,7 @@ def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
     for chunk in keys:
         lists = np.repeat(np.arange(len(chunk)), chunk.lengths)
-        qids = pa.array(chunk.qids, pa.string()).take(pa.array(lists))
+        qids = chunk.qid_texts.take(pa.array(lists))
         database.register("chunk", pa.table({"qid": qids, "row": documents + _rows(chunk)}))
         database.execute("INSERT INTO documents FROM chunk")
         width, documents = max(width, chunk.num_features), documents + len(chunk.features)
@@ -346,7 +346,9 @@ def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> N
     starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
     for start, end in pairwise([*starts, len(numbers)]):
         part = data.between(start, end)
-        qids = pa.RunEndEncodedArray.from_arrays(pa.array(part.offsets[1:]), pa.array(part.qids))
+        qids = pa.RunEndEncodedArray.from_arrays(
+            pa.array(part.offsets[1:]), part.qid_texts.combine_chunks()
+        )
         batch = _to_batch(part).append_column("qid", qids)
         path = folder / f"{numbers[start]:06d}.arrow"
         with path.open("ab") as file, pa.ipc.new_stream(file, batch.schema) as writer:

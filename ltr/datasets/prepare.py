@@ -26,14 +26,13 @@ from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import hold_out
 from ltr.datasets.table_files import (
-    TableFiles,
     column_names,
     first_text,
     load_columns,
     load_frame,
     naming,
     of_file,
-    text_types,
+    typed_files,
 )
 from ltr.datasets.table_notices import notice, warn_caller
 from ltr.names import shown_names
@@ -67,8 +66,8 @@ def read_table(
     documents of a list in the order of their rows; `rows` of the result gives each document's row
     in the table. A missing feature is NaN. Dates become the days since 1970-01-01, and the hour of
     the day if the schema says so; see `Schema.infer`. A missing category has code 0, and so has any
-    value that is not a level of the schema. Errors count rows from 0, without the header. For a
-    folder or pattern, they name the file, and count the rows within this file.
+    value that is not a level of the schema. Errors count rows from 0, without headers, through
+    all files of a folder or pattern.
 
     Args:
         source: a table (see `load_table`), LETOR text or lists on disk. The last two already have
@@ -458,10 +457,8 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     Raises:
         ValueError: the errors of `load_table` and `Schema.infer`.
     """
-    files = TableFiles(path, dict.fromkeys(_texts(roles), pa.string()))
+    files = typed_files(path, _texts(roles))
     with naming(path):
-        if files.delimiter is not None:
-            files = TableFiles(path, text_types(files, _texts(roles)))
         schema, told = _describe(files, roles, max_levels)
         warn_caller(told)
         return schema

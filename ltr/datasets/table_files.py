@@ -1,9 +1,9 @@
 """The files of tables, CSV and Parquet, read by Arrow.
 
-Arrow reads both formats, as a whole or chunk by chunk, and data frames become Arrow tables anyway.
-The values of a CSV file are read as text, so that one rule finds the type of a column from all of
-its values, and an error can name a row. DuckDB, which can group rows that do not fit into memory,
-would be a second reader with other rules.
+Arrow reads both formats, as a whole or chunk by chunk, finds the types of CSV files, and says what
+is wrong with a file; the file's name comes first. The files are found and opened one by one: the
+scanner of `pyarrow.dataset` holds a whole row group of Parquet in memory, and its listing skips
+folders such as `_year=2024`.
 """
 
 import io
@@ -25,9 +25,9 @@ from pyarrow import csv
 
 from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, open_text
-from ltr.datasets.column_steps import Date, RowError, kind_of, shown
+from ltr.datasets.column_steps import Date, RowError, shown
 from ltr.datasets.frames import Frame, plain_types, refuse_doubles
-from ltr.datasets.infer import ROWS, DateColumn, Finder, Rows, scan
+from ltr.datasets.infer import ROWS
 from ltr.datasets.schema import Schema
 from ltr.files import check_path
 
@@ -53,6 +53,8 @@ MISSING = (
 In a column of text, only an empty value is missing.
 """
 
+_NULLS = [text for word in MISSING for text in (word, f" {word}", f"{word} ")]
+
 BLOCKS = (1 << 21, 1 << 24)
 """The sizes, in bytes, of the blocks in which a CSV file is read; Arrow reads 32 blocks ahead.
 
@@ -67,12 +69,11 @@ VALUES = 1 << 22
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
-    The values of a CSV file have no types. A column has numbers if all of its values are numbers,
-    booleans if all are true, false, 0 or 1, and text otherwise. Dates stay text here (see
-    `Schema.infer`). A text column is an error if more than half of its values are numbers, unless
-    `text` names the column. An empty value is missing. NULL, null, NaN, nan, NAN, NA, N/A, n/a,
-    #N/A, None, <NA> and NaT are missing in a column of numbers, booleans or dates, and text in a
-    column of text. If a column has no other values, all are missing.
+    The values of a CSV file have no types: Arrow finds numbers, booleans and text. Dates stay text
+    here (see `Schema.infer`). A text column is an error if more than half of its values are
+    numbers, unless `text` names the column. An empty value is missing. NULL, null, NaN, nan, NAN,
+    NA, N/A, n/a, #N/A, None, <NA> and NaT are missing in a column of numbers, booleans or dates,
+    and text in a column of text. If a column has no other values, all are missing.
 
     Args:
         source: a file, a folder of files, a pattern such as "data/2024-*.parquet", a pandas or
@@ -97,13 +98,25 @@ def load_frame(source: Any, text: Collection[str] = ()) -> Frame:
     """Load a table as `load_table` does, without copying numeric columns of pandas and numpy."""
     if not isinstance(source, str | PathLike):
         return _with_rows(Frame.of(source), source)
-    files = TableFiles(source, dict.fromkeys(text, pa.string()))
-    frame = _with_rows(Frame.of(files.read(files.schema.names)), source)
+    files = typed_files(source, text)
+    return _with_rows(Frame.of(files.read(files.schema.names)), source)
+
+
+def typed_files(path: str | PathLike[str], text: Collection[str]) -> "TableFiles":
+    """Return the files of a table; those of CSV with the types that Arrow finds in all values.
+
+    Args:
+        path: a file, a folder or a pattern.
+        text: see `load_table`.
+
+    Raises:
+        ValueError: see `load_table`.
+    """
+    files = TableFiles(path, dict.fromkeys(text, pa.string()))
     if files.delimiter is None:
-        return frame
-    with naming(source):
-        types = text_types(frame, text)
-    return Frame.of(typed(frame.to_arrow(), pa.schema(types)))
+        return files
+    with naming(path):
+        return TableFiles(path, text_types(files, text))
 
 
 def load_columns(
@@ -149,9 +162,9 @@ class TableFiles:
     Args:
         path: a file, a folder or a pattern.
         types: the types of the columns of CSV files, and of columns that the names of folders give
-            (see `partition_of`). A column without a type here is text, and so is a column with a
-            value that does not fit the type. Parquet files have their own types; beside them, the
-            type of a folder's column is by default the one that fits its values.
+            (see `partition_of`). A column of CSV without a type here is text. Parquet files have
+            their own types; beside them, a folder's column has by default the type that Arrow
+            finds.
 
     Attributes:
         files: the files, in the order of their names.
@@ -161,7 +174,8 @@ class TableFiles:
 
     Raises:
         ValueError: a file is missing, damaged or of an unknown kind, the files have different
-            columns, or a column name is repeated.
+            columns, or a column name is repeated; or, later, a value does not have the column's
+            type. The message has the file's name and, where Arrow finds the error, Arrow's words.
     """
 
     def __init__(
@@ -175,41 +189,34 @@ class TableFiles:
             kind = kind_of_table(self.files[0])
         self.delimiter = None if kind == "parquet" else kind
         self.size = sum(file.stat().st_size for file in self.files)
-        types = types or {}
-        of_folders = {name for partition in self._partitions.values() for name in partition}
-        found = {name: self._type_of_folders(name, types.get(name)) for name in of_folders}
-        empty: list[pa.Table] = []
+        known = {**self._types_of_folders(), **(types or {})}
+        schemas: list[pa.Schema] = []
         for file, partition in self._partitions.items():
             with naming(file), naming_damage():
-                schema = self._read_schema(file)
+                schema = self._read_schema(file, known)
                 refuse_doubles(schema.names)
                 for name in [*partition]:
                     if name in schema.names:  # the file itself has the values
                         del partition[name]
                     else:
-                        schema = schema.append(pa.field(name, found[name]))
-                empty.append(schema.empty_table())
-                _compare(empty[0].schema, schema, self.files[0])
-        self.schema: pa.Schema = _joined(empty, path).schema
-        if self.delimiter is not None:
-            self.schema = pa.schema([(x, types.get(x, pa.string())) for x in self.schema.names])
+                        schema = schema.append(pa.field(name, known[name]))
+                if schemas:
+                    _compare(schemas[0].names, schema.names, self.files[0])
+                schemas = [_unified([*schemas, schema])]
+        self.schema: pa.Schema = schemas[0]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return all rows of the given columns."""
-        schema = self._schema_of(columns)
-        tables = [schema.empty_table()] if self.delimiter is None else []
+        tables: list[pa.Table] = []
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
-                    # Files are read one by one. If Arrow read them together and one of them lacked
-                    # a column, it would fill the column with nulls.
-                    table = pq.ParquetFile(file).read(columns=self._own(file, columns))
-                    tables.append(self._completed(file, plain_types(table), columns))
+                    table = plain_types(pq.ParquetFile(file).read(columns=self._own(file, columns)))
+                    tables.append(self._completed(file, table, columns))
                 else:
                     tables += [table for _, table in self._csv_blocks(file, columns)]
-        if self.delimiter is None:
-            return _joined(tables, self.files[0])
-        return typed(pa.concat_tables(tables), schema) if tables else schema.empty_table()
+        empty = self._schema_of(columns).empty_table()
+        return pa.concat_tables(tables or [empty], promote_options="permissive")
 
     def chunks(
         self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None
@@ -235,21 +242,8 @@ class TableFiles:
                     for position, table in self._csv_blocks(file, columns):
                         for start in range(0, table.num_rows, rows):
                             watch(before + position)
-                            yield typed(table.slice(start, rows), schema)
+                            yield table.slice(start, rows)
             before += file.stat().st_size
-
-    def locate(self, row: int) -> tuple[Path, int]:
-        """Return the file that holds a row of the table, and the row's number in that file."""
-        for file in self.files[:-1]:
-            if self.delimiter is None:
-                rows = pq.read_metadata(file).num_rows
-            else:
-                one = self._csv_blocks(file, self.schema.names[:1])
-                rows = sum(table.num_rows for _, table in one)
-            if row < rows:
-                return file, row
-            row -= rows
-        return self.files[-1], row
 
     def _own(self, file: Path, columns: Sequence[str]) -> list[str]:
         """Return the columns to read from a file: at least one, which tells the number of rows."""
@@ -261,28 +255,24 @@ class TableFiles:
         """Return the columns of a file's rows, with those that the names of folders give."""
         for name in columns:
             if name in (partition := self._partitions[file]):
-                text = pa.chunked_array([[partition[name]]], pa.string())
-                if self.delimiter is None:
-                    text = typed(pa.table({name: text}), pa.schema([self.schema.field(name)]))[name]
-                table = table.append_column(name, pa.repeat(text[0], table.num_rows))
+                value = pa.scalar(partition[name], pa.string()).cast(self.schema.field(name).type)
+                table = table.append_column(name, pa.repeat(value, table.num_rows))
         return table.select([*columns])
 
-    def _type_of_folders(self, name: str, wanted: pa.DataType | None) -> pa.DataType:
-        """Return the type of a column of folders: `wanted`, or the first that fits, or string."""
+    def _types_of_folders(self) -> dict[str, pa.DataType]:
+        """Return the types of the columns of folders: text for CSV, or those that Arrow finds."""
+        names = dict.fromkeys(name for one in self._partitions.values() for name in one)
         if self.delimiter is not None:
-            return pa.string()
-        values = [partition.get(name) for partition in self._partitions.values()]
-        text = pa.table({name: pa.array(values, pa.string())})
-        if wanted is not None:
-            return typed(text, pa.schema({name: wanted})).schema.field(name).type
-        fitting = (dtype for dtype in _TYPES if parsed(text[name], dtype) is not None)
-        return next(fitting, pa.string())
+            return dict.fromkeys(names, pa.string())
+        every = self._partitions.values()
+        values = {name: pa.array([one.get(name) for one in every], pa.string()) for name in names}
+        return {name: _found_types(pa.table({name: values[name]}))[name] for name in names}
 
     def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
         fields = [self.schema.field(name) for name in columns]
         return pa.schema(fields, metadata=self.schema.metadata)
 
-    def _read_schema(self, file: Path) -> pa.Schema:
+    def _read_schema(self, file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
         kind = kind_of_table(file)
         if kind == "parquet":
             return plain_types(pq.read_schema(file).empty_table()).schema
@@ -291,33 +281,54 @@ class TableFiles:
             names = next(filter(None, csv_reader(lines, delimiter=kind)), None)
         if names is None:
             raise ValueError("not a table: empty CSV file")
-        return pa.schema([(name, pa.string()) for name in names])
+        return pa.schema([(name, types.get(name, pa.string())) for name in names])
 
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the number of bytes read so far, and the next rows as text; null if empty."""
+        """Yield the number of bytes read so far, and the next rows."""
         assert self.delimiter is not None
         own = self._own(file, columns)
-        convert = csv.ConvertOptions(
-            column_types=dict.fromkeys(own, pa.string()),
-            include_columns=own,
-            null_values=[""],
-            strings_can_be_null=True,
-        )
+        types = {name: self.schema.field(name).type for name in own}
         done = 0
         for block in BLOCKS:
             rows = 0
+            convert = _conversion(own, types)
             try:
                 with _open_csv(file, self.delimiter, block, convert) as (reader, on_disk):
                     for batch in reader:
-                        fresh = pa.table(batch).slice(max(0, done - rows))
+                        fresh = _without_words(pa.table(batch).slice(max(0, done - rows)))
                         rows += batch.num_rows
                         done = max(done, rows)
                         if fresh.num_rows:
                             yield on_disk.tell(), self._completed(file, fresh, columns)
                 return
-            except pa.ArrowInvalid:  # a row may be too long for the block
+            except pa.ArrowInvalid:
                 if block == BLOCKS[-1]:
                     raise
+                # A row may be too long for the block, and numbers may be written as booleans, or
+                # whole numbers with a point.
+                numbers = [name for name, dtype in types.items() if dtype in _NUMBERS]
+                options = file, self.delimiter, BLOCKS[-1], _conversion(numbers or own, {})
+                with _open_csv(*options) as (reader, _):
+                    seen = {name: reader.schema.field(name).type for name in numbers}
+                wider = pa.bool_(), pa.float64()
+                types |= {name: dtype for name, dtype in seen.items() if dtype in wider}
+
+
+def _conversion(columns: Sequence[str], types: Mapping[str, pa.DataType]) -> csv.ConvertOptions:
+    return csv.ConvertOptions(
+        include_columns=[*columns], column_types=dict(types), null_values=_NULLS
+    )
+
+
+def _without_words(table: pa.Table) -> pa.Table:
+    """Return a table of CSV with null for "" in text, and for `MISSING` in dates."""
+    for position, column in enumerate(table.columns):
+        if column.type == Date.text_type:
+            column = with_nulls(column)
+        elif column.type == pa.string() and pc.any(pc.equal(column, "")).as_py():
+            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+        table = table.set_column(position, table.column_names[position], column)
+    return table
 
 
 @contextmanager
@@ -348,31 +359,22 @@ def _parquet_chunks(
             yield size * done // whole.metadata.num_rows, plain_types(pa.table(batch))
 
 
-def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
+def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
     try:
-        names = tables[0].column_names
-        return pa.concat_tables(
-            [table.select(names) for table in tables], promote_options="permissive"
-        )
+        return pa.unify_schemas([*schemas], promote_options="permissive")
     except pa.ArrowException as error:
-        raise ValueError(f"{path}: the files must have the same columns: {error}") from None
+        problem = "the files of a table must have the same columns"
+        raise ValueError(f"{problem}: {error}") from None
 
 
-def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
+def _compare(first: Sequence[str], other: Sequence[str], file: Path) -> None:
     """Raise an error if the columns of a file differ from those of the first file, `file`."""
-    for name in sorted({*first.names} ^ {*other.names}):
-        has, lacks = (file, "it") if name in first.names else ("it", file)
+    for name in sorted({*first} ^ {*other}):
+        has, lacks = (file, "it") if name in first else ("it", file)
         raise ValueError(
             f"the files of a table must have the same columns: {lacks} has no {name!r}, {has} has "
             "one"
         )
-    for name in first.names:
-        one, two = first.field(name).type, other.field(name).type
-        if kind_of(one) != kind_of(two) and "missing" not in (kind_of(one), kind_of(two)):
-            raise ValueError(
-                "the files of a table must have the same columns: column "
-                f"{name!r} is {two} here and {one} in {file}"
-            )
 
 
 def _with_rows(frame: Frame, source: Any) -> Frame:
@@ -536,13 +538,13 @@ def kind_of_table(file: Path) -> str:
 
 @contextmanager
 def naming_damage() -> Iterator[None]:
-    """Replace reading errors by a "not a table" error, except the errors of the file system."""
+    """Replace reading errors by a "cannot be read" error, except the errors of the file system."""
     try:
         yield
     except (pa.ArrowException, CsvError, OSError) as error:
         if getattr(error, "errno", None) is not None:  # the error comes from the file system
             raise
-        raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
+        raise ValueError(f"cannot be read: {' '.join(str(error).split())}") from None
 
 
 class NamedError(ValueError):
@@ -551,11 +553,7 @@ class NamedError(ValueError):
 
 @contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Put the file's name before the message of an error, if the table comes from a file.
-
-    For an error in a row of a folder or a pattern, name the file that has the row, and give the
-    row's number in that file.
-    """
+    """Put the name of a file, folder or pattern before the message of an error of its table."""
     try:
         yield
     except NamedError:
@@ -563,21 +561,8 @@ def naming(source: Any) -> Iterator[None]:
     except ValueError as error:
         if not isinstance(source, str | PathLike) or str(error).startswith(str(source)):
             raise
-        path = check_path("source", source)
-        if isinstance(error, RowError) and not path.is_file():
-            raise _placed(error, TableFiles(path)) from None
         # The traceback tells a mistake in the table from a bug, where another library raised it.
         raise NamedError(f"{source}: {error}").with_traceback(error.__traceback__) from None
-
-
-def _placed(error: RowError, files: TableFiles) -> NamedError:
-    """Return the error with each row given by its file and by its number in that file."""
-    file, row = files.locate(error.row)
-    problem, other = error.problem, error.other
-    if other is not None:
-        first, other = files.locate(other)
-        problem += "" if first == file else f" in {first},"
-    return NamedError(f"{file}: {RowError(row, error.column, problem, other)}")
 
 
 def of_file(source: Any) -> str:
@@ -585,68 +570,88 @@ def of_file(source: Any) -> str:
     return f" in {source}" if isinstance(source, str | PathLike) else ""
 
 
-_TYPES = (pa.int64(), pa.float64(), pa.bool_())
+_NUMBERS = (pa.int64(), pa.float64())
 _NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
-_HEAD = 64
 
 
-class TextColumn(Finder):
-    """Finds the type of a column of text from its chunks.
+def text_types(files: TableFiles, text: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the type of each column of a CSV file, found in one pass; see `load_table`.
 
-    If all values are numbers, or all are booleans, the column has that type; otherwise it is text.
-    Numbers are int64 if all of them are written as whole numbers, such as -7, and fit int64, else
-    float64. A column without values has the type null. Blanks around a value are ignored, and the
-    texts of `MISSING` are no values. If a column is text, but more than half of its
-    values are numbers, `found` raises an error.
+    Arrow finds the types of each chunk. Dates have the type of `Date.text_type`: they stay text.
+
+    Args:
+        files: the files, with text in all columns.
+        text: the columns that are text, whatever their values are.
+
+    Raises:
+        RowError: a column is text, but more than half of its values are numbers.
+    """
+    columns = [TextColumn(name) for name in files.schema.names if name not in text]
+    row = 0
+    for part in files.chunks(files.schema.names, ROWS):
+        types = _found_types(part)
+        for column in columns:
+            column.add(part.column(column.name), types[column.name], row)
+        row += part.num_rows
+    found = {column.name: column.found() for column in columns}
+    return dict.fromkeys(files.schema.names, pa.string()) | found
+
+
+def _found_types(table: pa.Table) -> dict[str, pa.DataType]:
+    """Return the types that Arrow finds in the columns of text of a table."""
+    names = [str(i) for i in range(table.num_columns)]
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table.rename_columns(names), sink)
+    content = sink.getvalue()
+    schema = csv.read_csv(
+        pa.BufferReader(content),
+        csv.ReadOptions(use_threads=False, block_size=content.size),
+        csv.ParseOptions(newlines_in_values=True),
+        csv.ConvertOptions(null_values=_NULLS),
+    ).schema
+    types: Any = pa.types
+    found = {}
+    for name, field in zip(table.column_names, schema, strict=True):
+        found[name] = field.type
+        if types.is_temporal(field.type):
+            is_time = types.is_time(field.type)
+            found[name] = pa.string() if is_time else Date.text_type
+    return found
+
+
+class TextColumn:
+    """Joins the types that Arrow finds in the chunks of a column of text.
+
+    A chunk without values does not count, and whole numbers and others are float64. Any other two
+    types make the column text.
 
     Args:
         name: the name of the column.
-
-    >>> column = TextColumn("x")
-    >>> column.add(pa.table({"x": ["1", None]}), 0)
-    >>> column.add(pa.table({"x": [" 2.5"]}), 2)
-    >>> column.found()
-    DataType(double)
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._possible = [*_TYPES]
+        self.name = name
+        self._type: pa.DataType = pa.null()
         self._values = self._numbers = 0
-        # These are the row and the text of the first text value.
+        # This is the first value of a chunk of text that is no number, with its row.
         self._first: tuple[int, str] | None = None
-        self._dates: DateColumn | None = DateColumn(name, pa.string())
 
-    def add(self, part: pa.Table, row: int) -> None:
-        """Look at the next values."""
-        column = part.column(self.name)
-        if column.null_count == len(column):
+    def add(self, column: pa.ChunkedArray, dtype: pa.DataType, row: int) -> None:
+        """Note the type of the next values, which begin at a row of the table."""
+        pair = {self._type, dtype} - {pa.null()}
+        if len(pair) > 1:
+            self._type = pa.float64() if pair <= {*_NUMBERS} else pa.string()
+        elif pair:
+            self._type = pair.pop()
+        values = with_nulls(column) if dtype == pa.string() else column
+        count = len(values) - values.null_count
+        self._values += count
+        if dtype != pa.string():
+            self._numbers += count if dtype in _NUMBERS else 0
             return
-        if _plain(column, pa.float64()) is None:
-            column = with_nulls(column)
-            if self._dates is not None and self._dates.open:
-                self._dates.add(pa.table({self.name: column}), row)
-        else:
-            self._dates = None
-        values = len(column) - column.null_count
-        if not values:
-            return
-        fitting = _fitting(column)
-        self._possible = [dtype for dtype in self._possible if dtype in fitting]
-        self._values += values
-        if pa.float64() in fitting:
-            self._numbers += values
-            return
-        self._numbers += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
-        if self._first is None and (at := first_text(column)) >= 0:
-            self._first = row + at, column[at].as_py()
-
-    def are_dates(self) -> bool:
-        """Return whether all values are dates, with or without a UTC offset; see `DateColumn`."""
-        try:
-            return self._dates is not None and self._dates.step() is not None
-        except RowError:  # dates of both kinds are an error only if the column is used
-            return True
+        self._numbers += pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() or 0
+        if self._first is None and (at := first_text(values)) >= 0:
+            self._first = row + at, values[at].as_py()
 
     def found(self) -> pa.DataType:
         """Return the type of the column.
@@ -654,11 +659,7 @@ class TextColumn(Finder):
         Raises:
             RowError: the column is text, but more than half of its values are numbers.
         """
-        if not self._values:
-            return pa.null()
-        if self._possible:
-            return self._possible[0]
-        if 2 * self._numbers > self._values and self._first is not None:
+        if self._type == pa.string() and 2 * self._numbers > self._values and self._first:
             row, value = self._first
             raise RowError(
                 row,
@@ -666,19 +667,7 @@ class TextColumn(Finder):
                 f"most values are numbers, got {shown(value)} (a column of text must be named in "
                 "categories, doc_id or qid)",
             )
-        return pa.string()
-
-
-def _fitting(column: pa.ChunkedArray) -> Sequence[pa.DataType]:
-    """Return the types of `_TYPES` that fit all values of a column of text; see `with_nulls`."""
-    whole, fraction, flag = _TYPES
-    numbers = _cast(column, fraction)
-    if numbers is None:  # Arrow reads 0x10 as a whole number, not as a float; here it is text
-        return [] if _cast(column, flag) is None else [flag]
-    # The comparison comes first: a cast that fails takes five times as long.
-    if pc.any(pc.not_equal(pc.floor(numbers), numbers)).as_py() or _cast(column, whole) is None:
-        return [fraction]
-    return [whole, fraction] if _cast(column, flag) is None else _TYPES
+        return self._type
 
 
 def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -692,89 +681,15 @@ def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(spelled, pa.scalar(None, texts.type), texts)
 
 
-def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column of a table of text, found in one pass; see `load_table`.
-
-    Dates have the type of `Date.text_type`, and other text the type string; see `typed`.
-
-    >>> table = pa.table({"q": ["007", "08"], "x": ["1", None]})
-    >>> text_types(Frame.of(table), {"q"})
-    {'q': DataType(string), 'x': DataType(int64)}
-    """
-    names = table.schema.names
-    columns = [TextColumn(name) for name in names if name not in text]
-    scan(table, columns, first=ROWS)
-    types = {one.name: Date.text_type if one.are_dates() else one.found() for one in columns}
-    return dict.fromkeys(names, pa.string()) | types
-
-
-def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table of text converted to a schema's types; a column that does not fit stays text.
-
-    The texts of `MISSING` are null, except in a column that the schema has as a string. If the
-    schema has int64 for a column, float64 is tried too. If it has int64 or float64 for a
-    column whose values are all booleans, the column is boolean.
-
-    >>> numbers = pa.schema({"x": pa.int8(), "y": pa.int8()})
-    >>> typed(pa.table({"x": ["1", "NA"], "y": ["1", "a"]}), numbers)
-    pyarrow.Table
-    x: int8
-    y: string
-    ----
-    x: [[1,null]]
-    y: [["1","a"]]
-    """
-    columns = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        wanted = schema.field(name).type
-        if wanted == pa.string():
-            columns.append(column)
-            continue
-        found = _plain(column, wanted)
-        if found is not None:
-            columns.append(found)
-            continue
-        values = with_nulls(column)
-        found = _cast(values, wanted)
-        if found is None and wanted == pa.int64():
-            found = _cast(values, pa.float64())
-        if found is None and wanted in (pa.int64(), pa.float64()):
-            found = _cast(values, pa.bool_())
-        columns.append(values if found is None else found)
-    return pa.table(columns, names=table.column_names)
-
-
 def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
     """Return a column of text as another type, or None if one of the values does not fit.
 
     Blanks around a value are ignored, and the texts of `MISSING` become null.
     """
-    return _cast(with_nulls(column), dtype)
-
-
-def _plain(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Return the result of `parsed` if no value has blanks or spells "missing"; None otherwise.
-
-    Most columns are such, and take a third of the time.
-    """
-    found = _cast(column, dtype) if dtype in _TYPES else None
-    if found is None or (dtype == pa.float64() and pc.any(pc.is_nan(found)).as_py()):
+    try:
+        return with_nulls(column).cast(dtype)
+    except pa.ArrowException:
         return None
-    return found
-
-
-def _cast(values: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Do the work of `parsed` for a column in which missing values are null."""
-    if values.null_count == len(values):
-        return pa.chunked_array([pa.nulls(len(values), dtype)])
-    found = None
-    # In a long column, the first values usually show whether the type is wrong.
-    for part in (values.slice(0, _HEAD), values) if len(values) > 16 * _HEAD else (values,):
-        try:
-            found = part.cast(dtype)
-        except pa.ArrowException:  # a value does not fit, or no value fits the type null
-            return None
-    return found
 
 
 def first_text(column: pa.ChunkedArray) -> int:
