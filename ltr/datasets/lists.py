@@ -314,9 +314,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         ends = np.r_[0, np.cumsum(lengths)]
         lists = chosen if self._chosen is None else self._chosen[chosen]
         inside = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
-        places = inside + np.repeat(self._arrays["offsets"][lists], lengths)
+        positions = inside + np.repeat(self._arrays["offsets"][lists], lengths)
         names = [name for name in self._names if only is None or name in only]
-        arrays = {name: self._take(name, places) for name in names if name in self._arrays}
+        arrays = {name: self._take(name, positions) for name in names if name in self._arrays}
         if self._first_rows is not None and "rows" in names:
             arrays["rows"] = inside + np.repeat(self._first_rows[chosen], lengths)
         arrays |= {"offsets": ends, "qids": _chunk(_take_texts(self._arrays["qids"], lists))}
@@ -380,12 +380,12 @@ class ListDataset(Dataset[dict[str, Any]]):
             names.remove("categories")
         return list(dict.fromkeys([*names, *(["rows"] if self._first_rows is not None else [])]))
 
-    def _take(self, name: str, places: np.ndarray) -> Any:
-        """Return the values of the documents at these places of an array, as a copy."""
+    def _take(self, name: str, positions: np.ndarray) -> Any:
+        """Return the values of the documents at these positions of an array, as a copy."""
         array = self._arrays[name]
         if isinstance(array, pa.ChunkedArray):
-            return _chunk(_take_texts(array, places))
-        found = np.asarray(array).take(places, axis=0)
+            return _chunk(_take_texts(array, positions))
+        found = np.asarray(array).take(positions, axis=0)
         if name == "features" and self._columns is not None:
             found = found[:, self._columns]
             found[:, self._columns < 0] = 0
@@ -635,16 +635,16 @@ def _as_chunks(name: str, texts: Any) -> pa.ChunkedArray:
     return _chunk(found)
 
 
-def _take_texts(texts: pa.ChunkedArray, places: np.ndarray) -> pa.StringArray:
-    """Return the texts at these places, as a copy.
+def _take_texts(texts: pa.ChunkedArray, positions: np.ndarray) -> pa.StringArray:
+    """Return the texts at these positions, as a copy.
 
     Arrow's own `take` first joins all chunks, and those of lists on disk need not fit into memory.
     """
     chunks: Any = texts.chunks
     starts = np.cumsum([0, *map(len, chunks)])
-    chunk = np.searchsorted(starts, places, side="right") - 1
+    chunk = np.searchsorted(starts, positions, side="right") - 1
     parts = [
-        chunks[i].take(pa.array(places[chunk == i] - starts[i])).cast(pa.string())
+        chunks[i].take(pa.array(positions[chunk == i] - starts[i])).cast(pa.string())
         for i in np.unique(chunk).tolist()
     ]
     if len(parts) == 1:
