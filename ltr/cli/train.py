@@ -1,7 +1,6 @@
 """`ltr train`: train a `NeuralRanker` on a table, with or without boosted trees."""
 
 from argparse import ArgumentTypeError, Namespace
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,7 +66,7 @@ def train(parser: LineParser, args: list[str]) -> None:
 
     import torch
 
-    from ltr.datasets.prepare import prepare, read_table
+    from ltr.datasets.prepare import prepare_varied, validated
     from ltr.estimators import Blend, NeuralRanker
     from ltr.estimators.parameters import max_levels
 
@@ -85,11 +84,10 @@ def train(parser: LineParser, args: list[str]) -> None:
     )
     share = 0 if given.val else ranker.validation
     most = partial(max_levels, ranker)
-    options = {"validation": share, "few": "none", "max_levels": most, "exact": bool(given.trees)}
-    data = prepare(given.table, roles_of(given), **options)
+    options = {"validation": share, "max_levels": most, "exact": bool(given.trees)}
+    data = prepare_varied(given.table, roles_of(given), **options)
     if given.val:
-        plain = replace(data.schema, weight=None, position=None, protected=None)
-        data = replace(data, val=read_table(given.val, plain))
+        data = validated(data, given.val)
     if given.trees:
         ranker = Blend(ranker, n_jobs=given.threads, verbose=verbose)
     ranker.fit(data)

@@ -105,9 +105,17 @@ def read_table(
     if unused and tell is not None:
         tell(f"columns that the model does not use: {shown_names(unused)}")
     with naming(source):
-        check_types(frame, schema, optional)
-        order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
-        return to_lists(frame, schema, order)
+        return _frame_lists(frame, schema, optional)[0]
+
+
+def _frame_lists(
+    frame: Frame, schema: Schema, optional: Collection[str] = (), exact: bool = False
+) -> tuple[ListDataset, np.ndarray | None]:
+    """Return the lists of a table in memory and, if `exact`, their features in float64."""
+    check_types(frame, schema, optional)
+    order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
+    numbers = features_of(frame, schema, order.rows, np.float64) if exact else None
+    return to_lists(frame, schema, order), numbers
 
 
 @dataclass(frozen=True)
@@ -440,6 +448,42 @@ def prepare(
         return Prepared(schema, train, val, told)
     numbers, others = np.split(numbers, order.offsets[[order.train]])
     return Prepared(schema, train, val, told, numbers, others)
+
+
+def prepare_varied(
+    source: Any, roles: Mapping[str, Any], *, validation: float, **options: Any
+) -> Prepared:
+    """Return the result of `prepare`, without validation lists on which no metric could differ.
+
+    The training lists and the validation lists each need a list with two distinct labels.
+    Otherwise all lists are training lists.
+    """
+    found = prepare(source, roles, validation=validation, **options)
+    sides = [lists for lists in (found.train, found.val) if lists is not None]
+    if len(sides) < 2 or all(lists.varied().any() for lists in sides):
+        return found
+    return prepare(source, roles, **options)
+
+
+def validated(found: Prepared, source: Any) -> Prepared:
+    """Return prepared lists with the lists of another table as validation lists.
+
+    The table need not have the columns of weight, position and protected, which metrics do not use.
+
+    Args:
+        found: the prepared lists, whose schema says how the columns are used.
+        source: the table; see `read_table`.
+
+    Raises:
+        ValueError: see `read_table`.
+    """
+    plain = replace(found.schema, weight=None, position=None, protected=None)
+    if found.exact is None or holds_lists(source):
+        return replace(found, val=read_table(source, plain))
+    frame, _ = load_columns(source, plain)
+    with naming(source):
+        val, exact = _frame_lists(frame, plain, exact=True)
+    return replace(found, val=val, exact_val=exact)
 
 
 def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:

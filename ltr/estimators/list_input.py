@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.utils.validation import validate_data
 
-from ltr.datasets import ListDataset, Schema, read_table
+from ltr.datasets import ListDataset, Schema
 from ltr.datasets.column_steps import kind_of
 from ltr.datasets.list_tables import holds_lists
-from ltr.datasets.prepare import Prepared, features_of, prepare
+from ltr.datasets.prepare import Prepared, prepare_varied, validated
 from ltr.estimators import tables as tables
 from ltr.estimators.habits import named_categories
 from ltr.losses import RankingLoss
@@ -123,7 +123,7 @@ def read_rows(
         named |= {"qid": known.qid, "label": str(known.label)}
     uses = {use: name if use in columns else None for use, name in named.items()}
     training_only = {use: uses[use] for use in ("weight", "position", "protected")}
-    found = _with_validation(
+    found = prepare_varied(
         frame.joined({named[use]: values for use, values in columns.items()}),
         uses,
         validation=validation if evaluation is None else 0,
@@ -139,15 +139,14 @@ def read_rows(
         )
     if evaluation is None:
         return found
-    plain = replace(found.schema, weight=None, position=None, protected=None)
     X, y, qid, group = evaluation
     frame = tables.as_table(estimator, X)
     names = tables.query_names(frame.num_rows, qid, group, "eval_")
-    columns = {plain.qid: names, str(plain.label): tables.as_labels(y, frame.num_rows)}
-    val = read_table(frame.joined(columns), plain)
-    if not exact or val.rows is None:
-        return replace(found, val=val)
-    return replace(found, val=val, exact_val=features_of(frame, plain, val.rows, dtype=np.float64))
+    columns = {
+        found.schema.qid: names,
+        str(found.schema.label): tables.as_labels(y, frame.num_rows),
+    }
+    return validated(found, frame.joined(columns))
 
 
 def _as_category(column: pa.ChunkedArray) -> pa.Array:
@@ -181,18 +180,4 @@ def _prepared(name: str, X: Any, known: Schema | None, validation: float = 0) ->
             f"{name} must be lists on disk or LETOR text if it is a path, got {X}: read the table, "
             "or make lists of it with `ltr convert`"
         )
-    return _with_validation(X, {}, validation=validation, schema=known)
-
-
-def _with_validation(
-    source: Any, roles: Mapping[str, Any], validation: float, **options: Any
-) -> Prepared:
-    """Return the result of `prepare`, without validation lists on which no metric could differ.
-
-    Each side needs a list with two distinct labels; otherwise all lists are training lists.
-    """
-    found = prepare(source, roles, validation=validation, **options)
-    sides = [lists for lists in (found.train, found.val) if lists is not None]
-    if len(sides) < 2 or all(lists.varied().any() for lists in sides):
-        return found
-    return prepare(source, roles, **options)
+    return prepare_varied(X, {}, validation=validation, schema=known)

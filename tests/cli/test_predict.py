@@ -237,7 +237,7 @@ BAD = {
     "program": (["one.pt2", "new.csv", "--output", "x.csv"], "torch.export program"),
     "damaged": (["damaged", "new.csv", "--output", "x.csv"], ".txt is missing"),
     "another table": (["model", "other.csv", "--output", "x.csv"], "must have the column 'price'"),
-    "text": (["model", "text.csv", "--output", "x.csv"], "text.csv: row 7, column 'price'"),
+    "text": (["model", "text.csv", "--output", "x.csv"], "text.csv: cannot be read: "),
     "no qid": (["model", "gap.csv", "--output", "x.csv"], "a qid must not be missing"),
     "column": (["model", "new.csv", "--output", "x.csv", "--qid", "quer"], "did you mean query?"),
     "score": (["model", "score.csv", "--output", "x.csv", "--doc-id", "score"], "'score'"),

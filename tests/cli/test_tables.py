@@ -128,7 +128,7 @@ def test_a_resumed_fit_needs_the_same_levels(fitted):
         ),
         (
             lambda t: t.assign(price=t["price"].astype(str).where(t.index != 7, "cheap")),
-            "bad.csv: row 7, column 'price': a feature must be a number, got 'cheap'",
+            "bad.csv: cannot be read: In CSV column #1: Row #9: CSV conversion error",
         ),
     ],
 )
