@@ -143,10 +143,7 @@ def test_arrays_have_columns_by_number(rng):
     ("change", "message"),
     [
         (lambda t: t.drop(columns="price"), "must have the column 'price'.*as in training"),
-        (
-            lambda t: t.assign(price="cheap"),
-            r"Row #2: CSV conversion error to double: invalid value 'cheap'",
-        ),
+        (lambda t: t.assign(price="cheap"), r"(row 0, column 'price'|Row #2: ).*'cheap'"),
         (lambda t: t.assign(age=[0.0] * 25 + [np.inf] + [0.0] * 14), r"row 25, column 'age'"),
     ],
 )
