@@ -18,7 +18,7 @@ METRICS = {
     "seconds": "seconds",
 }
 LOSSES: dict[str, dict[str, Any]] = {
-    "SoftNDCG": {},
+    "SoftNDCG": {"model.loss": of("SoftNDCG")},
     "softmax": {"model.loss": of("ListNet")},
     "XENDCG": {"model.loss": of("XENDCG", gamma="random")},
 }

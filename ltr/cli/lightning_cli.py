@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ProgressBar, Timer
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_info
@@ -30,6 +30,7 @@ from ltr.files import check_path, name_full_disk
 from ltr.modules import CheckFinite, SeedSteps  # noqa: F401
 from ltr.modules.checkpoints import BestCheckpoint, LastCheckpoint, is_first_process
 from ltr.names import one_line
+from ltr.training.patience import default_patience
 
 Command = Literal["fit", "test"]
 
@@ -56,6 +57,15 @@ class SaveConfig(SaveConfigCallback):
             if saved.exists() and saved.samefile(path.absolute):
                 raise CommandError(f"trainer.logger must not log beside {path}: it is replaced")
         super().setup(trainer, pl_module, stage)
+
+
+class AutoPatience(Callback):
+    """Gives early stopping the patience of `NeuralRanker`."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Set the patience, which depends on the number of steps of an epoch."""
+        if isinstance(stopping := trainer.early_stopping_callback, EarlyStopping):
+            stopping.patience = default_patience(trainer.num_training_batches)
 
 
 class RankingCLI(LightningCLI):
@@ -124,8 +134,10 @@ class RankingCLI(LightningCLI):
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_class_arguments(BestCheckpoint, "best_checkpoint")
         parser.add_class_arguments(EarlyStopping, "early_stopping", skip={"patience"})
-        patience = "epochs in a row without a better value, then training stops; null: never"
-        parser.add_argument("--early_stopping.patience", type=int | None, default=10, help=patience)
+        about = "epochs in a row without a better value, then training stops; null: never; auto: 3,"
+        about += " or as many as have 40 steps, as in `ltr train`"
+        kind = int | Literal["auto"] | None
+        parser.add_argument("--early_stopping.patience", type=kind, default=10, help=about)
         parser.set_defaults({"early_stopping.monitor": "val_ndcg_10", "early_stopping.mode": "max"})
         checkpoint = "a checkpoint, or `best` or `last` of the newest run; fit resumes from it"
         parser.add_argument("--ckpt_path", type=str | None, default=None, help=checkpoint)
@@ -195,6 +207,8 @@ class RankingCLI(LightningCLI):
         callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.config.early_stopping.patience is not None:
             callbacks.append(self.config_init.early_stopping)
+        if self.config.early_stopping.patience == "auto":
+            callbacks.append(AutoPatience())
         if given.enable_checkpointing is not False:
             callbacks += [self.config_init.best_checkpoint, LastCheckpoint()]
         with ExitStack() as stack:

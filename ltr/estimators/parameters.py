@@ -28,6 +28,7 @@ from ltr.metrics.named import ranking_measure
 from ltr.models import CrossScorer, MLPScorer, Scorer
 from ltr.names import nearest
 from ltr.shapes import check_number, check_whole
+from ltr.training.patience import default_patience
 
 Effort = Literal["fast", "default", "best"]
 Schedule = Literal["constant", "cycle"]
@@ -41,9 +42,6 @@ LARGE = 30_000
 
 HIDDEN = (128, 64)
 """The widths of the hidden layers."""
-
-_EPOCHS, _STEPS = 3, 40
-"""The default patience is at least this many epochs and at least this many steps."""
 
 _OF_CYCLE = 1 / 3
 """With a cycle, the default patience is also at least this fraction of `max_epochs`.
@@ -137,7 +135,7 @@ def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Sett
     values["relative"] = not is_auto(estimator.relative) and bool(estimator.relative)
     values["transform"] = default_transform(kind, values["relative"])
     given = {"loss": XENDCG(gamma="random"), **values, **given}
-    patience = max(_EPOCHS, math.ceil(_STEPS / steps))
+    patience = default_patience(steps)
     if given["schedule"] == "cycle":
         patience = max(patience, math.ceil(given["max_epochs"] * _OF_CYCLE))
     given = {"patience": patience, **given}

@@ -6,9 +6,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from model_folders import file_in
+from sklearn.utils import check_random_state
 
+from ltr.datasets.loaders import VALIDATION
 from ltr.estimators import Blend, NeuralRanker
+from ltr.models import RankingModel
 from ltr.reports import evaluate
 
 COLUMNS = ("--qid", "query", "--label", "grade", "--doc-id", "sku")
@@ -58,6 +62,38 @@ def test_the_same_seed_gives_the_same_model(ltr, table):
         )
     weights = [file_in(Path(one), "model.safetensors").read_bytes() for one in "abc"]
     assert weights[0] == weights[1] != weights[2]
+
+
+@pytest.mark.slow  # two trainings, one of them by Lightning
+def test_the_recipe_is_one_network_of_ltr_train(ltr, table, write_table):
+    """The same metric after each epoch up to the same early stop, for the same random numbers."""
+    write_table(Path("val.csv"), 120, seed=1)
+    given = ("--val", "val.csv", "--relative", "false", "--seed", 0)
+    answer = ltr("train", "train.parquet", *COLUMNS, *QUICK, *given)
+    assert answer.code == 0, answer.err
+    ranker = NeuralRanker.load("model")
+    assert ranker.settings_["members"] == 1
+    assert ranker.n_iter_ < ranker.settings_["max_epochs"]  # it stops early
+    seed = check_random_state(0).randint(np.iinfo(np.int32).max)
+    data = ("--data.path", "train.parquet", "--data.val_path", "val.csv")
+    data += ("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku")
+    answer = ltr("fit", "--config", "table", *data, "--seed_everything", seed)
+    assert answer.code == 0, answer.err
+    [log] = Path("runs/table/1/logs").rglob("metrics.csv")
+    curve = pd.read_csv(log)["val_ndcg_10"].dropna()
+    np.testing.assert_allclose(curve, [row[0] for row in ranker.history_], rtol=0, atol=1e-5)
+    new = write_table(Path("new.csv"), 60, seed=2)
+    ranker.scorer_.scales.fill_(1)
+    scores = [one.predict(new) for one in (ranker.model_, RankingModel.load("runs/table/1/model"))]
+    # the loss does not depend on the level of the scores
+    np.testing.assert_allclose(*(one - one.mean() for one in scores), rtol=0, atol=1e-4)
+
+
+def test_the_recipe_holds_out_the_same_queries(ltr, table):
+    """Both hold out by a hash of the qid with the seed 0."""
+    found = ltr("fit", "--config", "table", "--data.path", "t.csv", "--print_config").out
+    assert yaml.safe_load(found)["seed_everything"] == 0
+    assert NeuralRanker().validation == VALIDATION
 
 
 def test_with_trees(ltr, table, write_table):
