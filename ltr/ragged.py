@@ -14,13 +14,13 @@ Lengths = Tensor | Sequence[int]
 Chunk = tuple[Tensor, Tensor | None, list[Tensor]]
 """The indices of some lists (B,), their mask (B, longest) or None, and their padded columns."""
 
-POSITIONS = 1 << 20
+CHUNK_POSITIONS = 1 << 20
 """The most positions of a chunk with several lists."""
 
-SAME = 1 << 15
+ITEMS_PER_LENGTH = 1 << 15
 """With at least this many items per distinct length on average, chunks have no padding."""
 
-SPARE = 1 << 14
+SPARE_POSITIONS = 1 << 14
 """Up to this many padded positions cost less than one more chunk."""
 
 
@@ -171,8 +171,8 @@ def from_chunks(parts: Sequence[tuple[Tensor, Tensor]], size: int, fill: float =
     >>> from_chunks([(torch.tensor([2, 0]), torch.tensor([5.0, 6.0]))], 3)
     tensor([6., 0., 5.])
     """
-    numbers, found = zip(*parts, strict=True)
-    lists, values = torch.cat(numbers), torch.cat(found, -1)
+    indices, of_chunks = zip(*parts, strict=True)
+    lists, values = torch.cat(indices), torch.cat(of_chunks, -1)
     whole = values.new_full((*values.shape[:-1], size + 1), fill)
     return whole.scatter(-1, lists.expand(values.shape), values)[..., :size]
 
@@ -201,16 +201,16 @@ def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     quarter, or need little padding.
     """
     sizes, counts = by_length.unique_consecutive(return_counts=True)
-    exact = int(by_length.sum()) >= SAME * len(sizes)
+    exact = int(by_length.sum()) >= ITEMS_PER_LENGTH * len(sizes)
     cuts: list[tuple[int, int]] = []
     position, least, longest, spare = 0, 0, 0, 0
     for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
-        rows = max(1, POSITIONS // size)
+        rows = max(1, CHUNK_POSITIONS // size)
         end = position + lists
         if cuts and not exact:
             first, last = cuts[-1]
             padding = spare + (last - first) * (size - longest)
-            near = size <= max(8, least * 5 / 4) or padding <= SPARE
+            near = size <= max(8, least * 5 / 4) or padding <= SPARE_POSITIONS
             if near and first + rows > last:
                 position, longest, spare = min(end, first + rows), size, padding
                 cuts[-1] = (first, position)

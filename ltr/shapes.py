@@ -105,7 +105,7 @@ def check_choice(name: str, value: str, *choices: str) -> None:
     ValueError: missing must be "keep" or "error", got 'drop'
     """
     if value not in choices:
-        wanted = " or ".join(f'"{one}"' for one in choices)
+        wanted = " or ".join(f'"{choice}"' for choice in choices)
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 

@@ -22,7 +22,7 @@ def test_the_sum_of_each_list(lengths):
 def test_chunks_hold_each_list_once(lengths, compiled, monkeypatch):
     if compiled:  # the chunks of one graph for any lengths
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    monkeypatch.setattr("ltr.ragged.SPARE", 100)
+    monkeypatch.setattr("ltr.ragged.SPARE_POSITIONS", 100)
     scores = torch.randn(sum(lengths), dtype=torch.float64, requires_grad=True)
     names = torch.stack([torch.arange(sum(lengths)), -torch.arange(sum(lengths))], -1)
     sizes, found = torch.tensor(lengths, dtype=torch.int64), {}

@@ -208,9 +208,9 @@ def evaluate_log(
         column = as_scores(values, name)
         if column.shape != (rows,):
             raise ValueError(f"{name} must have the shape of clicks ({rows},), got {column.shape}")
-        found = np.empty_like(shown_at)
-        found[np.lexsort((-column.astype(np.float64), lists))] = shown_at[by_position]
-        return found
+        position_of_row = np.empty_like(shown_at)
+        position_of_row[np.lexsort((-column.astype(np.float64), lists))] = shown_at[by_position]
+        return position_of_row
 
     new_at = ranked("scores", scores)
     old_at = shown_at if baseline is None else ranked("baseline", baseline)
@@ -252,7 +252,7 @@ def evaluate_log(
         error = quantile * np.sqrt(variance) / divisor.sum()
         return Interval(float(mean), float(mean - error), float(mean + error))
 
-    found: dict[str, LogEstimate] = {}
+    estimates: dict[str, LogEstimate] = {}
     for names, value in ((("clicks", "looks"), bias), (("dcg", "ndcg"), log2_discount)):
         parts = []
         for where in (new_at, old_at):
@@ -265,9 +265,9 @@ def evaluate_log(
         new, old = parts
         parts.append((new[0] - old[0], new[1] - old[1]))
         for name, divisor in zip(names, divisors, strict=True):
-            found[name] = LogEstimate(*(interval(*part, *divisor) for part in parts))
+            estimates[name] = LogEstimate(*(interval(*part, *divisor) for part in parts))
     return LogEvaluation(
-        **found,
+        **estimates,
         top_k=cutoff,
         sessions=int(first.sum()),
         units=int(units.max()) + 1,

@@ -103,13 +103,13 @@ def estimate(
     else:
         wins = _wins(cells)
         solve = _likelihood(cells, wins) if method == "em" else _all_pairs(cells, wins)
-    found = solve(np.ones(cells.queries))
+    relative = solve(np.ones(cells.queries))
     # A position without clicks is unknown. If it is position 1, all positions are unknown.
-    found[cells.at(cells.clicks) == 0] = np.nan
-    if np.isnan(found).any():
-        raise ValueError(_unknown(cells, found))
-    largest = _largest(found, cells.at(cells.clicks))
-    examination = np.minimum(found / largest, 1.0).tolist()
+    relative[cells.at(cells.clicks) == 0] = np.nan
+    if np.isnan(relative).any():
+        raise ValueError(_unknown(cells, relative))
+    largest = _largest(relative, cells.at(cells.clicks))
+    examination = np.minimum(relative / largest, 1.0).tolist()
     if not resamples or cells.queries == 1:
         return examination, None, None
     even = np.full(cells.queries, 1 / cells.queries)
@@ -223,15 +223,15 @@ def _check_each(name: str, values: np.ndarray, wanted: str, good: np.ndarray) ->
         raise ValueError(f"{name} must be {wanted}, got {values[bad[0]]:g} in row {bad[0]}")
 
 
-def _unknown(cells: _Cells, found: np.ndarray) -> str:
+def _unknown(cells: _Cells, relative: np.ndarray) -> str:
     """Return the error message for positions without an estimate."""
-    reasons = np.full(len(found), "no clicked document shown there leads to position 1", object)
+    reasons = np.full(len(relative), "no clicked document shown there leads to position 1", object)
     reasons[cells.at(cells.clicks) == 0] = "no clicks"
     reasons[cells.at(cells.shown) == 0] = "never shown"
-    unknown = np.flatnonzero(np.isnan(found))
+    unknown = np.flatnonzero(np.isnan(relative))
     said = "; ".join(f"{k + 1} ({reasons[k]})" for k in unknown[:3])
     said += f"; {len(unknown) - 3} more" if len(unknown) > 3 else ""
-    known = int(np.isnan(found).argmax())
+    known = int(np.isnan(relative).argmax())
     hint = f": top_k={known} estimates those before" if known else ""
     return f"the log does not tell the propensity of position {said}{hint}"
 
@@ -253,11 +253,11 @@ def _wins(cells: _Cells) -> csr_array:
         (i,) = np.nonzero(cells.document[:-step] == cells.document[step:])
         if not len(i):
             break
-        for one, other in ((i, i + step), (i + step, i)):
-            both = cells.shown[one] + cells.shown[other]
-            rows.append(cells.query[one])
-            columns.append(cells.position[one] * size + cells.position[other])
-            values.append(cells.clicks[one] * cells.shown[other] / both)
+        for first, second in ((i, i + step), (i + step, i)):
+            both = cells.shown[first] + cells.shown[second]
+            rows.append(cells.query[first])
+            columns.append(cells.position[first] * size + cells.position[second])
+            values.append(cells.clicks[first] * cells.shown[second] / both)
     if not rows:
         raise ValueError(
             "no document was shown at two positions, so the log does not tell their propensities: "
@@ -291,9 +291,9 @@ def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
     def solve(weights: np.ndarray) -> np.ndarray:
         won = (wins.T @ weights).reshape(cells.positions, cells.positions)
         linked = _linked(won)
-        found = np.full(cells.positions, np.nan)
-        found[linked] = _strengths(won[np.ix_(linked, linked)])
-        return found
+        relative = np.full(cells.positions, np.nan)
+        relative[linked] = _strengths(won[np.ix_(linked, linked)])
+        return relative
 
     return solve
 
@@ -345,9 +345,9 @@ def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
         else:
             _warn_unsettled(_STEPS)
         state[0] = theta
-        found = np.full(cells.positions, np.nan)
-        found[linked] = theta[linked] / theta[0]
-        return found
+        relative = np.full(cells.positions, np.nan)
+        relative[linked] = theta[linked] / theta[0]
+        return relative
 
     return solve
 
@@ -357,8 +357,8 @@ def _looks(cells: _Cells, gamma: np.ndarray, clicks: np.ndarray, shown: np.ndarr
 
     The largest theta is 1.
     """
-    found = cells.at(clicks) / np.maximum(cells.at(shown * gamma[cells.document]), _LEAST)
-    return np.maximum(found / max(found.max(), _LEAST), _LEAST)
+    looks = cells.at(clicks) / np.maximum(cells.at(shown * gamma[cells.document]), _LEAST)
+    return np.maximum(looks / max(looks.max(), _LEAST), _LEAST)
 
 
 def _regression(cells: _Cells, features: Any, classifier: Any, rows: int) -> Solver:

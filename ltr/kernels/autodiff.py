@@ -127,8 +127,8 @@ class _Function(_Compiled):
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
         rule, *tensors = inputs
         pairs = zip(tensors, in_dims[1:], strict=True)
-        found = _Function.apply(rule, *(batch_first(x, dim, info.batch_size) for x, dim in pairs))
-        return found, (0,) * len(found)
+        results = _Function.apply(rule, *(batch_first(x, dim, info.batch_size) for x, dim in pairs))
+        return results, (0,) * len(results)
 
 
 # Without this attribute, torch would look up the signature at every call.

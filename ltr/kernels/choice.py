@@ -116,9 +116,9 @@ def implementation(device: str) -> Implementation:
     >>> implementation("meta").name
     'reference'
     """
-    found = IMPLEMENTATION.get()
-    if found is not None:
-        return found
+    preferred = IMPLEMENTATION.get()
+    if preferred is not None:
+        return preferred
     return _compiled() if device == "cpu" else REFERENCE
 
 

@@ -16,7 +16,7 @@ class SumNumbers(NamedTuple):
     nodes: Sequence[float]
     """`first.real`, `first.imag`, `step.real`, `step.imag` and `count` of the nodes."""
     rows: Sequence[float]
-    """The `Kernel.row` of each output, divided by temperature^order, one after the other."""
+    """The `Kernel.row` of each output, over temperature^derivative_order, one after the other."""
     sources: Sequence[int]
     """The index of each output's column."""
 

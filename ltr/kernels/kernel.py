@@ -77,7 +77,7 @@ class Kernel:
 
     Of two tied items, the first in the sorted order counts as above. This makes no difference for
     the kernels of `named.py` and their derivatives, since `above` and `below` agree at 0.
-    Derivatives are by x; `kernel_sums` divides them by temperature^order.
+    Derivatives are by x; `kernel_sums` divides them by temperature^derivative_order.
 
     >>> from ltr.kernels.named import laplace
     >>> k = laplace()
@@ -92,7 +92,7 @@ class Kernel:
     above: Profile
     below: Profile
     own: float = 0.0
-    order: int = 0
+    derivative_order: int = 0
 
     @cached_property
     def derivative(self) -> "Kernel":
@@ -101,12 +101,12 @@ class Kernel:
         strict = self.above.tie != 0 or self.below.tie != 0
         if strict or abs(above.at_zero - below.at_zero) > 1e-9:
             above, below = above.without_ties(), below.without_ties()
-        return Kernel(self.nodes, above, below, order=self.order + 1)
+        return Kernel(self.nodes, above, below, derivative_order=self.derivative_order + 1)
 
     @cached_property
     def transpose(self) -> "Kernel":
         """The kernel k(-x). Its matrix is the transpose of k's matrix."""
-        return Kernel(self.nodes, self.below, self.above, self.own, self.order)
+        return Kernel(self.nodes, self.below, self.above, self.own, self.derivative_order)
 
     def ready(self) -> "Kernel":
         """Cache the rows that a first derivative needs under `torch.compile`; return the kernel."""

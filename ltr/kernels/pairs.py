@@ -11,7 +11,7 @@ from ltr.kernels.choice import is_compiled
 from ltr.kernels.named import softplus
 from ltr.kernels.sorting import descending_order
 
-MOST = 32
+MOST_GRADES = 32
 """The most grades of a list in `graded_pair_sums`, whose cost per item is O(grades)."""
 
 
@@ -62,7 +62,7 @@ def graded_pair_sums(
 
     Returns:
         Sums (...), sums of weights (...) and gradients (..., n). None if the sweeps do not apply:
-        the scores are not on the CPU, numba is missing, a list has more than `MOST` distinct
+        the scores are not on the CPU, numba is missing, a list has more than `MOST_GRADES` distinct
         labels, or a score or label is not finite. Time O(n log n + n grades), memory O(n).
 
     >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
@@ -89,9 +89,9 @@ def graded_pair_sums(
         _rows(kind.gains, n, scores),
     )
     rule = _rule(kind, n, temperature, scores)
-    found = Found(total, weight, slopes, flags)
+    results = Found(total, weight, slopes, flags)
     if n and size:
-        run_parallel(graded_pairs, (lists, rule, found), size, 20 * size * n)
+        run_parallel(graded_pairs, (lists, rule, results), size, 20 * size * n)
     if flags.any():
         return None
     sums, of = torch.from_numpy(total.reshape(batch)), torch.from_numpy(weight.reshape(batch))
@@ -132,12 +132,12 @@ def graded_item_costs(
     none = _rows(None, n, scores)
     lists = Lists(x, order, _rows(grades, n, scores), real, none, none)
     rule = _rule(GradedWeights(), n, temperature, scores)
-    found = ItemSums(np.zeros_like(x), np.zeros_like(x), np.zeros(size, np.int8))
+    results = ItemSums(np.zeros_like(x), np.zeros_like(x), np.zeros(size, np.int8))
     if n and size:
-        run_parallel(lower_costs, (lists, rule, found), size, 20 * size * n)
-    if found.flags.any():
+        run_parallel(lower_costs, (lists, rule, results), size, 20 * size * n)
+    if results.flags.any():
         return None
-    costs, ideal = (torch.from_numpy(y.reshape(scores.shape)) for y in found[:2])
+    costs, ideal = (torch.from_numpy(y.reshape(scores.shape)) for y in results[:2])
     return costs, ideal
 
 
@@ -151,7 +151,7 @@ def _rule(kind: GradedWeights, n: int, temperature: float, scores: Tensor) -> An
         n if kind.last is None else kind.last,
         1 / temperature,
         _fit(scores.dtype),
-        MOST,
+        MOST_GRADES,
     )
 
 

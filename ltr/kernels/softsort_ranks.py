@@ -1,4 +1,4 @@
-"""SoftSort's ranks for power 1, by kernel sums that are fused into one compiled call on the CPU.
+"""SoftSort's ranks for power 1, by kernel sums that are fused into ones compiled call on the CPU.
 
 Let t be the sorted scores. Their ranks are y = K u, with u = rho / c, c = K 1 and rho = 1..n, where
 K is the matrix of exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums
@@ -39,7 +39,7 @@ def compiled_ranks(
             here, in the same call.
         temperature: > 0.
 
-    Cost: the sort and O(n), one compiled call each for forward and backward. The ranks are
+    Cost: the sort and O(n), ones compiled call each for forward and backward. The ranks are
     differentiable to any order; derivatives of higher order use `kernel_sums`.
 
     >>> compiled_ranks(torch.tensor([0.1, 0.9, 0.4]), None, None, 0.2)
@@ -101,23 +101,23 @@ def _parts(
     # Return the lists, then u and c in the order of the items, and then ones.
     lengths = count(order, mask)
     lists = SortedLists(order, lengths)
-    one = scores.new_ones(()).expand(scores.shape)
-    (c,) = inner_sums(scores, [one], [(0, laplace())], lists, temperature)
+    ones = scores.new_ones(()).expand(scores.shape)
+    (c,) = inner_sums(scores, [ones], [(0, laplace())], lists, temperature)
     rho = torch.empty_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))
     real = rho <= lengths
     c = torch.where(real, c, 1.0)
-    return lists, torch.where(real, rho / c, 0.0), c, one
+    return lists, torch.where(real, rho / c, 0.0), c, ones
 
 
 def _gradient(
     scores: Tensor, mask: Tensor | None, order: Tensor, h: Tensor, temperature: float
 ) -> Tensor:
     # This formula, with kernel sums, defines the gradient that the compiled code computes.
-    lists, u, c, one = _parts(scores, mask, order, temperature)
+    lists, u, c, ones = _parts(scores, mask, order, temperature)
     k = laplace()
     slope = k.derivative
     outputs = [(0, slope), (1, slope), (2, slope), (1, k)]
-    a, b, e, w = inner_sums(scores, [u, h, one], outputs, lists, temperature)
+    a, b, e, w = inner_sums(scores, [u, h, ones], outputs, lists, temperature)
     grad_c = -w * u / c
     (f,) = inner_sums(scores, [grad_c], [(0, slope)], lists, temperature)
     return h * a + u * b + grad_c * e + f

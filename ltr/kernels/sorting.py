@@ -9,10 +9,10 @@ from torch import Tensor
 from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
 from ltr.shapes import HALF
 
-FEW = 1024
+FEW_SCORES = 1024
 """For up to this many scores, `torch.argsort` takes less time than the setup of numpy's sort."""
 
-LARGEST = 2**31 - 1
+LARGEST_INT32 = 2**31 - 1
 
 
 def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -28,7 +28,7 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     Returns:
         (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU, float32
         scores use numpy's vectorized sort, which takes a fraction of the time of `torch.sort`
-        (benchmarks/operators.py). A few scores without a mask use `torch.argsort`; see `FEW`.
+        (benchmarks/operators.py). Up to `FEW_SCORES` scores without a mask use `torch.argsort`.
 
     Raises:
         ValueError: the mask is not bool or has another shape.
@@ -81,7 +81,7 @@ class _FallingValues(Rule):
 
 def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return `descending_order` on the CPU: by torch for few unmasked scores, else by numpy."""
-    few = mask is None and scores.numel() <= FEW
+    few = mask is None and scores.numel() <= FEW_SCORES
     return (by_torch if few else by_numpy)(scores, mask)
 
 
@@ -110,7 +110,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     if top != top:
         bits[np.isnan(points)] = -1  # this becomes the smallest key, so that NaN comes first
     negative = bits >> 31  # all bits are 1 if the point is negative, else 0
-    negative &= LARGEST
+    negative &= LARGEST_INT32
     # Each pair, read as an integer of 64 bits, holds an item's key and its index. No two pairs are
     # equal, so any sort is stable.
     pairs = np.empty((*bits.shape, 2), np.int32)
@@ -118,7 +118,7 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
     keys = np.bitwise_xor(bits, negative, out=pairs[..., 1 - low])
     if mask is not None:
-        keys[~mask.numpy()] = LARGEST
+        keys[~mask.numpy()] = LARGEST_INT32
     order = pairs.view(np.int64)[..., 0]
     order.sort(axis=-1)
     order &= 0xFFFFFFFF

@@ -145,15 +145,15 @@ class _KernelSums(Rule):
         if wanted:
             lists = SortedLists(order, lengths)
             sources = [*columns, *(g for _, g in some)]
-            found = iter(inner_sums(scores, sources, wanted, lists, self.temperature))
+            sums = iter(inner_sums(scores, sources, wanted, lists, self.temperature))
             for o, gradient in some:
                 column, _ = self.outputs[o]
                 if by_scores:
-                    own, others = next(found), next(found)
+                    own, others = next(sums), next(sums)
                     part = torch.addcmul(own * gradient, columns[column], others, value=-1)
                     of_scores = part if of_scores is None else of_scores + part
                 if by_column[column]:
-                    part, total = next(found), of_columns[column]
+                    part, total = next(sums), of_columns[column]
                     of_columns[column] = part if total is None else total + part
         return [of_scores, None, None, *of_columns]
 
@@ -164,7 +164,7 @@ def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
     return SumNumbers(
         1 / temperature,
         (nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count),
-        tuple([number / temperature**k.order for _, k in outputs for number in k.row]),
+        tuple([number / temperature**k.derivative_order for _, k in outputs for number in k.row]),
         tuple([column for column, _ in outputs]),
     )
 

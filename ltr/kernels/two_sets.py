@@ -74,5 +74,5 @@ def kernel_sums_at(
     points, lists = merge(queries, scores, query_mask, mask)
     nothing = torch.zeros_like(queries)
     sources = [torch.cat([column, nothing], -1) for column in columns]
-    found = kernel_sums(points, sources, outputs, lists, temperature)
-    return tuple(y[..., scores.shape[-1] :] for y in found)
+    sums = kernel_sums(points, sources, outputs, lists, temperature)
+    return tuple(y[..., scores.shape[-1] :] for y in sums)

@@ -291,8 +291,8 @@ def check_values(
     """
 
     def wrong() -> Tensor:
-        found = ~x.isfinite() | (x < least) | (x > most)
-        return found if mask is None else found & mask
+        bad = ~x.isfinite() | (x < least) | (x > most)
+        return bad if mask is None else bad & mask
 
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return wrong()

@@ -190,17 +190,17 @@ class SoftNDCG(RankingLoss):
             temperature = cast(SoftplusRank, self.operator).temperature
             ranks, ideal = tight_ranks(scores, gains, mask, temperature)
             excess = (gains * masked_fill(term(ranks) - term(ideal), mask)).sum(-1)
-            found = excess / torch.where(total > 0, total, 1.0)
+            loss = excess / torch.where(total > 0, total, 1.0)
         else:
             soft = (gains * self.operator.discounts(soft_term, scores, mask)).sum(-1)
             ideal = ideal_dcg(gains, term, top_k)
             if self.mean == "regret":
-                found = (soft - ideal) / torch.where(total > 0, total, 1.0)
+                loss = (soft - ideal) / torch.where(total > 0, total, 1.0)
             else:
-                found = self._shortfall(soft, ideal)
+                loss = self._shortfall(soft, ideal)
         if self.softmax:
-            found = found + self.softmax * softmax_divergence(scores, gains, mask)[0]
-        return found
+            loss = loss + self.softmax * softmax_divergence(scores, gains, mask)[0]
+        return loss
 
     def _check_discount(self, discount: Callable[[Tensor], Tensor], scores: Tensor) -> None:
         # Discounts given by name are above 0. As for labels, values are checked on the CPU only.

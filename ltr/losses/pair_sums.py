@@ -59,10 +59,10 @@ def _graded_sums(
     graded = pair_weights.graded(labels, mask)
     if graded is None:
         return None
-    found = graded_pair_sums(scores, labels, mask, weights, graded, temperature)
-    if found is None:
+    sums = graded_pair_sums(scores, labels, mask, weights, graded, temperature)
+    if sums is None:
         return None
-    total, weight, slopes = found
+    total, weight, slopes = sums
     some = weight > 0  # without a pair, rounding errors remain in the other two results
     return torch.where(some, total, 0), weight, torch.where(some.unsqueeze(-1), slopes, 0)
 

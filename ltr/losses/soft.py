@@ -153,5 +153,5 @@ def log_sum(log_p: Tensor, dim: int) -> Tensor:
     # The gradient of `logsumexp` is computed from its rounded result. Relative to the largest
     # value, the result is at most the logarithm of the number of values.
     top = log_p.detach().amax(dim, keepdim=True)
-    found = (log_p - top).logsumexp(dim) + top.squeeze(dim)
-    return found.where(~none.squeeze(dim), LEAST_LOG)
+    total = (log_p - top).logsumexp(dim) + top.squeeze(dim)
+    return total.where(~none.squeeze(dim), LEAST_LOG)

@@ -101,9 +101,9 @@ class _LowerCosts(Rule):
     constant = (1,)
 
     def values(self, scores: Tensor, grades: Tensor, mask: Maybe) -> tuple[Tensor, ...]:
-        found = graded_item_costs(scores, grades, mask, self.temperature)
-        if found is not None:
-            return found
+        results = graded_item_costs(scores, grades, mask, self.temperature)
+        if results is not None:
+            return results
         costs, n = torch.zeros_like(scores), scores.shape[-1]
         for rows in tiles(n, scores.numel()):
             costs[..., rows] = _costs(scores, grades, mask, self.temperature, rows)
@@ -129,9 +129,9 @@ class _LowerSlopes(Rule):
     temperature: float
 
     def values(self, scores: Tensor, grades: Tensor, mask: Maybe, g: Tensor) -> tuple[Tensor, ...]:
-        found = graded_pair_sums(scores, grades, mask, g, None, self.temperature)
-        if found is not None:
-            return (found[2],)
+        sums = graded_pair_sums(scores, grades, mask, g, None, self.temperature)
+        if sums is not None:
+            return (sums[2],)
         total = torch.zeros_like(scores)
         for rows in tiles(scores.shape[-1], scores.numel()):
             total += _slopes(scores, grades, mask, g, self.temperature, rows)

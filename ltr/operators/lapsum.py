@@ -51,8 +51,8 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
     >>> laplace_sums(torch.zeros(3), sort_lists(torch.zeros(3)), 1.0)
     (tensor([0., 1., 2.]), tensor([2., 1., 0.]))
     """
-    one = scores.new_ones(()).expand(scores.shape)
-    first, second = kernel_sums(scores, [one], [(0, ABOVE), (0, BELOW)], lists, temperature)
+    ones = scores.new_ones(()).expand(scores.shape)
+    first, second = kernel_sums(scores, [ones], [(0, ABOVE), (0, BELOW)], lists, temperature)
     return first, second
 
 
@@ -350,10 +350,10 @@ class LapSum(KernelRank, SortOperator):
         # The two Newton steps do not change the value, but they make the first three derivatives
         # correct, as in `_with_derivatives`. The item nearest to a threshold is at most log n
         # temperatures away from it, so the density does not underflow.
-        one = torch.ones_like(scores)
+        ones = torch.ones_like(scores)
         above, density = survival("laplace"), laplace()
         for _ in range(2):
             outputs = [(0, above), (0, density)]
-            counts, twice = kernel_sums_at(b, scores, [one], outputs, self.temperature, mask=mask)
+            counts, twice = kernel_sums_at(b, scores, [ones], outputs, self.temperature, mask=mask)
             b = b + self.temperature * (counts - counts.detach()) / (twice / 2)
         return masked_fill(b, rows)

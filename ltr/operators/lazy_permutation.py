@@ -26,7 +26,7 @@ from ltr.operators.permutation import (
     rows_of_top,
     take_along,
 )
-from ltr.operators.tiles import MOST, Tiles, over_tiles
+from ltr.operators.tiles import MOST_ELEMENTS, Tiles, over_tiles
 from ltr.shapes import below_largest, count, masked_fill, positions, widened
 
 Given = Sequence[tuple[Tensor, int]]
@@ -132,8 +132,8 @@ class LazyPermutation(SoftPermutation):
         def picked(log_p: Tensor, order: Tensor) -> Tensor:
             return log_p.gather(-1, order.unsqueeze(-1)).squeeze(-1)
 
-        found = self._over_rows(picked, rows=[(order, 1)], log=True)
-        return masked_fill(found, self.row_mask())
+        log_p = self._over_rows(picked, rows=[(order, 1)], log=True)
+        return masked_fill(log_p, self.row_mask())
 
     def _over_rows(
         self,
@@ -148,7 +148,7 @@ class LazyPermutation(SoftPermutation):
         # passed whole, or the tensor in `rows`, whose last axis is split in the same way as the
         # rows. Sum the results over the tiles, or join them.
         x, own = (*items, *rows)[0]
-        whole_matrix = self.scores.numel() * self.rows <= MOST
+        whole_matrix = self.scores.numel() * self.rows <= MOST_ELEMENTS
         if self.is_short and whole_matrix and x.shape[: x.dim() - own] == self.scores.shape[:-1]:
             # For so small a matrix, tiles would only cost time.
             return compute(self.log_dense() if log else self.dense(), x)
@@ -164,11 +164,11 @@ class LazyPermutation(SoftPermutation):
             mask = numbered.pop(0) if masks else None
             known = others.pop(0) if has_real else None
             more = others or [numbered.pop()]
-            found = [compute(self._matrix(known, mask, row, *numbered, log=log), *more)]
-            return (found, []) if summed else ([], found)
+            results = [compute(self._matrix(known, mask, row, *numbered, log=log), *more)]
+            return (results, []) if summed else ([], results)
 
         task = Tiles(part, len(whole), int(summed), int(not summed), self.scores.shape[-1])
-        return over_tiles(task, *given, most=MOST if self.is_short else 0)[0]
+        return over_tiles(task, *given, most=MOST_ELEMENTS if self.is_short else 0)[0]
 
     @property
     def rows(self) -> int:
@@ -274,10 +274,10 @@ class KernelPermutation(
         points = self._points()
         picked = take_along(self.scores, order, -1)
         gaps = abs_power(points[..., : self.rows] - picked, self.power)
-        found = -gaps / self.temperature - self._normalizers(points)[..., : self.rows].log()
+        log_p = -gaps / self.temperature - self._normalizers(points)[..., : self.rows].log()
         if self.mask is not None:  # a masked item has probability 0
-            found = torch.where(take_along(self.mask, order, -1), found, -torch.inf)
-        return masked_fill(found, self.row_mask())
+            log_p = torch.where(take_along(self.mask, order, -1), log_p, -torch.inf)
+        return masked_fill(log_p, self.row_mask())
 
     def ranks(self) -> Tensor:
         """Return soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
@@ -317,10 +317,10 @@ class KernelPermutation(
             return self._product(V.sum(-1, keepdim=True))[..., :0]
         points = self._points()
         columns = [take_along(v, self.hard_order(), -1) for v in V.unbind(-1)]
-        *found, c = self._sums(points, [*columns, points.new_ones(())])
+        *products, c = self._sums(points, [*columns, points.new_ones(())])
         if self.mask is not None:
             c = torch.where(self._real(points), c, 1.0)
-        return torch.stack([(y / c)[..., : self.rows] for y in found], -1)
+        return torch.stack([(y / c)[..., : self.rows] for y in products], -1)
 
     def _transposed_product(self, W: Tensor) -> Tensor:
         if self.is_short:
@@ -329,8 +329,8 @@ class KernelPermutation(
             return self._transposed_product(W.sum(-1, keepdim=True))[..., :0]
         points = self._points()
         c = self._normalizers(points)
-        found = self._sums(points, [w / c for w in pad_rows(W, self).unbind(-1)])
-        return to_items(torch.stack(found, -1), self.hard_order())
+        products = self._sums(points, [w / c for w in pad_rows(W, self).unbind(-1)])
+        return to_items(torch.stack(products, -1), self.hard_order())
 
 
 def to_items(Y: Tensor, order: Tensor) -> Tensor:
@@ -408,12 +408,12 @@ class NeuralSortPermutation(
             return [s, masked_fill(gaps, mask).sum(-1)]
         order = self.hard_order()
         points = descending(s, order, self.mask)
-        fixed, one = points.detach(), points.new_ones(()).expand(points.shape)
+        fixed, ones = points.detach(), points.new_ones(()).expand(points.shape)
         # `change` has the value 0. It gives the result the derivatives of the sums of
         # sign(s_j - s_k) (s_j - s_k), with sign(0) = 0.
         change = points - fixed
         outputs = [(0, sign()), (1, sign())]
-        balance, others = kernel_sums(fixed, [one, change], outputs, in_order(fixed, self.mask))
+        balance, others = kernel_sums(fixed, [ones, change], outputs, in_order(fixed, self.mask))
         sums = sums_of_distances(fixed, count(fixed, self.mask)) + (balance * change - others)
         return [s, torch.empty_like(sums).scatter(-1, order, sums)]
 

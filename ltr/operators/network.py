@@ -179,8 +179,8 @@ class NetworkPermutation(
     def dense(self) -> Tensor:
         """Return the matrix itself, (..., rows, n)."""
         n = self.scores.shape[-1]
-        one = torch.eye(n, dtype=self.scores.dtype, device=self.scores.device)
-        return self.matmul(one.expand(*self.scores.shape[:-1], n, n))
+        identity = torch.eye(n, dtype=self.scores.dtype, device=self.scores.device)
+        return self.matmul(identity.expand(*self.scores.shape[:-1], n, n))
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n), with -inf for its zeros."""

@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.kernels.sorting import descending_order
 from ltr.shapes import count, masked_fill, positions, real_scores
 
-LEAST = 1e-30
+LEAST_WEIGHT = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but changes no other rank."""
 
 
@@ -69,7 +69,7 @@ def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) ->
     """
     if weights is None:
         return masked_fill(torch.ones_like(scores), mask)
-    weights = masked_fill(weights.to(scores.dtype) + LEAST, mask)
+    weights = masked_fill(weights.to(scores.dtype) + LEAST_WEIGHT, mask)
     total = weights.sum(-1, keepdim=True)
     return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
 

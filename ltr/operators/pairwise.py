@@ -17,7 +17,7 @@ from ltr.operators.order import descending, item_weights
 from ltr.operators.tiles import by_lists
 from ltr.shapes import check_soft_temperature, count
 
-LONG = 20_000
+LONG_LIST = 20_000
 """From this length on, scores are sorted first, so that the sums read memory in order."""
 
 
@@ -65,7 +65,7 @@ def counts_of(
         return by_lists(dense, scores.size(-1), scores, (column, 1))
     kernel = softplus(scores.dtype) if kind == "softplus" else survival(kind, scores.dtype)
     order = descending_order(scores, mask)
-    lists, is_long = SortedLists(order, count(order, mask)), scores.shape[-1] >= LONG
+    lists, is_long = SortedLists(order, count(order, mask)), scores.shape[-1] >= LONG_LIST
     if is_long:
         scores = descending(scores, order, mask)
         lists = in_order(scores, mask)

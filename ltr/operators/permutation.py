@@ -304,9 +304,9 @@ def assignment(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> 
     columns = (real if mask is None else mask.cpu()).reshape(-1, n)
     lists = matrix.detach().double().nan_to_num(nan=0.0, posinf=None, neginf=-torch.inf).cpu()
     order = torch.empty_like(rows, dtype=torch.int64)
-    for i, one in enumerate(lists.reshape(-1, n, n)):
+    for i, matrix_of_list in enumerate(lists.reshape(-1, n, n)):
         row, column = rows[i].nonzero().squeeze(-1), columns[i].nonzero().squeeze(-1)
-        r, c = linear_sum_assignment(one[row][:, column].numpy(), maximize=True)
+        r, c = linear_sum_assignment(matrix_of_list[row][:, column].numpy(), maximize=True)
         matched_rows, matched = row[r], column[c]
         free = torch.ones(2, n, dtype=torch.bool)
         free[0, matched_rows] = False
@@ -318,7 +318,7 @@ def assignment(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> 
 
 def _detached(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_detached(one) for one in value)
+        return tuple(_detached(x) for x in value)
     return None if value is None else value.detach()
 
 

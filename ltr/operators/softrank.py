@@ -16,7 +16,7 @@ from ltr.operators.base import TemperatureRank, rank_steps
 from ltr.operators.distributions import normal_cdf
 from ltr.operators.order import expected_ranks
 from ltr.operators.pairwise import counts_of
-from ltr.operators.tiles import MOST, Tiles, over_tiles
+from ltr.operators.tiles import MOST_ELEMENTS, Tiles, over_tiles
 from ltr.shapes import (
     check_top_k,
     full_precision,
@@ -25,12 +25,12 @@ from ltr.shapes import (
     real_scores,
 )
 
-SHORT = 16
+SHORT_LIST = 16
 """Lists of at most this many items use the recursion, which is as fast as powers for them."""
 
 RankDistribution = Literal["paper", "exact"]
 
-STEP = 0.25
+NOISE_STEP = 0.25
 """The step of the trapezoid rule over an item's noise, in standard deviations, for "exact"."""
 
 
@@ -44,7 +44,7 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
     [43, 57]
     """
     steps = 28 if dtype == torch.float64 else 21
-    nodes = tuple(STEP * step for step in range(-steps, steps + 1))
+    nodes = tuple(NOISE_STEP * step for step in range(-steps, steps + 1))
     density = [math.exp(-x * x / 2) for x in nodes]
     return nodes, tuple(y / sum(density) for y in density)
 
@@ -72,14 +72,14 @@ def _by_item(
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if distribution == "paper":
-        found = law(masked_fill(normal_cdf(gaps / 2**0.5), others))
+        values = law(masked_fill(normal_cdf(gaps / 2**0.5), others))
     else:
         nodes, _ = noise_nodes(scores.dtype)
         noise = torch.tensor(nodes, dtype=scores.dtype, device=scores.device)
         noise = noise[(..., *[None] * gaps.dim())]
         given_noise = law(masked_fill(normal_cdf(gaps - noise), others))
-        found = (torch.softmax(-noise.square() / 2, 0) * given_noise).sum(0)
-    return found + 0 * own.unsqueeze(-1)  # a NaN stays NaN even in a list of one item
+        values = (torch.softmax(-noise.square() / 2, 0) * given_noise).sum(0)
+    return values + 0 * own.unsqueeze(-1)  # a NaN stays NaN even in a list of one item
 
 
 def _count_distribution(chances: Tensor, width: int) -> Tensor:
@@ -119,7 +119,9 @@ def mean_by_recursion(
     """
     k = len(values)
     law = partial(_count_distribution, width=k)
-    return _means(law, values, scores, mask, temperature, distribution, length=k, most=MOST)
+    return _means(
+        law, values, scores, mask, temperature, distribution, length=k, most=MOST_ELEMENTS
+    )
 
 
 def mean_by_powers(
@@ -138,9 +140,9 @@ def mean_by_powers(
     >>> mean_by_powers(powers, torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.5625, 0.5625, 0.5625])
     """
-    law, most = partial(_power_mean, powers=powers), MOST // len(powers.z)
-    one = torch.ones(1, dtype=scores.dtype, device=scores.device)
-    return _means(law, one, scores, mask, temperature, distribution, length=1, most=most)
+    law, most = partial(_power_mean, powers=powers), MOST_ELEMENTS // len(powers.z)
+    ones = torch.ones(1, dtype=scores.dtype, device=scores.device)
+    return _means(law, ones, scores, mask, temperature, distribution, length=1, most=most)
 
 
 def _means(
@@ -165,9 +167,9 @@ def _means(
         scores, values, *masks = whole
         mask = masks[0] if masks else None
         position, own = tiled
-        found = _by_item(law, scores, mask, position, own, temperature, distribution)
-        with full_precision(found):
-            return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
+        by_item = _by_item(law, scores, mask, position, own, temperature, distribution)
+        with full_precision(by_item):
+            return [], [(by_item @ values.unsqueeze(-1)).squeeze(-1)]
 
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
     task = Tiles(part, len(given), 0, 1, n * length * copies)
@@ -290,12 +292,12 @@ class SoftRank(TemperatureRank):
         width = x.shape[-1] if top_k is None else min(top_k, x.shape[-1])
         if self.is_hard:
             ranks = expected_ranks(x, mask).unsqueeze(-1)
-            found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
+            chances = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
         else:
             law = partial(_count_distribution, width=width)
             position = torch.arange(x.shape[-1], device=x.device)
-            found = _by_item(law, x, mask, position, x, self.temperature, self.distribution)
-        return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
+            chances = _by_item(law, x, mask, position, x, self.temperature, self.distribution)
+        return chances if mask is None else masked_fill(chances, mask.unsqueeze(-1))
 
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
@@ -320,7 +322,7 @@ class SoftRank(TemperatureRank):
             name = "log2"
         elif smooth is inverse_log2:
             name = "inverse log2"
-        if name is not None and n > SHORT and (k is None or k >= n):
+        if name is not None and n > SHORT_LIST and (k is None or k >= n):
             powers = powers_of(name, n, scores.dtype)
             return mean_by_powers(powers, scores, mask, **law)
         ranks = positions(scores, n if k is None else min(n, k))

@@ -37,12 +37,12 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
     tops, items = tops.unsqueeze(-1), scores.unsqueeze(-2)
     if not callable(power):
         return abs_power(tops - items, power)
-    found = power(tops, items)
+    metric = power(tops, items)
     shape = (*scores.shape, scores.shape[-1])
-    if not isinstance(found, Tensor) or found.shape != shape:
-        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if not isinstance(metric, Tensor) or metric.shape != shape:
+        got = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
         raise ValueError(f"power must return distances of shape {shape}, got {got}")
-    return found
+    return metric
 
 
 class DistanceRank(TemperatureRank):

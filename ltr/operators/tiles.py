@@ -18,7 +18,7 @@ from ltr.kernels.autodiff import Maybe, Rule, differentiable
 TILE = 1 << 18
 """The number of elements of an array in a tile: a processor's cache holds a few such arrays."""
 
-MOST = 1 << 22
+MOST_ELEMENTS = 1 << 22
 """An array of at most this many elements, 16 MiB in float32, is not tiled; autograd records it."""
 
 Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
@@ -82,7 +82,7 @@ def by_lists(
 ) -> Tensor:
     """Return `compute` of tensors with leading batch axes, some lists at a time if lists are large.
 
-    The lists are large if their matrices have more than `MOST` elements together.
+    The lists are large if their matrices have more than `MOST_ELEMENTS` elements together.
 
     Args:
         compute: a function of all the tensors that treats each list separately. It must not close
@@ -98,7 +98,7 @@ def by_lists(
             [10., 15.],
             [36., 45.]])
     """
-    if scores.numel() * rows <= MOST or scores.dim() == 1 or torch.compiler.is_compiling():
+    if scores.numel() * rows <= MOST_ELEMENTS or scores.dim() == 1 or torch.compiler.is_compiling():
         return compute(scores, *(x for x, _ in more))
     batch = scores.shape[:-1]
     given = [None if x is None else x.expand(*batch, *x.shape[x.dim() - k :]) for x, k in more]
@@ -110,10 +110,14 @@ def by_lists(
     def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, *lists = (x.movedim(-1, 0) for x in tiled)
         left = iter(lists)
-        return [], [compute(scores, *(next(left) if one else None for one in known)).movedim(0, -1)]
+        return [], [
+            compute(scores, *(next(left) if is_given else None for is_given in known)).movedim(
+                0, -1
+            )
+        ]
 
-    (found,) = over_tiles(Tiles(part, 0, 0, 1, rows), *tensors)
-    return found.movedim(-1, 0).unflatten(0, batch)
+    (results,) = over_tiles(Tiles(part, 0, 0, 1, rows), *tensors)
+    return results.movedim(-1, 0).unflatten(0, batch)
 
 
 class _OverTiles(Rule):
@@ -144,18 +148,18 @@ class _OverTiles(Rule):
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
     ) -> Sequence[Maybe]:
         task, tensors, results = self.task, saved[: len(needed)], saved[len(needed) :]
-        wanted = [i for i, one in enumerate(needed) if one]
+        wanted = [i for i, is_needed in enumerate(needed) if is_needed]
         grads = [
             torch.zeros_like(x) if g is None else g for x, g in zip(results, given, strict=True)
         ]
         whole, tiled = tensors[: task.whole], tensors[task.whole :]
         inputs = [*whole, *grads[: task.sums], *tiled, *grads[task.sums :]]
-        found: list[Maybe] = [None] * len(tensors)
+        gradients: list[Maybe] = [None] * len(tensors)
         for i, grad in zip(
             wanted, over_tiles(_pullback(task, len(tiled), wanted), *inputs), strict=True
         ):
-            found[i] = grad
-        return found
+            gradients[i] = grad
+        return gradients
 
 
 def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:

@@ -34,6 +34,6 @@ def dense_sum(
         profile_at(kernel.above, kernel, (-gaps).clamp(min=0)),
         profile_at(kernel.below, kernel, gaps.clamp(min=0)),
     )
-    k = torch.where(own, kernel.own, k) / temperature**kernel.order
+    k = torch.where(own, kernel.own, k) / temperature**kernel.derivative_order
     y = torch.zeros(scores.shape, dtype=torch.float64)
     return y.index_put((items,), (k * v.double()[items]).sum(-1))

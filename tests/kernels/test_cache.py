@@ -209,7 +209,7 @@ def test_waiting_for_a_holder_ends_and_a_dead_one_gives_up_its_lock(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with monkeypatch.context() as patch:
-            patch.setattr(cache, "WAIT", 0.2)
+            patch.setattr(cache, "WAIT_SECONDS", 0.2)
             entered = False
             with cache.locked(str(folder)):
                 entered = True
@@ -220,7 +220,7 @@ def test_waiting_for_a_holder_ends_and_a_dead_one_gives_up_its_lock(
     begin = time.monotonic()
     with cache.locked(str(folder)):
         pass
-    assert time.monotonic() - begin < cache.WAIT / 2  # not the limit but the lock
+    assert time.monotonic() - begin < cache.WAIT_SECONDS / 2  # not the limit but the lock
 
 
 def test_a_folder_that_cannot_be_locked_is_no_error(tmp_path: Path):

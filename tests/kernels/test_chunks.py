@@ -17,7 +17,7 @@ from ltr.kernels.sums import kernel_sums
 def size(request, monkeypatch):
     """Positions in a chunk."""
     monkeypatch.setattr(plain_sums, "CHUNK", request.param)
-    monkeypatch.setattr(plain_sums, "TOGETHER", 16)  # so that rows and nodes are taken in parts too
+    monkeypatch.setattr(plain_sums, "SCAN_VALUES", 16)  # rows and nodes are taken in parts
     return request.param
 
 

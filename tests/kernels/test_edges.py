@@ -334,7 +334,7 @@ def two_threads(monkeypatch):
     """Two threads for any amount of work."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    monkeypatch.setattr(jit, "LEAST", 1)
+    monkeypatch.setattr(jit, "LEAST_WORK", 1)
     yield
     torch.set_num_threads(before)
 

@@ -8,7 +8,7 @@ from pairwise import named, split, together
 
 from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
-from ltr.kernels.pairs import MOST, GradedWeights, graded_item_costs, graded_pair_sums
+from ltr.kernels.pairs import MOST_GRADES, GradedWeights, graded_item_costs, graded_pair_sums
 from ltr.kernels.reference import REFERENCE
 
 both = pytest.mark.parametrize("implementation", [REFERENCE, CPU], ids=["torch", "numba"])
@@ -152,8 +152,8 @@ def test_inputs_that_use_all_pairs():
     with computed_by(REFERENCE):
         assert graded_pair_sums(scores, labels) is None
     assert graded_pair_sums(scores.to("meta"), labels.to("meta")) is None
-    grades = (torch.arange(150) % (MOST + 1)).double().view(3, 50)
-    assert graded_pair_sums(scores, grades.clamp(max=MOST - 1)) is not None
+    grades = (torch.arange(150) % (MOST_GRADES + 1)).double().view(3, 50)
+    assert graded_pair_sums(scores, grades.clamp(max=MOST_GRADES - 1)) is not None
     assert graded_pair_sums(scores, grades) is None
     assert graded_item_costs(scores, grades) is None
     assert graded_item_costs(scores.to("meta"), labels.to("meta")) is None

@@ -309,7 +309,7 @@ def test_threads_give_the_same(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        monkeypatch.setattr("ltr.kernels.cpu.jit.LEAST", 1)
+        monkeypatch.setattr("ltr.kernels.cpu.jit.LEAST_WORK", 1)
         results = []
 
         def work():

@@ -131,7 +131,7 @@ def test_no_matrix_is_built_or_kept(operator, monkeypatch):
     permutation = type(operator.permutation(scores))
     monkeypatch.setattr(permutation, "dense", None)
     monkeypatch.setattr(permutation, "log_dense", None)
-    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST", 0)  # as for a longer list
+    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST_ELEMENTS", 0)  # as for a longer list
     with use("sums"), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         loss = PermutationCrossEntropy(operator)(scores, labels)
     loss.backward()

@@ -538,7 +538,7 @@ def test_the_padding_of_a_shard_may_have_the_id_of_a_list():
 
 
 def test_an_error_in_a_later_chunk_leaves_nothing_behind(monkeypatch):
-    monkeypatch.setattr(import_module("ltr.ragged"), "POSITIONS", 1)
+    monkeypatch.setattr(import_module("ltr.ragged"), "CHUNK_POSITIONS", 1)
     metric = MRR(empty="error")
     scores, ids = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 1])
     with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):

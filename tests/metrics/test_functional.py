@@ -549,7 +549,7 @@ def test_lists_by_qid_are_the_loop_over_lists(metric):
 
 def test_chunks_of_any_size(monkeypatch):
     generator = torch.Generator().manual_seed(2)
-    monkeypatch.setattr(ragged, "SAME", 100)
+    monkeypatch.setattr(ragged, "ITEMS_PER_LENGTH", 100)
     for high, lists in ((4, 300), (200, 60)):  # many lists a length, and few
         lengths = torch.randint(1, high, (lists,), generator=generator)
         ids = torch.repeat_interleave(torch.arange(lists), lengths)
@@ -557,7 +557,7 @@ def test_chunks_of_any_size(monkeypatch):
         labels = torch.randint(0, 3, (len(ids),), generator=generator)
         whole = mrr(scores, labels, qid=ids, reduction="none")
         for positions in (1, 7, 300, 1 << 20):
-            monkeypatch.setattr(ragged, "POSITIONS", positions)
+            monkeypatch.setattr(ragged, "CHUNK_POSITIONS", positions)
             assert mrr(scores, labels, qid=ids, reduction="none").equal(whole)
             cuts = ragged._cuts(lengths.sort().values)
             assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]

@@ -71,7 +71,7 @@ def test_ragged_is_padded(function, lengths, seed, ties):
 def test_ragged_in_many_chunks(function, monkeypatch):
     lengths = [30, 1, 0, 7, 7, 12, 30, 2]
     scores, labels = draw(lengths)
-    for name, value in (("POSITIONS", 40), ("SAME", 2), ("SPARE", 0)):
+    for name, value in (("CHUNK_POSITIONS", 40), ("ITEMS_PER_LENGTH", 2), ("SPARE_POSITIONS", 0)):
         monkeypatch.setattr(f"ltr.ragged.{name}", value)
     ragged, padded = both(function, lengths, scores=scores, labels=labels)
     torch.testing.assert_close(ragged, padded, rtol=1e-12, atol=1e-12, equal_nan=True)

@@ -198,7 +198,7 @@ def test_long_lists_are_summed_in_sorted_order_to_the_same(kernel, monkeypatch):
     for w in (None, weights):
         results = []
         for length in (1, 1000):
-            monkeypatch.setattr(pairwise, "LONG", length)
+            monkeypatch.setattr(pairwise, "LONG_LIST", length)
             with use("sums"):
                 ranks = kernel.operator(0.3)(scores, mask, w)
             results.append([ranks.detach(), *torch.autograd.grad(ranks, scores, g)])

@@ -9,7 +9,7 @@ from ltr.gains import inverse_log2, log2_discount
 from ltr.kernels.named import powers_of
 from ltr.losses import SoftNDCG
 from ltr.operators import SoftRank, truncated
-from ltr.operators.softrank import SHORT
+from ltr.operators.softrank import SHORT_LIST
 
 distributions = pytest.mark.parametrize("distribution", ["paper", "exact"])
 DISCOUNTS = {
@@ -190,7 +190,7 @@ def test_compiled_powers_are_those_of_the_length():
 def test_tiles_of_rows_change_nothing(distribution, monkeypatch):
     scores, operator = draw(2, 60), SoftRank(0.3, distribution)
     expected = with_gradient(operator, scores)
-    monkeypatch.setattr("ltr.operators.softrank.MOST", 0)
+    monkeypatch.setattr("ltr.operators.softrank.MOST_ELEMENTS", 0)
     monkeypatch.setattr("ltr.operators.tiles.TILE", 1000)
     torch.testing.assert_close(with_gradient(operator, scores), expected, rtol=0, atol=1e-13)
 
@@ -247,7 +247,7 @@ def test_extreme_temperatures_and_steep_gaps():
 
 
 def test_the_change_of_method_is_within_the_error():
-    for n in (SHORT, SHORT + 1):
+    for n in (SHORT_LIST, SHORT_LIST + 1):
         scores = draw(n)
         found = SoftRank(0.3).discounts(log2_discount, scores)
         expected = by_recursion(log2_discount, scores, temperature=0.3)
@@ -276,5 +276,5 @@ def test_the_recursion_in_tiles(distribution, monkeypatch):
     of_all = SoftRank(0.3, distribution).rank_distribution(scores, mask, top_k=4)
     kept = (of_all * log2_discount(torch.arange(1.0, 5).double())).sum(-1)
     torch.testing.assert_close(expected[0], kept)
-    monkeypatch.setattr("ltr.operators.softrank.MOST", 500)
+    monkeypatch.setattr("ltr.operators.softrank.MOST_ELEMENTS", 500)
     torch.testing.assert_close(everything(), expected, rtol=0, atol=1e-13)

@@ -37,7 +37,7 @@ def make(scores, mask=None, temperature=0.7, power=None, k=None):
 def always(monkeypatch):
     """Short lists too go without their matrix, and powers in tiles of a few rows."""
     monkeypatch.setattr("ltr.operators.tiles.TILE", 1000)
-    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST", 0)
+    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST_ELEMENTS", 0)
     with use("sums"):
         yield
 

@@ -25,7 +25,7 @@ def small_tiles(monkeypatch):
 
     def limit(entries):
         for file in ("tiles", "lazy_permutation"):
-            monkeypatch.setattr(f"ltr.operators.{file}.MOST", entries)
+            monkeypatch.setattr(f"ltr.operators.{file}.MOST_ELEMENTS", entries)
 
     return limit
 
@@ -136,8 +136,8 @@ class Largest(TorchDispatchMode):
 def test_no_tensor_has_more_entries_than_a_tile(name, monkeypatch):
     lists, n, tile = 200, 20, 4000
     monkeypatch.setattr("ltr.operators.tiles.TILE", tile)
-    monkeypatch.setattr("ltr.operators.tiles.MOST", 0)
-    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST", 0)
+    monkeypatch.setattr("ltr.operators.tiles.MOST_ELEMENTS", 0)
+    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST_ELEMENTS", 0)
     x, saved = draw(lists, n).requires_grad_(), []
 
     def save(y):

@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
-WAIT = 300.0
+WAIT_SECONDS = 300.0
 """Seconds that a process waits while another one compiles, before it compiles by itself."""
 
 
@@ -32,9 +32,9 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 
 @contextmanager
 def locked(folder: str | None) -> Iterator[None]:
-    """Hold the lock of a cache within the block; wait for other processes at most `WAIT` seconds.
+    """Hold the lock of a cache within the block; other processes delay it at most `WAIT_SECONDS`.
 
-    The lock is released if the process that holds it dies. After `WAIT` seconds, or if the folder
+    The lock is released if the process that holds it dies. After `WAIT_SECONDS`, or if the folder
     cannot be locked, the block runs without the lock.
 
     Args:
@@ -43,7 +43,7 @@ def locked(folder: str | None) -> Iterator[None]:
     lock = None if folder is None else FileLock(Path(folder) / "ltr-compile.lock")
     try:
         if lock is not None:
-            lock.acquire(timeout=WAIT)
+            lock.acquire(timeout=WAIT_SECONDS)
     except (OSError, NotImplementedError):  # filelock's Timeout is an OSError
         lock = None
     try:

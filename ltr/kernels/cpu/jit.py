@@ -90,7 +90,7 @@ def entry(function: Any) -> Callable[..., Any]:
     return call
 
 
-LEAST = 50_000
+LEAST_WORK = 50_000
 """The least work, in item-steps of `run_parallel`, for which one more thread saves time."""
 
 
@@ -113,7 +113,7 @@ def run_parallel(
         work: The cost of all items, in item-steps of a few nanoseconds.
         unit: Chunks begin at multiples of this number.
     """
-    threads = min(torch.get_num_threads(), work // LEAST, -(-length // unit))
+    threads = min(torch.get_num_threads(), work // LEAST_WORK, -(-length // unit))
     if threads <= 1:
         call(*arguments, 0, length)
         return

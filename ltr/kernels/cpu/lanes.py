@@ -32,7 +32,7 @@ WIDTH = 8
 LANES = 64
 CHUNK = 256
 # All lanes together hold at most this many items, which should fit the processor's cache.
-ROOM = LANES * CHUNK
+LANE_ITEMS = LANES * CHUNK
 
 # A row is longer than the number of lanes, because rows a power of two apart would share a cache
 # set. All rows of a state are this long, so that LLVM knows their distance and puts several into
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
     `linear`, `tie` and the weights of the nodes' rows. Side 2 holds that index and `own`."""
     uses: tuple[bool, bool, bool]
     """Whether the kernels use the tied sum, the sum of all values, and the linear sum."""
-    is_complex: bool
+    is_general: bool
     """Whether the nodes are complex, or not multiples of the first node."""
 
 
@@ -86,12 +86,12 @@ def item_at(order, row, position):
 
 
 @jit
-def _tile(columns, size, outputs, width, is_complex):
+def _tile(columns, size, outputs, width, is_general):
     # A row is longer than the number of lanes: rows a power of two apart would share a cache set.
     row = width + WIDTH
     values = np.empty((columns, size + 2, row))
     gaps = np.empty((size + 2, row))
-    decays = np.empty((4 if is_complex else 1, size + 2, row))
+    decays = np.empty((4 if is_general else 1, size + 2, row))
     result = np.empty((size + 2, outputs, row))
     return values, gaps, decays, result
 
@@ -210,8 +210,8 @@ def _add(total, nodes, weights, width):
         part = nodes[m * ROW :]
         a, b, c, d = weights[m], weights[m + 1], weights[m + 2], weights[m + 3]
         for lane in range(width):
-            found = total[lane] + a * part[lane] + b * part[ROW + lane]
-            total[lane] = found + c * part[2 * ROW + lane] + d * part[3 * ROW + lane]
+            first_two = total[lane] + a * part[lane] + b * part[ROW + lane]
+            total[lane] = first_two + c * part[2 * ROW + lane] + d * part[3 * ROW + lane]
     for m in range(whole, rows):
         part = nodes[m * ROW :]
         for lane in range(width):
@@ -278,7 +278,7 @@ def ends(data, plan, chunks, states, begin, stop):
     """Compute states[side, chunk]: what each chunk adds to its list's state, at the chunk's end."""
     width = _width(chunks)
     columns = len(data.slots)
-    tile = _tile(columns, chunks[:, 2].max(), 0, width, plan.is_complex)
+    tile = _tile(columns, chunks[:, 2].max(), 0, width, plan.is_general)
     state = np.empty((columns, states.shape[3] * ROW))
     lanes = state.reshape(columns, states.shape[3], ROW)
     for group in range(begin, stop, LANES):
@@ -298,7 +298,7 @@ def ends(data, plan, chunks, states, begin, stop):
 def _join(into, add, distance, nodes):
     # Shift the states in `into` to a point that is `distance` farther away, and then add `add`.
     count = np.int64(nodes[4])
-    is_complex = into.shape[1] > 3 + count
+    is_general = into.shape[1] > 3 + count
     for c in range(len(into)):
         tied = into[c, 0] if distance == 0.0 else 0.0
         into[c, 0] = add[c, 0] + tied
@@ -307,7 +307,7 @@ def _join(into, add, distance, nodes):
         for m in range(count):
             far = (nodes[0] + m * nodes[2]) * distance
             a, b = math.exp(-far) if far < FARTHEST else 0.0, 0.0
-            if not is_complex:
+            if not is_general:
                 into[c, 3 + m] = add[c, 3 + m] + a * into[c, 3 + m]
                 continue
             if a and (nodes[1] or nodes[3]):
@@ -348,7 +348,7 @@ def sums(data, plan, out, chunks, states, begin, stop):
     """Compute out[o, row, item], the kernel sums of the chunks `begin` to `stop` - 1."""
     width = _width(chunks)
     columns, order, weights = len(data.slots), data.order, plan.weights
-    tile = _tile(columns, chunks[:, 2].max(), len(out), width, plan.is_complex)
+    tile = _tile(columns, chunks[:, 2].max(), len(out), width, plan.is_general)
     values, result = tile[0], tile[3]
     state = np.empty((columns, states.shape[3] * ROW))
     lanes = state.reshape(columns, states.shape[3], ROW)

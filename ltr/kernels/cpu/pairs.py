@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
 @entry
 @jit
-def graded_pairs(lists, rule, found, begin, stop):
+def graded_pairs(lists, rule, results, begin, stop):
     """Fill `total`, `weight` and `slopes` (gradients) for the lists `begin` to `stop` - 1.
 
     `flags[begin]` is set to 1 if a list has more than `most` grades, or a score or label that is
@@ -78,7 +78,7 @@ def graded_pairs(lists, rule, found, begin, stop):
     """
     x, order, labels, mask, items, gains = lists
     discounts, ideal, upper, last, scale, fit, most = rule
-    total, weight, slopes, flags = found
+    total, weight, slopes, flags = results
     n = x.shape[1]
     by_rank, by_item = len(discounts) > 0, len(items) > 0
     columns = (2 if by_rank else 1) * (2 if by_item else 1)
@@ -138,7 +138,7 @@ def graded_pairs(lists, rule, found, begin, stop):
 
 @entry
 @jit
-def lower_costs(lists, rule, found, begin, stop):
+def lower_costs(lists, rule, results, begin, stop):
     """Fill `costs` and `ideal` (ranks) for the lists `begin` to `stop` - 1.
 
     The cost of an item is the sum of log(1 + exp(x)) over the items of lower grades, where x is
@@ -148,7 +148,7 @@ def lower_costs(lists, rule, found, begin, stop):
     """
     x, order, labels, mask = lists[:4]
     scale, fit, most = rule.scale, rule.fit, rule.most
-    costs, ideal, flags = found
+    costs, ideal, flags = results
     n = x.shape[1]
     gap, decay, cost = np.zeros(n + 1), np.zeros(n + 1), np.empty(n)
     grade = np.empty(n, np.int64)
@@ -355,9 +355,9 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             between = p if side == 0 else p + 1
             far, e = gap[between], decay[between]
         counted = 1.0 if side == 0 or p < upper else 0.0
-        one = 1.0
+        own_discount = 1.0
         if by_rank:
-            one = -discounts[p] if side == 0 else discounts[p]
+            own_discount = -discounts[p] if side == 0 else discounts[p]
         line = wrong = 0.0
         for h in range(grades):
             # There is no branch here, because the processor could not predict whether h is the
@@ -368,12 +368,12 @@ def _sweep(side, m, grades, kinds, positions, fit, work, slope):
             r = h * columns
             # A pair has the item weight of its item with the higher grade.
             low = factor * lower * mine if by_item else factor
-            share[r] = low * one
+            share[r] = low * own_discount
             if by_rank:
                 share[r + 1] = low * turn
             if by_item:
                 high = factor * (1.0 - lower)
-                share[r + half] = high * one
+                share[r + half] = high * own_discount
                 if by_rank:
                     share[r + 3] = high * turn
             for c in range(r, r + columns):

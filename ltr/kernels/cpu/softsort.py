@@ -11,7 +11,7 @@ from ltr.kernels.cpu.jit import entry, jit, run_parallel
 from ltr.kernels.cpu.vectors import FARTHEST, exp
 from ltr.kernels.sorting import on_cpu
 
-FEW = 1 << 18
+FEW_PAIRS = 1 << 18
 """For up to this many pairs of items, a sort that compares all of them is faster than numpy's."""
 
 
@@ -194,7 +194,7 @@ def ranks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the ranks (..., n), the sums c in sorted order, and the order."""
     n = scores.shape[-1]
-    is_sorted = order is not None or scores.numel() * n > FEW
+    is_sorted = order is not None or scores.numel() * n > FEW_PAIRS
     if order is not None:
         order = order.clone()
     elif is_sorted:
@@ -202,9 +202,9 @@ def ranks(
     else:
         order = torch.empty(scores.shape, dtype=torch.int64)
     lists = _lists(scores, mask, order, temperature)
-    found, sums = np.empty_like(lists.x), np.empty_like(lists.x)
-    _each_row(forward, lists, found, sums, is_sorted)
-    return _tensor(found, scores), _tensor(sums, scores), order
+    ranks_of_rows, sums = np.empty_like(lists.x), np.empty_like(lists.x)
+    _each_row(forward, lists, ranks_of_rows, sums, is_sorted)
+    return _tensor(ranks_of_rows, scores), _tensor(sums, scores), order
 
 
 def gradient(
@@ -217,18 +217,18 @@ def gradient(
 ) -> Tensor:
     """Return the gradient by the scores, from the gradient by the ranks."""
     lists, n = _lists(scores, mask, order, temperature), scores.shape[-1]
-    found = np.empty_like(lists.x)
-    _each_row(backward, lists, _rows(sums, n), _rows(given, n), found)
-    return _tensor(found, scores)
+    slopes = np.empty_like(lists.x)
+    _each_row(backward, lists, _rows(sums, n), _rows(given, n), slopes)
+    return _tensor(slopes, scores)
 
 
-_ALL = np.empty((0, 0), bool)
+NO_MASK = np.empty((0, 0), bool)
 
 
 def _lists(scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float) -> Lists:
     # The layout of each array is always the same, so that numba compiles once.
     n = scores.shape[-1]
-    items = _ALL if mask is None else _rows(mask, n)
+    items = NO_MASK if mask is None else _rows(mask, n)
     return Lists(_rows(scores, n), items, _rows(order, n), 1 / temperature)
 
 

@@ -9,11 +9,22 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.cpu.jit import run_parallel
-from ltr.kernels.cpu.lanes import CHUNK, LANES, ROOM, WIDTH, Data, Plan, chain, cut, ends, sums
+from ltr.kernels.cpu.lanes import (
+    CHUNK,
+    LANE_ITEMS,
+    LANES,
+    WIDTH,
+    Data,
+    Plan,
+    chain,
+    cut,
+    ends,
+    sums,
+)
 from ltr.kernels.interface import SumNumbers
 from ltr.kernels.lists import SortedLists
 
-FEW = 256
+FEW_LISTS = 256
 """For up to this many lists, the chunks are cached for later calls with the same lengths."""
 
 NO_ORDER = np.empty((0, 0), np.int64)
@@ -50,7 +61,7 @@ def kernel_sums(
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
     work = total * (2 + count) * (len(used) + outputs)
     data, plan = Data(x, item, values, slots, fills), Plan(scale, tuple(nodes), *weights)
-    height = 3 + (2 * count if plan.is_complex else count)
+    height = 3 + (2 * count if plan.is_general else count)
     states = np.empty((2, len(chunks) if joined else 0, len(used), height))
     if joined:
         run_parallel(ends, (data, plan, lanes, states), len(lanes), work, LANES)
@@ -60,7 +71,7 @@ def kernel_sums(
 
 
 def _layout(lengths: Any) -> tuple[int, Any, Any, bool]:
-    if len(lengths) <= FEW:
+    if len(lengths) <= FEW_LISTS:
         return _cached_layout(lengths.tobytes())
     return _new_layout(lengths)
 
@@ -88,7 +99,7 @@ def _chunk(total: int, lists: int) -> int:
     # Return the maximum number of items of a chunk. If there are more than WIDTH lists, and lists
     # of the mean length fit the cache side by side, such a list is one chunk. Otherwise, the
     # maximum lies between CHUNK // 2 and CHUNK, so that the chunks fill more lanes.
-    whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
+    whole = LANE_ITEMS // min(LANES, -(-lists // WIDTH) * WIDTH)
     if lists > WIDTH and total <= lists * whole:
         return whole
     return min(CHUNK, max(CHUNK // 2, total // LANES))
@@ -96,25 +107,25 @@ def _chunk(total: int, lists: int) -> int:
 
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
-    # Return the columns in use, and the `weights`, `uses` and `is_complex` of the `Plan`.
+    # Return the columns in use, and the `weights`, `uses` and `is_general` of the `Plan`.
     count, outputs = int(nodes[4]), len(sources)
     used = sorted(set(sources))
-    is_complex = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
-    weights = np.zeros((3, outputs, 4 + (2 * count if is_complex else count)))
+    is_general = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
+    weights = np.zeros((3, outputs, 4 + (2 * count if is_general else count)))
     weights[:, :, 0] = [used.index(source) for source in sources]
     table = np.array(rows).reshape(outputs, -1)
     weights[2, :, 1] = table[:, 0]
     both = table[:, 1:].reshape(outputs, 2, -1).swapaxes(0, 1)
     weights[:2, :, 1:4] = both[:, :, :3]
     real, imaginary = both[:, :, 3 : 3 + count], both[:, :, 3 + count :]
-    if is_complex:
+    if is_general:
         weights[:2, :, 4::2] = real
         weights[:2, :, 5::2] = -imaginary  # the real part of w z is Re(w) Re(z) - Im(w) Im(z)
     else:
         weights[:2, :, 4:] = real
     linear = bool(weights[:2, :, 2].any())
     uses = bool(weights[:2, :, 3].any()), linear or bool(weights[:2, :, 1].any()), linear
-    return used, weights, uses, is_complex
+    return used, weights, uses, is_general
 
 
 def _rows(x: Tensor) -> Any:

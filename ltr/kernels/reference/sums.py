@@ -20,7 +20,7 @@ from ltr.shapes import NO_FLOAT64
 
 FARTHEST = 745.0  # exp(-745) is the smallest positive double
 
-TOGETHER = 1 << 17
+SCAN_VALUES = 1 << 17
 """The most values in a scan, unless one chunk has more. All nodes of a few short lists fit."""
 
 CHUNK = 1 << 15
@@ -47,7 +47,7 @@ def kernel_sums(
     out = [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in sources]
     given = [y.reshape(-1, y.shape[-1]) for y in (scores, lengths, *columns)]
     positions = None if order is None else order.reshape(-1, n)
-    together = max(1, max(size, TOGETHER) // max(n, 1))
+    together = max(1, max(size, SCAN_VALUES) // max(n, 1))
     for first in range(0, len(given[0]), together):
         some = slice(first, first + together)
         part = _Lists(
@@ -161,7 +161,7 @@ class _Sweep:
             tied = (gaps == 0).to(x.dtype)
             result += tie[:, None, None] * self._scan("tied", tied, tied * before)[self.sources]
         if self.together is None:
-            self.together = max(1, TOGETHER // v.numel())
+            self.together = max(1, SCAN_VALUES // v.numel())
         for begin in range(0, len(self.nodes), self.together):
             result += self._nodes(slice(begin, begin + self.together), before, gaps)
         return result
@@ -186,9 +186,9 @@ class _Sweep:
         before = self.states.get(name)
         if before is not None:
             b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)
-        found = scan(a, b)
-        self.states[name] = found[..., -1:].clone()
-        return found
+        values = scan(a, b)
+        self.states[name] = values[..., -1:].clone()
+        return values
 
 
 def scan(a: Tensor, b: Tensor) -> Tensor:
