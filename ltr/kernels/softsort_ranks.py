@@ -17,6 +17,7 @@ from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.choice import is_compiled, prefers_dense
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
+from ltr.kernels.sorting import in_list_order
 from ltr.kernels.sums import inner_sums
 from ltr.shapes import count, positions
 
@@ -103,7 +104,7 @@ def _parts(
     lists = SortedLists(order, lengths)
     ones = scores.new_ones(()).expand(scores.shape)
     (c,) = inner_sums(scores, [ones], [(0, laplace())], lists, temperature)
-    rho = torch.empty_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))
+    rho = in_list_order(positions(scores).expand(scores.shape), order)
     real = rho <= lengths
     c = torch.where(real, c, 1.0)
     return lists, torch.where(real, rho / c, 0.0), c, ones

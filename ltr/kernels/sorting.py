@@ -44,6 +44,17 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.ops.ltr.descending_order.default(scores.detach(), mask)
 
 
+def in_list_order(values: Tensor, order: Tensor) -> Tensor:
+    """Return the values (..., n) of sorted items in the order of the list.
+
+    `values[..., p]` belongs to item `order[..., p]`, as `descending_order` returns it.
+
+    >>> in_list_order(torch.tensor([9.0, 5.0, 1.0]), torch.tensor([1, 2, 0]))
+    tensor([1., 9., 5.])
+    """
+    return torch.empty_like(values).scatter(-1, order, values)
+
+
 def falling_constants(values: Tensor) -> Tensor:
     """Return `falling_values` as constants, without a gradient.
 
@@ -76,7 +87,7 @@ class _FallingValues(Rule):
     ) -> tuple[Maybe, ...]:
         g, order = given[0], descending_order(saved[0])
         assert g is not None
-        return (torch.zeros_like(g).scatter(-1, order, g),)
+        return (in_list_order(g, order),)
 
 
 def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:

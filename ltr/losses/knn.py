@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.soft import check_rows, log_sum, relevance, sort_operator
+from ltr.losses.soft import log_sum, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
+from ltr.operators.permutation import check_rows
 from ltr.shapes import check_flag, check_whole, count, masked_fill
 
 Form = Literal["probability", "log"]

@@ -18,7 +18,7 @@ from ltr.gains import (
 )
 from ltr.losses.base import RankingLoss, Reduction, first_value
 from ltr.losses.scaling import sinkhorn_scaled
-from ltr.losses.soft import check_rows, cutoff_discount, shortfall, sort_operator
+from ltr.losses.soft import cutoff_discount, shortfall, sort_operator
 from ltr.losses.softmax import softmax_divergence
 from ltr.losses.tight_ranks import tight_ranks
 from ltr.operators import (
@@ -30,6 +30,7 @@ from ltr.operators import (
     Standardized,
 )
 from ltr.operators.base import check_operator
+from ltr.operators.permutation import check_rows
 from ltr.shapes import (
     check_at_least,
     check_choice,

@@ -1,6 +1,6 @@
 """Sums over pairs and their derivatives: in the time of a sort, or in tiles to limit memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_pair_sums
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.losses.pair_costs import PairCost
 from ltr.losses.pair_weights import PairWeights
 from ltr.losses.removed import finite_if_removed
@@ -82,20 +82,18 @@ def _tile_sums(
     """
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
-    s, n = lists.scores, scores.shape[-1]
+    s = lists.scores
     total, weight = s.new_zeros(s.shape[:-1]), s.new_zeros(s.shape[:-1])
     gradient = torch.zeros_like(s)
-    for rows in tiles(n, s.numel()):
-        columns = slice(rows.start, n)  # each pair counts once, so half of the matrix is enough
-        by_rank = rank_matrix(pair_weights, s, rows, columns)
-        found = block_sums(cost, pair_weights, lists, rows, columns, by_rank, slopes)
-        total += found.total
-        weight += found.weight
-        if found.rows is not None and found.columns is not None:
-            gradient[..., rows] += found.rows
-            gradient[..., columns] += found.columns
+    for rows, columns in half_tiles(s):
+        tile = block_sums(cost, pair_weights, lists, rows, columns, slopes)
+        total += tile.total
+        weight += tile.weight
+        if tile.rows is not None and tile.columns is not None:
+            gradient[..., rows] += tile.rows
+            gradient[..., columns] += tile.columns
     if slopes:
-        gradient = torch.zeros_like(gradient).scatter(-1, order, gradient)
+        gradient = in_list_order(gradient, order)
     return total, weight, gradient
 
 
@@ -113,10 +111,10 @@ class _PairSums(Rule):
         self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe
     ) -> tuple[Tensor, ...]:
         lists = scores, labels, mask, weights
-        found = _graded_sums(self.cost, self.pair_weights, *lists)
-        if found is None:
-            found = _tile_sums(self.cost, self.pair_weights, *lists, self.slopes)
-        return found
+        sums = _graded_sums(self.cost, self.pair_weights, *lists)
+        if sums is None:
+            sums = _tile_sums(self.cost, self.pair_weights, *lists, self.slopes)
+        return sums
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -141,12 +139,11 @@ def _plain_slopes(
     """Return the gradient of the sum of weight * cost over all pairs; it is differentiable too."""
     order = descending_order(scores.detach(), mask)
     lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
-    by_rank = rank_matrix(pair_weights, lists.scores, whole, whole)
-    found = block_sums(cost, pair_weights, lists, whole, whole, by_rank, True)
-    assert found.rows is not None
-    assert found.columns is not None
-    slopes = found.rows + found.columns
-    return torch.zeros_like(slopes).scatter(-1, order, slopes)
+    sums = block_sums(cost, pair_weights, lists, whole, whole, True)
+    assert sums.rows is not None
+    assert sums.columns is not None
+    slopes = sums.rows + sums.columns
+    return in_list_order(slopes, order)
 
 
 def pair_curvature(
@@ -171,41 +168,29 @@ def pair_curvature(
     """
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
-    s, n = lists.scores, scores.shape[-1]
-    found, weight = torch.zeros_like(s), s.new_zeros(s.shape[:-1])
-    for rows in tiles(n, s.numel()):
-        columns = slice(rows.start, n)
-        w = _absolute_weights(pair_weights, lists, rows, columns)
+    s, y, valid = lists[:3]
+    curvature, weight = torch.zeros_like(s), s.new_zeros(s.shape[:-1])
+    for rows, columns in half_tiles(s):
+        sign = (y[..., rows, None] - y[..., None, columns]).sign()
+        w, other = tile_weights(pair_weights, lists, rows, columns, sign)
+        w = w.abs() if other is None else w + other
+        w = w if valid is None else w * valid[..., None, columns]
         q = torch.sigmoid((s[..., rows, None] - s[..., None, columns]) / temperature)
         each = w * q * (1 - q)
-        found[..., rows] += each.sum(-1)
-        found[..., columns] += each.sum(-2)
+        curvature[..., rows] += each.sum(-1)
+        curvature[..., columns] += each.sum(-2)
         weight += w.sum((-1, -2))
-    return torch.zeros_like(found).scatter(-1, order, found) / temperature**2, weight
+    return in_list_order(curvature, order) / temperature**2, weight
 
 
-def _absolute_weights(
-    pair_weights: PairWeights, lists: "RankedLists", rows: slice, columns: slice
-) -> Tensor:
-    # Return the weights (..., a, b) of a tile of pairs, as in `block_sums`.
-    s, y, valid, u, items = lists
-    by_rank = rank_matrix(pair_weights, s, rows, columns)
-    upper = [column[..., rows, None] for column in items]
-    lower = [column[..., None, columns] for column in items]
-    by_item = pair_weights.by_item(upper, lower)
-    u_i = None if u is None else u[..., rows, None]
-    u_j = None if u is None else u[..., None, columns]
-    if pair_weights.both_orders:
-        above, below = by_item
-        if u_i is not None and u_j is not None:
-            above, below = above * u_i, below * u_j
-        found = by_rank * (above + below)
-    else:
-        sign = (y[..., rows, None] - y[..., None, columns]).sign()
-        found = by_rank * sign.abs() if by_item is None else by_rank * sign.abs() * by_item
-        if u_i is not None and u_j is not None:
-            found = found * torch.where(sign > 0, u_i, u_j)
-    return found if valid is None else found * valid[..., None, columns]
+def half_tiles(scores: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield the rows and the columns of tiles of the pairs (..., n, n), each pair once.
+
+    Pairs i < j are enough, so the columns of a tile begin at its rows.
+    """
+    n = scores.shape[-1]
+    for rows in tiles(n, scores.numel()):
+        yield rows, slice(rows.start, n)
 
 
 class RankedLists(NamedTuple):
@@ -263,7 +248,6 @@ def block_sums(
     lists: RankedLists,
     rows: slice,
     columns: slice,
-    by_rank: Tensor,
     slopes: bool,
 ) -> PairSums:
     """Return the sums over the pairs of an item in `rows` and an item in `columns`, by definition.
@@ -276,38 +260,51 @@ def block_sums(
 
     Here w_ij is by_rank * by_item * |sign| times the item weight of the item with the higher label.
     If `both_orders` is True, each pair has two terms instead: with sign = 1 and the item weight of
-    i, and with sign = -1 and the item weight of j. `by_rank` (a, b) comes from `rank_matrix`,
-    `by_item` and `both_orders` from `pair_weights`. Pairs with padding have weight 0. If `slopes`
-    is True, the gradients of `total` are computed too. Cost: O(a b) for each list. With slice(None)
-    for `rows` and `columns`, the sums are over all pairs and are differentiable.
+    i, and with sign = -1 and the item weight of j. `by_rank`, `by_item` and `both_orders` are those
+    of `pair_weights`. Pairs with padding have weight 0. If `slopes` is True, the gradients of
+    `total` are computed too. Cost: O(a b) for each list. With slice(None) for `rows` and `columns`,
+    the sums are over all pairs and are differentiable.
     """
-    s, y, valid, u, items = lists
-    s_i, s_j = s[..., rows, None], s[..., None, columns]
-    d, difference = s_i - s_j, y[..., rows, None] - y[..., None, columns]
+    s, y, valid = lists[:3]
+    d, difference = (x[..., rows, None] - x[..., None, columns] for x in (s, y))
     gap = difference.abs() if cost.uses_gap else difference
     v = None if valid is None else valid[..., columns]
-    u_i = None if u is None else u[..., rows, None]
-    u_j = None if u is None else u[..., None, columns]
-    upper = [column[..., rows, None] for column in items]
-    lower = [column[..., None, columns] for column in items]
-    by_item = pair_weights.by_item(upper, lower)
-    if pair_weights.both_orders:
-        above, below = (by_rank * w for w in by_item)
-        if u_i is not None and u_j is not None:
-            above, below = above * u_i, below * u_j
+    sign = difference.sign()
+    weight, other = tile_weights(pair_weights, lists, rows, columns, sign)
+    if other is not None:
         right, slope = cost.both(d, gap, slopes)
         wrong, steeper = cost.reversed(d, gap, right, slope)
         if slope is not None and steeper is not None:
-            slope = above * slope - below * steeper
-        return _sums(above * right + below * wrong, above + below, slope, v)
-    sign = difference.sign()
+            slope = weight * slope - other * steeper
+        return _sums(weight * right + other * wrong, weight + other, slope, v)
+    each, slope = cost.both(sign * d, gap, slopes)
+    slope = None if slope is None else slope * weight
+    weight = weight.abs()
+    return _sums(weight * each, weight, slope, v)
+
+
+def tile_weights(
+    pair_weights: PairWeights, lists: RankedLists, rows: slice, columns: slice, sign: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Return the weights (..., a, b) of a tile of pairs, without regard to padding.
+
+    They have the sign of the difference of the labels, and the second result is None; if
+    `both_orders` is True, the results are the weights of the two orders.
+    """
+    s, _, _, u, items = lists
+    by_rank = rank_matrix(pair_weights, s, rows, columns)
+    upper = [column[..., rows, None] for column in items]
+    lower = [column[..., None, columns] for column in items]
+    by_item = pair_weights.by_item(upper, lower)
+    u_i, u_j = (None, None) if u is None else (u[..., rows, None], u[..., None, columns])
+    if pair_weights.both_orders:
+        above, below = (by_rank * w for w in by_item)
+        return (above, below) if u_i is None or u_j is None else (above * u_i, below * u_j)
     signed = sign * by_rank
     signed = signed if by_item is None else signed * by_item
     if u_i is not None and u_j is not None:
         signed = signed * torch.where(sign > 0, u_i, u_j)
-    each, slope = cost.both(sign * d, gap, slopes)
-    weight = signed.abs()
-    return _sums(weight * each, weight, None if slope is None else slope * signed, v)
+    return signed, None
 
 
 def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | None) -> PairSums:
@@ -354,5 +351,4 @@ def all_pairs(
     """
     lists = rank_lists(scores, labels, mask, weights, pair_weights)
     whole = slice(None)
-    by_rank = rank_matrix(pair_weights, scores, whole, whole)
-    return block_sums(cost, pair_weights, lists, whole, whole, by_rank, False)[:2]
+    return block_sums(cost, pair_weights, lists, whole, whole, False)[:2]

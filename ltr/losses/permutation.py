@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.soft import check_rows, finite_log, sort_operator, weighted_mean
+from ltr.losses.soft import finite_log, sort_operator, weighted_mean
 from ltr.operators import SoftSort, SortOperator, descending_order
+from ltr.operators.permutation import check_rows
 from ltr.shapes import largest, masked_fill
 
 

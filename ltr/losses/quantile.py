@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.soft import check_rows, list_weight, sort_operator
+from ltr.losses.soft import list_weight, sort_operator
 from ltr.operators import SoftSort, SortOperator
-from ltr.operators.permutation import take_along
+from ltr.operators.permutation import check_rows, take_along
 from ltr.shapes import check_flag, check_levels, count, masked_fill, positions
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import with_cutoff
-from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
+from ltr.operators import RankOperator, SigmoidRank, SortOperator
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
 from ltr.shapes import masked_fill
@@ -70,31 +70,6 @@ def sort_operator(
     ValueError: KNNLoss needs a permutation: operator must be a SortOperator, got SigmoidRank
     """
     return default() if operator is None else needs_matrix(check_operator(operator), loss)
-
-
-def check_rows(rows: int, n: int) -> None:
-    """Raise `ValueError` unless the operator's matrix has a row for each of n items.
-
-    >>> check_rows(3, 5)
-    Traceback (most recent call last):
-    ValueError: operator must give 5 rows, one for each item, got 3
-    """
-    if rows != n:
-        raise ValueError(f"operator must give {n} rows, one for each item, got {rows}")
-
-
-def one_draw(
-    operator: RankOperator, scores: Tensor, mask: Tensor | None
-) -> tuple[RankOperator, Tensor, Tensor | None]:
-    """Return the operator without its noise, and scores and mask with one draw of the noise.
-
-    A `Stochastic` operator draws new noise at each call. If a loss calls the operator twice, both
-    calls must use the same noise, so that they see the same order.
-    """
-    while isinstance(operator, Stochastic):
-        scores, mask, _ = operator.transform(scores, mask)
-        operator = operator.operator
-    return operator, scores, mask
 
 
 def shortfall(value: Tensor, ideal: Tensor) -> Tensor:

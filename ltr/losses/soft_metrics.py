@@ -13,12 +13,11 @@ from ltr.gains import (
     log_left,
     stop_probabilities,
 )
-from ltr.kernels.sorting import falling_values
+from ltr.kernels.sorting import falling_values, in_list_order
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
 from ltr.losses.soft import (
     cutoff_discount,
-    one_draw,
     rank_operator,
     reciprocal_rank,
     relevance,
@@ -26,6 +25,7 @@ from ltr.losses.soft import (
     weighted_mean,
 )
 from ltr.operators import RankOperator, SigmoidRank, truncated
+from ltr.operators.stochastic import one_draw
 from ltr.shapes import (
     check_flag,
     check_number,
@@ -390,18 +390,12 @@ def _check_cutoffs(top_k: int | Sequence[int]) -> list[int]:
 def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the exact ranks (..., n): 1 for the highest value; equal values get their mean rank.
 
-    Masked items come last. The ranks have no gradient. Cost: one sort.
+    The ranks of masked items mean nothing. The ranks have no gradient. Cost: one sort.
 
     >>> average_ranks(torch.tensor([5.0, 7.0, 5.0, 1.0]))
     tensor([2.5000, 1.0000, 2.5000, 4.0000])
     """
-    values = masked_fill(values.detach(), mask, -torch.inf)
-    if not values.shape[-1]:
-        return values
-    ordered, order = values.sort(dim=-1, descending=True, stable=True)
-    first, last = tie_groups(ordered)
-    middle = (1 + (first + last) / 2).to(values.dtype)
-    return torch.zeros_like(values).scatter(-1, order, middle)
+    return weighted_ranks(values, torch.ones_like(values), mask) + 0.5
 
 
 def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -433,7 +427,7 @@ def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) 
     behind = weights.gather(-1, order).cumsum(-1)
     before = torch.cat([torch.zeros_like(behind[..., :1]), behind[..., :-1]], -1)
     middle = (before.gather(-1, first) + behind.gather(-1, last)) / 2
-    return torch.zeros_like(middle).scatter(-1, order, middle)
+    return in_list_order(middle, order)
 
 
 class SpearmanLoss(RankingLoss):

@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.pairs import graded_item_costs, graded_pair_sums
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.losses.removed import finite_if_removed
 from ltr.operators.tiles import by_lists, tiles
 from ltr.shapes import count, masked_fill, positions
@@ -72,7 +72,7 @@ def ranks_by_grade(scores: Tensor, grades: Tensor, mask: Tensor | None = None) -
     ordered = masked_fill(grades, mask, -torch.inf).gather(-1, order)
     order = order.gather(-1, descending_order(ordered))
     ranks = positions(scores).expand(scores.shape)
-    ideal = torch.zeros_like(scores).detach().scatter(-1, order, ranks)
+    ideal = in_list_order(ranks, order)
     return ideal if mask is None else torch.where(mask, ideal, count(scores, mask) + 1)
 
 

@@ -12,13 +12,13 @@ from ltr.gains import item_gains
 from ltr.losses.base import RankingLoss, Reduction, first_value
 from ltr.losses.soft import (
     log_sum,
-    one_draw,
     rank_operator,
     relevance,
     sort_operator,
     weighted_mean,
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
+from ltr.operators.stochastic import one_draw
 from ltr.shapes import check_floats, check_whole
 
 _TOP_1 = [1.0]

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.isotonic import IsotonicSort
-from ltr.operators.permutation import SoftPermutation, take_along
+from ltr.operators.permutation import SoftPermutation, check_rows, take_along
 from ltr.operators.softsort import SoftSort
-from ltr.operators.stochastic import Stochastic, needs_matrix
+from ltr.operators.stochastic import needs_matrix, one_draw
 from ltr.shapes import (
     check_levels,
     check_lists,
@@ -213,9 +213,9 @@ def soft_topk(
     n = x.shape[-1]
     if check_whole("k", k, f"a whole number from 1 to {n}") > n:
         raise ValueError(f"k must be a whole number from 1 to {n}, got {k!r}")
-    keys, noisy_mask, plain = _draw(x, chosen, mask, descending)
+    plain, keys, noisy_mask = one_draw(chosen, x if descending else -x, mask)
     P = needs_matrix(plain, "soft_topk").permutation(keys, noisy_mask)
-    _check_rows(P.rows, n)
+    check_rows(P.rows, n)
     values = P.top(k).mv(upcast(x))
     membership = plain.top_k(k, keys, noisy_mask)
     return SoftTopK(values.movedim(-1, back), membership.movedim(-1, back))
@@ -263,7 +263,7 @@ def soft_quantile(
     if x.shape[-1] == 0:
         raise ValueError(f"x must have at least one item, got shape {tuple(x.shape)}")
     values = _sorted(x, operator, temperature, mask, descending, "soft_quantile")
-    _check_rows(values.shape[-1], x.shape[-1])
+    check_rows(values.shape[-1], x.shape[-1])
     levels = torch.as_tensor(q, dtype=values.dtype, device=values.device)
     if levels.dim() > 1:
         raise ValueError(f"q must be one level or a list of levels, got {tuple(levels.shape)}")
@@ -333,31 +333,14 @@ def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | N
     return x, mask, back
 
 
-def _check_rows(rows: int, n: int) -> None:
-    if rows != n:
-        raise ValueError(f"operator must give {n} rows, one for each item, got {rows}")
-
-
 def _moved(shape: torch.Size, axis: int) -> list[int]:
     return [*shape[:axis], *shape[axis + 1 :], shape[axis]]
-
-
-def _draw(
-    x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool
-) -> tuple[Tensor, Tensor | None, RankOperator]:
-    # Return the keys to sort by, their mask, and the operator without noise. The noise is drawn
-    # once for the whole call.
-    plain, keys = operator, x if descending else -x
-    while isinstance(plain, Stochastic):
-        keys, mask, _ = plain.transform(keys, mask)
-        plain = plain.operator
-    return keys, mask, plain
 
 
 def _permutation(
     x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool, name: str
 ) -> SoftPermutation:
-    keys, mask, plain = _draw(x, operator, mask, descending)
+    plain, keys, mask = one_draw(operator, x if descending else -x, mask)
     return needs_matrix(plain, name).permutation(keys, mask)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.operators.base import TemperatureRank
 from ltr.operators.order import nan_in_list
 from ltr.shapes import (
@@ -198,7 +198,7 @@ class IsotonicRank(TemperatureRank):
             size = _block_sum(torch.ones_like(position), ids)
             inside = descending - _block_sum(descending, ids) / size
             ranked = _block_sum(position, ids) / size - inside / self.temperature
-        return torch.zeros_like(ranked).scatter(-1, order, ranked).to(scores.dtype)
+        return in_list_order(ranked, order).to(scores.dtype)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

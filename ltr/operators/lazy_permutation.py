@@ -14,7 +14,7 @@ from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import in_order
 from ltr.kernels.named import gaussian, laplace, sign
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.distributions import abs_power
 from ltr.operators.order import descending, descending_scores
@@ -415,7 +415,7 @@ class NeuralSortPermutation(
         outputs = [(0, sign()), (1, sign())]
         balance, others = kernel_sums(fixed, [ones, change], outputs, in_order(fixed, self.mask))
         sums = sums_of_distances(fixed, count(fixed, self.mask)) + (balance * change - others)
-        return [s, torch.empty_like(sums).scatter(-1, order, sums)]
+        return [s, in_list_order(sums, order)]
 
     def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
         """Return the logits (..., r, n) in float64."""

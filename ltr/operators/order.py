@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.shapes import count, masked_fill, positions, real_scores
 
 LEAST_WEIGHT = 1e-30
@@ -43,7 +43,7 @@ def expected_ranks(scores: Tensor, mask: Tensor | None, weights: Tensor | None =
     scores = scores.detach()
     order = descending_order(scores, mask)
     if weights is None:
-        ranks = torch.zeros_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))
+        ranks = in_list_order(positions(scores).expand(scores.shape), order)
     else:
         w = item_weights(scores, mask, weights)
         ranks = 0.5 + w.gather(-1, order).cumsum(-1).gather(-1, inverse(order)) - w / 2
@@ -127,4 +127,4 @@ def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
 def inverse(order: Tensor) -> Tensor:
     """Return the inverse of a permutation `order` (..., n): the position of each item."""
     positions = torch.arange(order.shape[-1], device=order.device).expand_as(order)
-    return torch.zeros_like(order).scatter(-1, order, positions)
+    return in_list_order(positions, order)

@@ -3,13 +3,12 @@
 import math
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import SortedLists, in_order
 from ltr.kernels.named import Distribution, softplus, survival
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import RankOperator, TemperatureRank
 from ltr.operators.distributions import Count, counts_above
@@ -46,6 +45,7 @@ def counts_of(
         mask: (..., n) bool, or None.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
+    >>> import torch
     >>> 0.5 + counts_of("logistic", 0.1, torch.tensor([1.0, 3.0, 3.0]), None)
     tensor([3.0000, 1.5000, 1.5000])
     >>> counts_of("softplus", 0.1, torch.tensor([1.0, 3.0, 3.0]), None)
@@ -74,7 +74,7 @@ def counts_of(
     (counts,) = kernel_sums(scores, [column], [(0, kernel)], lists, temperature)
     if kind == "softplus":
         counts = counts / math.log(2)
-    return torch.empty_like(counts).scatter(-1, order, counts) if is_long else counts
+    return in_list_order(counts, order) if is_long else counts
 
 
 class KernelRank(TemperatureRank):

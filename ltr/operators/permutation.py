@@ -254,6 +254,17 @@ def check_order(order: Tensor, rows: int) -> None:
         raise ValueError(f"order must be int64, got {order.dtype}")
 
 
+def check_rows(rows: int, n: int) -> None:
+    """Raise `ValueError` unless the operator's matrix has a row for each of n items.
+
+    >>> check_rows(3, 5)
+    Traceback (most recent call last):
+    ValueError: operator must give 5 rows, one for each item, got 3
+    """
+    if rows != n:
+        raise ValueError(f"operator must give {n} rows, one for each item, got {rows}")
+
+
 def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """Return `torch.take_along_dim` for a negative dim; x or index may lack batch axes."""
     if x.shape == index.shape:

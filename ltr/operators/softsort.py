@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.operators.base import RankOperator, SortOperator, TemperatureRank
 from ltr.operators.distributions import abs_power
 from ltr.operators.lazy_permutation import KernelPermutation, PowerPermutation
@@ -210,8 +210,8 @@ class SoftSortRank(DistanceRank):
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
         position = positions(scores).expand(scores.shape)
-        ranks = P.mv(torch.empty_like(scores).scatter(-1, order, position))
-        return torch.empty_like(ranks).scatter(-1, order, ranks)
+        ranks = P.mv(in_list_order(position, order))
+        return in_list_order(ranks, order)
 
     def _dense(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         rows, tops = None, descending_scores(scores, mask)

@@ -190,3 +190,17 @@ def needs_matrix(operator: RankOperator, method: str) -> SortOperator:
             f"got {type(operator).__name__}"
         )
     return operator
+
+
+def one_draw(
+    operator: RankOperator, scores: Tensor, mask: Tensor | None
+) -> tuple[RankOperator, Tensor, Tensor | None]:
+    """Return the operator without its noise, and scores and mask with one draw of the noise.
+
+    A `Stochastic` operator draws new noise at each call. If a loss calls the operator twice, both
+    calls must use the same noise, so that they see the same order.
+    """
+    while isinstance(operator, Stochastic):
+        scores, mask, _ = operator.transform(scores, mask)
+        operator = operator.operator
+    return operator, scores, mask

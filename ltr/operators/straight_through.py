@@ -12,7 +12,7 @@ from ltr.gains import with_exact_cutoff
 from ltr.kernels.sorting import descending_order
 from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
 from ltr.operators.order import hard_membership, hard_ranks
-from ltr.operators.permutation import HardPermutation, SoftPermutation
+from ltr.operators.permutation import HardPermutation, SoftPermutation, check_rows
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
 from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
@@ -160,8 +160,7 @@ class StraightThrough(SortOperator):
                 "operator must return a permutation that lists its tensors (tensors=...), got "
                 f"{name}"
             )
-        if soft.rows != n:
-            raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
+        check_rows(soft.rows, n)
         hard = HardPermutation(descending_order(scores, mask), scores, mask)
         return StraightThroughPermutation(hard, soft)
 
