@@ -96,6 +96,18 @@ def discount_function(discount: Discount) -> Callable[[Tensor], Tensor]:
     raise ValueError(f"discount must be 'log2', 'letor4' or a function, got {discount!r}")
 
 
+def check_gain(gain: Gain) -> Gain:
+    """Return `gain`, or raise a ValueError if it is neither a name nor a function."""
+    gain_function(gain)
+    return gain
+
+
+def check_discount(discount: Discount) -> Discount:
+    """Return `discount`, or raise a ValueError if it is neither a name nor a function."""
+    discount_function(discount)
+    return discount
+
+
 def item_gains(
     labels: Tensor, mask: Tensor | None, weights: Tensor | None, gain: Callable[[Tensor], Tensor]
 ) -> Tensor:

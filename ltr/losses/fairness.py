@@ -5,10 +5,10 @@ import copy
 import torch
 from torch import Tensor
 
-from ltr.gains import Discount, discount_function
+from ltr.gains import Discount, check_discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.ndcg import SoftNDCG
-from ltr.losses.soft import cutoff_discount, rank_operator, weighted_mean
+from ltr.losses.soft import cutoff_discount, rank_operator, real_weights, weighted_mean
 from ltr.operators import RankOperator
 from ltr.shapes import check_flag, check_number, check_top_k, masked_fill
 
@@ -74,8 +74,7 @@ class ExposureParity(RankingLoss):
         self.top_k = check_top_k(top_k)
         self.merit = check_flag("merit", merit)
         self.one_sided = check_flag("one_sided", one_sided)
-        discount_function(discount)  # this checks the discount
-        self.discount: Discount = discount
+        self.discount: Discount = check_discount(discount)
 
     def per_list(
         self,
@@ -87,7 +86,7 @@ class ExposureParity(RankingLoss):
     ) -> Tensor:
         """Return the penalty of each list; `protected` (..., n) is above 0 for protected items."""
         protected = labels if protected is None else protected
-        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        w = real_weights(scores, mask, weights)
         inside = w * masked_fill((protected > 0).to(scores.dtype), mask)
         outside = w - inside
         discount = cutoff_discount(discount_function(self.discount), self.top_k, self.operator)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.shapes import check_top_k, masked_fill, positions
+from ltr.shapes import check_top_k, largest, masked_fill, positions
 
 Ties = Literal["mean", "random", "first"]
 
@@ -53,6 +53,16 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
     first = torch.where(new, index, 0).cummax(-1).values
     last = torch.where(ends, index, n).flip(-1).cummin(-1).values.flip(-1)
     return first, last
+
+
+def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return whether each list has real items with different labels: (...) bool.
+
+    >>> labels_differ(torch.tensor([[1.0, 2.0], [1.0, 1.0]]), None)
+    tensor([ True, False])
+    """
+    highest, lowest = (largest(masked_fill(x, mask, -torch.inf)) for x in (labels, -labels))
+    return highest + lowest > 0
 
 
 class ListMLE(RankingLoss):
@@ -121,7 +131,7 @@ class ListMLE(RankingLoss):
         n = scores.shape[-1]
         if not n:
             return scores.sum(-1)
-        defined = _has_pair(labels, mask)
+        defined = labels_differ(labels, mask)
         # Padding is sorted to the front, so that a sum from a real item to the end contains no
         # padding.
         drawn = self.ties == "random" and self.training
@@ -212,12 +222,6 @@ class PListMLE(ListMLE):
             return discount_function(self.discount)(position)
         end = torch.exp2(1 - m)
         return (torch.exp2(1 - position) - end).clamp(min=0) / torch.where(m > 1, 1 - end, 1.0)
-
-
-def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return whether each list has two real items with different labels: (...) bool."""
-    highest = masked_fill(labels, mask, -torch.inf).amax(-1)
-    return highest > masked_fill(labels, mask, torch.inf).amin(-1)
 
 
 def _sort(labels: Tensor, shuffle: bool) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ from torch import Tensor
 from ltr.gains import (
     Discount,
     Gain,
+    check_discount,
+    check_gain,
     discount_function,
-    gain_function,
     ideal_dcg,
     inverse_log2,
     log2_discount,
@@ -162,10 +163,8 @@ class SoftNDCG(RankingLoss):
         if mean == "tight" and not isinstance(operator, SoftplusRank):
             raise ValueError(f"operator must be a SoftplusRank with mean='tight', got {operator!r}")
         self.top_k = check_top_k(top_k)
-        gain_function(gain)  # this checks the gain
-        self.gain: Gain = gain
-        discount_function(discount)
-        self.discount: Discount = discount
+        self.gain: Gain = check_gain(gain)
+        self.discount: Discount = check_discount(discount)
         check_choice("mean", mean, "regret", "tight", "harmonic", "arithmetic")
         self.mean: Mean = mean
         self.dequantize = check_flag("dequantize", dequantize)
@@ -362,10 +361,8 @@ class NeuralNDCG(RankingLoss):
         self.top_k = check_top_k(top_k)
         self.transposed = check_flag("transposed", transposed)
         self.scaling = check_at_least("scaling", scaling, 0)
-        gain_function(gain)  # this checks the gain
-        self.gain: Gain = gain
-        discount_function(discount)
-        self.discount: Discount = discount
+        self.gain: Gain = check_gain(gain)
+        self.discount: Discount = check_discount(discount)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from ltr.gains import (
     Discount,
     Gain,
+    check_discount,
+    check_gain,
     discount_function,
-    gain_function,
     ideal_dcg,
     letor4_discount,
     log2_discount,
@@ -204,10 +205,8 @@ class _NDCGWeights(PairWeights):
         discount: Discount = "log2",
     ):
         super().__init__(top_k, truncation)
-        gain_function(gain)  # this checks the gain
-        self.gain: Gain = gain
-        discount_function(discount)
-        self.discount: Discount = discount
+        self.gain: Gain = check_gain(gain)
+        self.discount: Discount = check_discount(discount)
 
     @property
     def full(self) -> Callable[[Tensor], Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.removed import finite_if_removed
+from ltr.losses.soft import real_weights, weighted_mean
 from ltr.shapes import check_flag, check_floats, check_number, masked_fill, upcast
 
 
@@ -34,7 +35,7 @@ class PointwiseMSE(RankingLoss):
     ) -> Tensor:
         """Return the weighted mean squared error of each list."""
         errors = masked_fill(scores, mask) - masked_fill(labels, mask)
-        return _item_mean(errors.square(), mask, weights)
+        return weighted_mean(errors.square(), real_weights(scores, mask, weights))
 
 
 class PointwiseSigmoid(RankingLoss):
@@ -79,7 +80,7 @@ class PointwiseSigmoid(RankingLoss):
         s = finite_if_removed(masked_fill(scores, mask), y)
         target = y if self.threshold is None else (y >= self.threshold).to(s.dtype)
         each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
-        return _item_mean(each, mask, weights)
+        return weighted_mean(each, real_weights(scores, mask, weights))
 
 
 class PointwiseOrdinal(RankingLoss):
@@ -134,14 +135,7 @@ class PointwiseOrdinal(RankingLoss):
             target = (y >= grade).to(s.dtype)
             logits = s - threshold
             each = each + F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        return _item_mean(each, mask, weights)
-
-
-def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return the weighted mean of `each` (..., n), which is finite, over the real items: (...)."""
-    weights = masked_fill(torch.ones_like(each) if weights is None else weights, mask)
-    total = weights.sum(-1)
-    return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
+        return weighted_mean(each, real_weights(scores, mask, weights))
 
 
 class PointwiseHuber(RankingLoss):
@@ -194,7 +188,7 @@ class PointwiseHuber(RankingLoss):
     ) -> Tensor:
         """Return the loss of each list."""
         errors = upcast(masked_fill(scores, mask) - masked_fill(labels, mask))
-        weights = masked_fill(torch.ones_like(errors) if weights is None else weights, mask)
+        weights = real_weights(errors, mask, weights)
         total = weights.sum(-1, keepdim=True)
         shares = weights / torch.where(total > 0, total, 1.0)
         if not errors.shape[-1]:

@@ -92,6 +92,15 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     return (values * weights).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
+def real_weights(like: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Return the weights (..., n), by default 1, in the dtype of `like`; 0 where masked.
+
+    >>> real_weights(torch.zeros(2), torch.tensor([True, False]), None)
+    tensor([1., 0.])
+    """
+    return masked_fill(torch.ones_like(like) if weights is None else weights, mask)
+
+
 def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
     """Return the mean weight (...) of each list's real items; 1 without weights or without items.
 

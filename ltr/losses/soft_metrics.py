@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ltr.gains import (
     Discount,
+    check_discount,
     discount_function,
     ideal_dcg,
     item_gains,
@@ -15,10 +16,11 @@ from ltr.gains import (
 )
 from ltr.kernels.sorting import falling_values, in_list_order
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.listmle import tie_groups
+from ltr.losses.listmle import labels_differ, tie_groups
 from ltr.losses.soft import (
     cutoff_discount,
     rank_operator,
+    real_weights,
     reciprocal_rank,
     relevance,
     shortfall,
@@ -398,16 +400,6 @@ def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
     return weighted_ranks(values, torch.ones_like(values), mask) + 0.5
 
 
-def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return whether each list has real items with different labels: (...) bool.
-
-    >>> labels_differ(torch.tensor([[1.0, 2.0], [1.0, 1.0]]), None)
-    tensor([ True, False])
-    """
-    highest, lowest = (largest(masked_fill(x, mask, -torch.inf)) for x in (labels, -labels))
-    return highest + lowest > 0
-
-
 def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return, for each item, the weight of all higher items plus half that of tied items: (..., n).
 
@@ -555,9 +547,8 @@ class ADRMSE(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        discount_function(discount)  # this checks the discount
         self.operator = SigmoidRank(1.0) if operator is None else rank_operator(operator)
-        self.discount: Discount = discount
+        self.discount: Discount = check_discount(discount)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -566,6 +557,5 @@ class ADRMSE(RankingLoss):
         wanted = average_ranks(labels, mask)
         errors = (self.operator(scores, mask) - wanted).square()
         each = masked_fill(discount_function(self.discount)(wanted) * errors, mask)
-        items = torch.ones_like(scores) if weights is None else weights
-        mean = weighted_mean(each, masked_fill(items, mask))
+        mean = weighted_mean(each, real_weights(scores, mask, weights))
         return torch.where(labels_differ(labels, mask), mean, 0 * mean)

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
+from ltr.gains import Gain, check_gain, gain_function, item_gains, ndcg_gains
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import log_sums_from, tie_groups
 from ltr.losses.removed import without_removed
@@ -296,8 +296,7 @@ class UniqueSoftmax(RankingLoss):
 
     def __init__(self, gain: Gain = "exp2", normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        gain_function(gain)  # this checks the gain
-        self.gain: Gain = gain
+        self.gain: Gain = check_gain(gain)
         self.normalize = check_flag("normalize", normalize)
 
     def per_list(
@@ -377,8 +376,7 @@ class SoftmaxLossAtK(RankingLoss):
         self.top_k = check_whole("top_k", top_k)
         self.temperature = check_soft_temperature(temperature)
         self.weight_temperature = check_soft_temperature(weight_temperature, "weight_temperature")
-        gain_function(gain)  # this checks the gain
-        self.gain: Gain = gain
+        self.gain: Gain = check_gain(gain)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
