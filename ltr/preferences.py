@@ -19,6 +19,7 @@ from scipy.special import expit
 from torch import Tensor, nn
 
 from ltr.arrays import as_names, as_qids, list_numbers, rows_by_list
+from ltr.clicks.strengths import bradley_terry_strengths
 from ltr.columns import unmasked
 from ltr.losses.base import Reduction, check_values
 from ltr.losses.pair_costs import LogisticCost, PairCost
@@ -335,27 +336,7 @@ def _components(pairs: np.ndarray, qid: np.ndarray) -> np.ndarray:
 
 def _strengths(wins: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
     """Return strengths (n,) and their standard errors (n,); `wins[i, j]` is how often i beat j."""
-
-    def cost(strength: np.ndarray) -> float:
-        losing = np.logaddexp(0, strength - strength[:, None])
-        return (wins * losing).sum() + ridge / 2 * strength @ strength
-
-    n = len(wins)
-    strength = np.zeros(n)
-    while True:
-        # This is the probability that row i loses to column j.
-        lost = expit(strength - strength[:, None])
-        surprise = wins * lost
-        gradient = surprise.sum(0) - surprise.sum(1) + ridge * strength
-        information = -(wins + wins.T) * lost * (1 - lost)
-        information[np.diag_indices(n)] = ridge - information.sum(1)
-        step, now = np.linalg.solve(information, gradient), cost(strength)
-        step -= step.mean()  # the mean strength is 0 at the minimum
-        while cost(strength - step) > now:  # near the minimum this ends, since the step becomes 0
-            step = step / 2
-        strength = strength - step
-        if not np.abs(step).max() > 1e-10 * (1 + np.abs(strength).max()):
-            break
+    strength, information = bradley_terry_strengths(wins, ridge)
     covariance = np.linalg.inv(information)
     means = covariance.mean(0)
     return strength, np.sqrt(np.diag(covariance) - 2 * means + means.mean())

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from scipy.special import expit
 from scipy.stats import norm, t
 
 from ltr.arrays import as_numbers, as_qids, list_numbers, numbered
+from ltr.clicks.strengths import bradley_terry_strengths
 from ltr.shapes import check_at_least, check_choice, check_top_k
 
 Solver = Callable[[np.ndarray], np.ndarray]
@@ -292,32 +291,14 @@ def _all_pairs(cells: _Cells, wins: csr_array) -> Solver:
         won = (wins.T @ weights).reshape(cells.positions, cells.positions)
         linked = _linked(won)
         relative = np.full(cells.positions, np.nan)
-        relative[linked] = _strengths(won[np.ix_(linked, linked)])
+        if len(linked) == 1:
+            relative[linked] = 1.0
+        else:
+            strengths, _ = bradley_terry_strengths(won[np.ix_(linked, linked)])
+            relative[linked] = np.exp(strengths - strengths[0])
         return relative
 
     return solve
-
-
-def _strengths(won: np.ndarray) -> np.ndarray:
-    """Return the x > 0 with x_0 = 1 that maximize the sum of won_ij log(x_i / (x_i + x_j))."""
-    won = won / won.sum() if won.any() else won
-
-    def cost(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        apart = np.subtract.outer(x := np.append(0.0, logs), x)
-        missed = won * expit(-apart)
-        return float((won * np.logaddexp(0, -apart)).sum()), (missed.sum(0) - missed.sum(1))[1:]
-
-    def curvature(logs: np.ndarray) -> np.ndarray:
-        apart = np.subtract.outer(x := np.append(0.0, logs), x)
-        terms = (won + won.T) * expit(apart) * expit(-apart)
-        return (np.diag(terms.sum(1)) - terms)[1:, 1:]
-
-    if len(won) == 1:
-        return np.ones(1)
-    start = np.zeros(len(won) - 1)
-    options = {"gtol": 1e-10}
-    result = minimize(cost, start, jac=True, hess=curvature, method="trust-exact", options=options)
-    return np.exp(np.append(0.0, result.x))
 
 
 def _likelihood(cells: _Cells, wins: csr_array) -> Solver:
