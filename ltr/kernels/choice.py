@@ -10,8 +10,10 @@ plain PyTorch on any other device or without numba.
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from functools import cache
+from typing import Any
 
 from torch import Tensor
 
@@ -56,7 +58,16 @@ of the sums has a fixed cost of about 0.4 ms, so the sums pay off only for many 
 
 
 @contextmanager
-def use(form: Form) -> Iterator[None]:
+def _within(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Set a context variable within the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def use(form: Form) -> AbstractContextManager[None]:
     """Fix the form of all operators within the block, to reproduce a run.
 
     By default each operator uses its n x n matrix for short lists and small batches, and kernel
@@ -86,11 +97,7 @@ def use(form: Form) -> Iterator[None]:
     """
     if form not in ("dense", "sums"):
         raise ValueError(f"form must be 'dense' or 'sums', got {form!r}")
-    token = FORM.set(form)
-    try:
-        yield
-    finally:
-        FORM.reset(token)
+    return _within(FORM, form)
 
 
 def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
@@ -122,8 +129,7 @@ def implementation(device: str) -> Implementation:
     return _compiled() if device == "cpu" else REFERENCE
 
 
-@contextmanager
-def computed_by(preferred: Implementation) -> Iterator[None]:
+def computed_by(preferred: Implementation) -> AbstractContextManager[None]:
     """Use one implementation within the block, for tests and benchmarks.
 
     The choice is a context variable, as that of `use` is. Compiled code sees it when it runs.
@@ -132,11 +138,7 @@ def computed_by(preferred: Implementation) -> Iterator[None]:
     ...     implementation("cpu").name
     'reference'
     """
-    token = IMPLEMENTATION.set(preferred)
-    try:
-        yield
-    finally:
-        IMPLEMENTATION.reset(token)
+    return _within(IMPLEMENTATION, preferred)
 
 
 def is_compiled(x: Tensor) -> bool:

@@ -55,7 +55,10 @@ def kernel_sums(
     values = written[0][None] if len(written) == 1 else np.empty((len(written), *x.shape), x.dtype)
     if len(written) > 1:
         np.stack(written, out=values)
-    total, chunks, lanes, joined = _layout(lists.lengths.numpy().reshape(-1))
+    lengths = lists.lengths.numpy().reshape(-1)
+    few = len(lengths) <= FEW_LISTS
+    layout = _cached_layout(lengths.tobytes()) if few else _new_layout(lengths)
+    total, chunks, lanes, joined = layout
     if not total:
         return [torch.zeros_like(scores) for _ in sources]
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
@@ -68,12 +71,6 @@ def kernel_sums(
         chain(x, item, chunks, states, scale, tuple(nodes))
     run_parallel(sums, (data, plan, out, lanes, states), len(lanes), work, LANES)
     return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
-
-
-def _layout(lengths: Any) -> tuple[int, Any, Any, bool]:
-    if len(lengths) <= FEW_LISTS:
-        return _cached_layout(lengths.tobytes())
-    return _new_layout(lengths)
 
 
 @lru_cache(64)
