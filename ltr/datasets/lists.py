@@ -102,7 +102,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         first_feature: the index that the first feature had in LETOR text, 0 or 1 (the default).
 
     Raises:
-        ValueError: the shapes do not fit together, or a qid is not a string.
+        ValueError: the shapes do not fit together.
 
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
     >>> len(data)
@@ -152,7 +152,8 @@ class ListDataset(Dataset[dict[str, Any]]):
             if len(doc_id) != documents:
                 raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
             arrays["doc_id"] = _as_chunks("doc_id", doc_id)
-        arrays |= {"offsets": offsets, "qids": _as_chunks("qids", qids)}
+        names = qids if isinstance(qids, pa.ChunkedArray) else np.array(qids, dtype=object)
+        arrays |= {"offsets": offsets, "qids": names}
         self._arrays: Mapping[str, Any] = arrays
         self.schema: Schema | None = None
         self.first_feature = 1
@@ -286,20 +287,19 @@ class ListDataset(Dataset[dict[str, Any]]):
         if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
             raise IndexError(f"indices must be in [-1, {len(self)}), got {list(indices)}")
         real = chosen >= 0
-        found = self.read(chosen[real])
+        arrays = self._read(chosen[real])
         lengths = np.zeros(len(chosen), np.int64)
-        lengths[real] = found.lengths
+        lengths[real] = np.diff(arrays.pop("offsets"))
         qids = np.full(len(chosen), "", object)
-        qids[real] = found.qids
+        qids[real] = _as_list(arrays.pop("qids"))
         batch: dict[str, Any] = {
-            "features": torch.from_numpy(found.features),
+            "features": torch.from_numpy(arrays.pop("features")),
             "lengths": torch.from_numpy(lengths),
             "qid": qids.tolist(),
         }
-        for name, array in found.columns().items():
-            batch[name] = torch.from_numpy(array)
-        if found.doc_id is not None:
-            batch["doc_id"] = found.doc_id.to_pylist()
+        for name, array in arrays.items():
+            is_text = isinstance(array, pa.ChunkedArray)
+            batch[name] = array.to_pylist() if is_text else torch.from_numpy(array)
         return batch
 
     def read(self, chosen: np.ndarray, only: set[str] | None = None) -> "ListDataset":
@@ -309,6 +309,11 @@ class ListDataset(Dataset[dict[str, Any]]):
             chosen: int64 (lists,), the numbers of the lists.
             only: the names of the arrays to read, such as {"labels"}. Default: all.
         """
+        lazy = dict.fromkeys(("_chosen", "_offsets", "_first_rows", "_columns", "_codes"))
+        return self._with(_arrays=self._read(chosen, only), **lazy)
+
+    def _read(self, chosen: np.ndarray, only: set[str] | None = None) -> dict[str, Any]:
+        """Return the arrays of `read`."""
         offsets = self.offsets
         lengths = offsets[chosen + 1] - offsets[chosen]
         ends = np.r_[0, np.cumsum(lengths)]
@@ -316,12 +321,10 @@ class ListDataset(Dataset[dict[str, Any]]):
         inside = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
         positions = inside + np.repeat(self._arrays["offsets"][lists], lengths)
         names = [name for name in self._names if only is None or name in only]
-        arrays = {name: self._take(name, positions) for name in names if name in self._arrays}
+        arrays = {name: self._of(name, positions) for name in names if name in self._arrays}
         if self._first_rows is not None and "rows" in names:
             arrays["rows"] = inside + np.repeat(self._first_rows[chosen], lengths)
-        arrays |= {"offsets": ends, "qids": _chunk(_take_texts(self._arrays["qids"], lists))}
-        lazy = dict.fromkeys(("_chosen", "_offsets", "_first_rows", "_columns", "_codes"))
-        return self._with(_arrays=arrays, **lazy)
+        return {**arrays, "offsets": ends, "qids": _take(self._arrays["qids"], lists)}
 
     def in_memory(self) -> "ListDataset":
         """Return the lists with arrays in memory that hold no other lists; see `select`."""
@@ -378,14 +381,13 @@ class ListDataset(Dataset[dict[str, Any]]):
         names = [name for name in self._arrays if name not in ("offsets", "qids")]
         if self._codes is not None and not self._codes:
             names.remove("categories")
-        return list(dict.fromkeys([*names, *(["rows"] if self._first_rows is not None else [])]))
+        if self._first_rows is not None and "rows" not in names:
+            names.append("rows")
+        return names
 
-    def _take(self, name: str, positions: np.ndarray) -> Any:
+    def _of(self, name: str, positions: np.ndarray) -> Any:
         """Return the values of the documents at these positions of an array, as a copy."""
-        array = self._arrays[name]
-        if isinstance(array, pa.ChunkedArray):
-            return _chunk(_take_texts(array, positions))
-        found = np.asarray(array).take(positions, axis=0)
+        found = _take(self._arrays[name], positions)
         if name == "features" and self._columns is not None:
             found = found[:, self._columns]
             found[:, self._columns < 0] = 0
@@ -410,13 +412,15 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def qids(self) -> list[str]:
         """The qid of each list; each access makes a new Python list."""
-        return self.qid_texts.to_pylist()
+        found = self._arrays["qids"]
+        return _as_list(found if self._chosen is None else _take(found, self._chosen))
 
     @property
     def qid_texts(self) -> pa.ChunkedArray:
         """The qids as Arrow strings, which take less memory than `qids`."""
-        texts = self._arrays["qids"]
-        return texts if self._chosen is None else _chunk(_take_texts(texts, self._chosen))
+        found = self._arrays["qids"]
+        found = found if self._chosen is None else _take(found, self._chosen)
+        return found if isinstance(found, pa.ChunkedArray) else _as_chunks("qids", found)
 
     @property
     def features(self) -> np.ndarray:
@@ -635,11 +639,24 @@ def _as_chunks(name: str, texts: Any) -> pa.ChunkedArray:
     return _chunk(found)
 
 
+def _as_list(texts: Any) -> list[str]:
+    return texts.to_pylist() if isinstance(texts, pa.ChunkedArray) else texts.tolist()
+
+
+def _take(array: Any, positions: np.ndarray) -> Any:
+    """Return the values at these positions of an array of numpy or Arrow, as a copy."""
+    if isinstance(array, pa.ChunkedArray):
+        return _chunk(_take_texts(array, positions))
+    return np.asarray(array).take(positions, axis=0)
+
+
 def _take_texts(texts: pa.ChunkedArray, positions: np.ndarray) -> pa.StringArray:
     """Return the texts at these positions, as a copy.
 
     Arrow's own `take` first joins all chunks, and those of lists on disk need not fit into memory.
     """
+    if texts.num_chunks == 1:
+        return texts.chunk(0).take(pa.array(positions)).cast(pa.string())
     chunks: Any = texts.chunks
     starts = np.cumsum([0, *map(len, chunks)])
     chunk = np.searchsorted(starts, positions, side="right") - 1
@@ -647,8 +664,6 @@ def _take_texts(texts: pa.ChunkedArray, positions: np.ndarray) -> pa.StringArray
         chunks[i].take(pa.array(positions[chunk == i] - starts[i])).cast(pa.string())
         for i in np.unique(chunk).tolist()
     ]
-    if len(parts) == 1:
-        return parts[0]
     found = pa.concat_arrays([pa.array([], pa.string()), *parts])
     back = np.argsort(np.argsort(chunk, kind="stable"))
     return found.take(pa.array(back))
@@ -671,7 +686,7 @@ def gather_runs(data: ListDataset) -> ListDataset:
     lengths = np.bincount(groups, weights=data.lengths).astype(np.int64)
     gathered = data.read(np.argsort(groups, kind="stable"))
     return gathered.with_arrays(
-        offsets=np.r_[0, np.cumsum(lengths)], qids=_chunk(encoded.dictionary)
+        offsets=np.r_[0, np.cumsum(lengths)], qids=np.array(encoded.dictionary.to_pylist(), object)
     )
 
 
