@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ltr.arrays import rank
 from ltr.names import no_attribute
 from ltr.rerank.candidates import CandidateLists, lists_from_run, read_texts
+from ltr.rerank.cutoffs import cutoff
 from ltr.rerank.diversity import diversify, mmr
 from ltr.rerank.fusion import fuse
 from ltr.rerank.normalization import normalize_scores
@@ -17,6 +18,7 @@ from ltr.rerank.weights import fusion_weights
 
 __all__ = [
     "CandidateLists",
+    "cutoff",
     "diversify",
     "fuse",
     "fusion_weights",
