@@ -54,6 +54,12 @@ def committed(name):
 
 
 @slow
+def test_judges(tmp_path):
+    result = run("judges.py", tmp_path / "result.json", "--rows", "4000", "--repeats", "1")
+    assert shape(result) == shape(committed("judges.json"))
+
+
+@slow
 def test_slices(tmp_path):
     small = ("--rows", "4000", "--slices", "4", "--repeats", "3")
     result = run("slices.py", tmp_path / "result.json", *small)
