@@ -294,6 +294,19 @@ def as_scores(scores: Any, argument: str = "scores") -> np.ndarray:
     return values
 
 
+def check_labels(argument: str, labels: np.ndarray) -> None:
+    """Raise an error that names the row of the first label that is not finite and >= 0.
+
+    >>> check_labels("y", np.array([0.0, -1.0]))
+    Traceback (most recent call last):
+    ValueError: y must be finite and >= 0, got -1 in row 1
+    """
+    good = (labels >= 0) & (labels < np.inf)
+    if not good.all():
+        row = int(good.argmin())
+        raise ValueError(f"{argument} must be finite and >= 0, got {labels[row]:g} in row {row}")
+
+
 def rank(scores: Any, qid: Any = None) -> np.ndarray:
     """Return the position of each row within its list, from 1, int32 (rows,).
 

@@ -10,7 +10,7 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from ltr.arrays import as_array, as_numbers, as_qids, numbered
+from ltr.arrays import as_array, as_numbers, as_qids, check_labels, numbered
 from ltr.datasets.frames import Frame
 from ltr.datasets.table_files import load_frame
 from ltr.losses import RankingLoss
@@ -131,8 +131,7 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
         raise ValueError(
             f"y must have one label for each of the {rows} rows of X, got {len(labels)}"
         )
-    if (bad := np.flatnonzero(~((labels >= 0) & (labels < np.inf)))).size:
-        raise ValueError(f"y must be finite and >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
+    check_labels("y", labels)
     return labels
 
 

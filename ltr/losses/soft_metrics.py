@@ -30,7 +30,7 @@ from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.stochastic import one_draw
 from ltr.shapes import (
     check_flag,
-    check_number,
+    check_positive,
     check_top_k,
     check_whole,
     count,
@@ -219,9 +219,7 @@ class SoftERR(RankingLoss):
         super().__init__(reduction)
         self.operator = rank_operator(operator)
         self.top_k = check_top_k(top_k)
-        if max_label is not None:
-            check_number("max_label", max_label, minimum=0.0, strict=True)
-        self.max_label = max_label
+        self.max_label = check_positive("max_label", max_label)
         self.normalize = check_flag("normalize", normalize)
 
     def per_list(

@@ -146,10 +146,14 @@ def rank(
     weights = None if weights is None else masked_fill(weights.detach().to(scores.dtype), mask)
     wrong = None
     if torch.compiler.is_compiling():
-        wrong = scores.isnan() | _is_bad(labels)
-        wrong = (wrong if weights is None else wrong | _is_bad(weights)).any(-1)
+        wrong = scores.isnan() | _is_wrong(labels)
+        wrong = (wrong if weights is None else wrong | _is_wrong(weights)).any(-1)
     else:
-        _check_values(scores, labels, weights)
+        if scores.numel() and bool(scores.amax().isnan()):
+            raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
+        _check_not_negative("labels", labels)
+        if weights is not None:
+            _check_not_negative("weights", weights)
     order = descending_order(scores, mask)
     return Ranked(
         scores=scores.gather(-1, order),
@@ -247,23 +251,19 @@ def check_labels(lists: Ranked, max_label: float | None) -> Ranked:
     )
 
 
-def _is_bad(values: Tensor) -> Tensor:
+def _is_wrong(values: Tensor) -> Tensor:
     return ~(values.isfinite() & (values >= 0))
 
 
-def _check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
-    """Raise `ValueError` if a value is wrong. Masked values must already be 0."""
-    if not scores.numel():
+def _check_not_negative(name: str, values: Tensor) -> None:
+    """Raise `ValueError` unless all values are finite and >= 0."""
+    if not values.numel():
         return
-    if bool(scores.amax().isnan()):
-        raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
-    for name, x in {"labels": labels, "weights": weights}.items():
-        if x is None:
-            continue
-        least, most = x.aminmax()
-        # `aminmax` takes one pass. If a value is NaN, `least` and `most` are both NaN.
-        if not bool((least >= 0) & (most < torch.inf)):
-            raise ValueError(f"{name} must be finite and >= 0, got {x[_is_bad(x)][0].item():g}")
+    least, most = values.aminmax()
+    # `aminmax` takes one pass. If a value is NaN, `least` and `most` are both NaN.
+    if not bool((least >= 0) & (most < torch.inf)):
+        wrong = values[_is_wrong(values)][0].item()
+        raise ValueError(f"{name} must be finite and >= 0, got {wrong:g}")
 
 
 def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -275,8 +275,8 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
         )
     topics = labels.detach().to(upcast(scores).dtype)
     topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
-    if not torch.compiler.is_compiling() and (topics < 0).any():
-        raise ValueError(f"labels must be finite and >= 0, got {topics.min().item():g}")
+    if not torch.compiler.is_compiling():
+        _check_not_negative("labels", topics)
     return topics
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import as_names, as_numbers, as_qids, numbered
+from ltr.arrays import as_names, as_numbers, as_qids, check_labels, numbered
 from ltr.config import parameters
 from ltr.gains import Gain, gain_function
 from ltr.metrics.comparison import (
@@ -366,8 +366,7 @@ def evaluate(
         raise ValueError(f"metrics must have at least one name, got {metrics!r}")
     grades = _rows("labels", labels)
     predicted = _rows("scores", scores, len(grades))
-    if (bad := np.flatnonzero(grades < 0)).size:
-        raise ValueError(f"labels must be >= 0, got {grades[bad[0]]:g} in row {bad[0]}")
+    check_labels("labels", grades)
     lists, queries = numbered(as_qids("qid", qid, len(grades)))
     documents = None
     if doc_id is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.arrays import as_numbers, list_numbers
+from ltr.arrays import as_numbers, check_labels, list_numbers
 from ltr.rerank.fusion import Method, fuser
 from ltr.rerank.normalization import Normalization
 from ltr.rerank.rankers import Rankers, are_runs, read_runs
@@ -64,10 +64,7 @@ def fusion_weights(
             raise ValueError(f"labels must have shape {rows.lists.shape}, got {grades.shape}")
         if not len(grades):
             raise ValueError("labels must have at least one row, got none")
-        if (bad := np.flatnonzero(~((grades >= 0) & (grades < np.inf)))).size:
-            raise ValueError(
-                f"labels must be finite and >= 0, got {grades[bad[0]]} in row {bad[0]}"
-            )
+        check_labels("labels", grades)
     found = ~np.isnan(rows.scores).all(0)
     own = rows.lists[found]
     fused = fuser(Rankers(rows.scores[:, found], list_numbers(own, len(own))), method, normalize, k)
