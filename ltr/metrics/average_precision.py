@@ -34,9 +34,9 @@ class MAPCore(BinaryCore):
         total = hits.sum(-1)
         if self.top_k is not None and self.divisor == "attainable":
             total = total.clamp(max=self.top_k)
-        found = _expected(hits, lists) if self.ties == "expected" else hits * hits.cumsum(-1)
+        above = _expected(hits, lists) if self.ties == "expected" else hits * hits.cumsum(-1)
         # This is not a matrix product, since autocast would compute it in half precision.
-        values = (found * (within(hits, self.top_k) / positions(hits))).sum(-1)
+        values = (above * (within(hits, self.top_k) / positions(hits))).sum(-1)
         values = values / total.clamp(min=1)
         return list_values(values, total > 0, lists, self.empty)
 
@@ -135,7 +135,7 @@ def _expected(hits: Tensor, lists: Ranked) -> Tensor:
     does, each of the t earlier positions of the run holds a hit with probability (r - 1) / (g - 1).
     """
     starts, ends = tied_runs(lists.scores, lists.mask)
-    size, found = ends - starts, run_sums(hits, starts, ends)
+    size, tied_hits = ends - starts, run_sums(hits, starts, ends)
     earlier = before(hits).gather(-1, starts)
-    beside = (found - 1) / (size - 1).clamp(min=1) * (positions_of(hits) - starts)
-    return (found / size * (earlier + 1 + beside)).to(hits.dtype)
+    beside = (tied_hits - 1) / (size - 1).clamp(min=1) * (positions_of(hits) - starts)
+    return (tied_hits / size * (earlier + 1 + beside)).to(hits.dtype)

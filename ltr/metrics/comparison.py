@@ -297,8 +297,8 @@ def compare(
     for i, name in enumerate(list(models)[1:]):
         x, (p, exact) = differences[:, i], tests[i]
         counts = [int(part.sum()) for part in (x > 0, x == 0, x < 0)]
-        found = intervals[1 + i], intervals[len(models) + i]
-        results.append(ModelResult(name, *found, p, corrected[i], exact, *counts))
+        mean, difference = intervals[1 + i], intervals[len(models) + i]
+        results.append(ModelResult(name, mean, difference, p, corrected[i], exact, *counts))
     return Comparison(
         models=tuple(results),
         lists=len(table),

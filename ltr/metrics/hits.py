@@ -69,8 +69,8 @@ class RecallCore(BinaryCore):
         """Return the value of each list."""
         hits = self.hits(lists)
         total = hits.sum(-1)
-        found = placed_sum(within(hits, self.top_k), hits, lists, self.ties)
-        return list_values(found / total.where(total > 0, 1.0), total > 0, lists, self.empty)
+        first_hits = placed_sum(within(hits, self.top_k), hits, lists, self.ties)
+        return list_values(first_hits / total.where(total > 0, 1.0), total > 0, lists, self.empty)
 
 
 @measured_by(RecallCore)
@@ -215,9 +215,9 @@ def f1(
 def _f_beta(metric: BinaryCore, lists: Ranked, beta: float) -> ListValues:
     hits = metric.hits(lists)
     relevant = hits.sum(-1)
-    found = placed_sum(within(hits, metric.top_k), hits, lists, metric.ties)
+    first_hits = placed_sum(within(hits, metric.top_k), hits, lists, metric.ties)
     k = metric.top_k or lists.lengths.clamp(min=1)
-    values = (1 + beta**2) * found / (k + beta**2 * relevant)
+    values = (1 + beta**2) * first_hits / (k + beta**2 * relevant)
     return list_values(values, relevant > 0, lists, metric.empty)
 
 

@@ -38,14 +38,14 @@ class InterpolatedPrecisionCore(RetrievedCore):
             lists = lists.tied_by(hits.to(lists.scores.dtype))[0]
         hits = lists.relevant(self.relevant_from).to(lists.scores.dtype)
         total = hits.sum(-1)
-        found = (hits * self.retrieved(lists)).cumsum(-1)
-        precision = found / positions(found)
+        hits_so_far = (hits * self.retrieved(lists)).cumsum(-1)
+        precision = hits_so_far / positions(hits_so_far)
         values = torch.zeros_like(total)
         levels = _ELEVEN if self.recall is None else [self.recall]
         for level in levels:
             # trec_eval rounds up in this way. In floats, 0.07 * 100 > 7, so `ceil` would give 8.
-            least = (level * total.double() + 0.9).floor().to(found.dtype).unsqueeze(-1)
-            values = values + largest(precision * (found >= least))
+            least = (level * total.double() + 0.9).floor().to(hits_so_far.dtype).unsqueeze(-1)
+            values = values + largest(precision * (hits_so_far >= least))
         return list_values(values / len(levels), total > 0, lists, self.empty)
 
 

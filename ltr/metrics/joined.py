@@ -101,7 +101,9 @@ def join(
     (1, 1)
     """
     check_whole("depth", depth)
-    known = {qid: {d: r for d, r in found.items() if r >= 0} for qid, found in qrels.items()}
+    known = {
+        qid: {d: r for d, r in judgements.items() if r >= 0} for qid, judgements in qrels.items()
+    }
     if not allow_disjoint and not known.keys() & run.keys():
         raise ValueError("run and qrels must have a query in common, got none")
     if not known:
@@ -123,13 +125,13 @@ def join(
         order = trec_order(retrieved)
         sorted_scores = _float32([retrieved[name] for name in order])
         n, end = len(order), depth + len(lacking[i])
-        found = [known_labels.get(name) for name in order]
+        judgements = [known_labels.get(name) for name in order]
         scores[i, :n] = 0.0
         scores[i, 1:n] -= np.cumsum(sorted_scores[1:] != sorted_scores[:-1])
         scores[i, depth:end] = -float(depth + 1)
-        labels[i, :n] = [label or 0 for label in found]
+        labels[i, :n] = [label or 0 for label in judgements]
         labels[i, depth:end] = lacking[i]
-        judged[i, :n] = [label is not None for label in found]
+        judged[i, :n] = [label is not None for label in judgements]
         judged[i, depth:end] = True
         mask[i, :end] = True
     return JoinedRun(

@@ -28,9 +28,9 @@ class JudgedCore(RetrievedCore):
         """Return the value of each list."""
         retrieved = self.retrieved(lists)
         known = retrieved if lists.judged is None else retrieved * lists.judged
-        found = placed_sum(within(known, self.top_k), known, lists, self.ties)
+        judged_items = placed_sum(within(known, self.top_k), known, lists, self.ties)
         count = (retrieved * within(retrieved, self.top_k)).sum(-1)
-        return list_values(found / count.clamp(min=1), count > 0, lists, self.empty)
+        return list_values(judged_items / count.clamp(min=1), count > 0, lists, self.empty)
 
 
 @measured_by(JudgedCore)

@@ -38,12 +38,12 @@ class KendallTauCore(MetricCore):
         """Return the value of each list."""
         ranked = lists.tied_by(lists.labels, descending=True)[0]
         weighted = self.variant == "weighted"
-        found = _counts(ranked.scores, ranked.labels, lists.mask, hyperbolic=weighted)
+        counts = _counts(ranked.scores, ranked.labels, lists.mask, hyperbolic=weighted)
         if self.ties in ("stable", "worst"):  # no scores are tied in one order of all items
             ordered = lists if self.ties == "stable" else lists.tied_by(lists.labels)[0]
             in_order = -positions(lists.scores).expand(lists.scores.shape)
-            found = _counts(in_order, ordered.labels, lists.mask, hyperbolic=False)
-        excess, by_score, by_label, pairs = found
+            counts = _counts(in_order, ordered.labels, lists.mask, hyperbolic=False)
+        excess, by_score, by_label, pairs = counts
         if self.ties == "expected":  # a pair of equal scores is in either order equally often
             by_score = pairs
         values = _ratio(excess, by_score, by_label)

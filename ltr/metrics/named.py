@@ -158,7 +158,7 @@ def parse_measures(
     if not several or not all(isinstance(name, str) for name in names):
         raise ValueError(f"metrics must be a list of names, got {names!r}")
     known = metric_names()
-    found: list[Measure] = []
+    measures: list[Measure] = []
     for text in names:
         name, options, at, cutoff = _parts(text, known)
         if name in _OTHERS:
@@ -177,8 +177,8 @@ def parse_measures(
         _check_options(kind, options, text)
         whole = [Measure(name, None, options)]
         each = [Measure(name, k, options) for k in cutoffs] if takes_cutoff else []
-        found += [Measure(name, int(cutoff), options)] if at else each or whole
-    return list(dict.fromkeys(found))
+        measures += [Measure(name, int(cutoff), options)] if at else each or whole
+    return list(dict.fromkeys(measures))
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class OwnMeasure:
         if weights is not None:
             raise ValueError(f"metric must support item weights, got the function {self.title}")
         parts = (x.detach().double().split(lengths.tolist()) for x in (labels, scores))
-        found = torch.full((len(lengths),), torch.nan, dtype=torch.float64)
+        values = torch.full((len(lengths),), torch.nan, dtype=torch.float64)
         for position, (grades, own) in enumerate(zip(*parts, strict=True)):
             if not len(own):
                 continue
@@ -231,8 +231,8 @@ class OwnMeasure:
                     f"metric must return a finite number for each list, got {value!r} from "
                     f"{self.title}"
                 )
-            found[position] = float(value)
-        return found
+            values[position] = float(value)
+        return values
 
 
 def ranking_measure(name: str | Callable[..., Any]) -> Measure | OwnMeasure:

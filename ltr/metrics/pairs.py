@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr.metrics.ties import positions_of, run_sums, runs
 
-SHORT = 32
+COMPARED_LENGTH = 32
 """For lists up to this length, the pairs are counted one by one, which is faster."""
 
 
@@ -42,7 +42,7 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
     n = ranks.shape[-1]
     late = late.double()
     early = None if early is None else early.double()
-    if n <= SHORT:
+    if n <= COMPARED_LENGTH:
         ascending = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double().triu(1)
         pairs = (ascending.sum(-2) * late).sum(-1)
         return pairs if early is None else pairs + (ascending.sum(-1) * early).sum(-1)

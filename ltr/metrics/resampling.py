@@ -7,14 +7,16 @@ from statistics import NormalDist
 
 import numpy as np
 
-_CHUNK = 1 << 20  # about this many random numbers are drawn at a time, to limit the memory
-_MOST_LISTS = 1 << 11
+_DRAWS_PER_CHUNK = 1 << 20
+"""About this many random numbers are drawn at a time, to limit the memory."""
+
+_LISTS_ONE_BY_ONE = 1 << 11
 """Up to this many lists are drawn one by one; more lists are drawn by `_Blocks`."""
 
 _BLOCKS = 256
 """The number of blocks of lists that `_Blocks` makes. A block has lists of similar values."""
 
-_SLACK = 1e-12  # ties have this relative tolerance, as a sum's rounding depends on its order
+_TOLERANCE = 1e-12  # ties have this relative tolerance, as a sum's rounding depends on its order
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -36,13 +38,13 @@ def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     """
     lists = len(values)
     means = np.empty((resamples, values.shape[1]))
-    if lists > _MOST_LISTS:
+    if lists > _LISTS_ONE_BY_ONE:
         for number, column in enumerate(values.T):
             # The result of a column must not depend on the other columns.
             means[:, number] = _Blocks.of(column).drawn_means(resamples, deepcopy(rng))
         return means
     columns = np.ascontiguousarray(values.T)
-    rows = max(1, _CHUNK // lists)
+    rows = max(1, _DRAWS_PER_CHUNK // lists)
     for start in range(0, resamples, rows):
         stop = min(start + rows, resamples)
         drawn = rng.integers(0, lists, (stop - start, lists), dtype=np.int32)
@@ -90,22 +92,22 @@ class _Blocks:
     def drawn_means(self, resamples: int, rng: np.random.Generator) -> np.ndarray:
         """Return the means over as many lists as there are, drawn with replacement."""
         lists = self.counts.sum()
-        found = np.empty(resamples)
-        rows = max(1, _CHUNK // len(self.counts))
+        means = np.empty(resamples)
+        rows = max(1, _DRAWS_PER_CHUNK // len(self.counts))
         for start in range(0, resamples, rows):
             stop = min(start + rows, resamples)
             drawn = rng.multinomial(lists, self.counts / lists, stop - start).astype(np.float64)
             noise = np.sqrt(drawn @ self.variances) * rng.standard_normal(stop - start)
-            found[start:stop] = (drawn @ self.means + noise) / lists
-        return found
+            means[start:stop] = (drawn @ self.means + noise) / lists
+        return means
 
     def flipped_sums(self, resamples: int, rng: np.random.Generator) -> np.ndarray:
         """Return the sums over all lists, of values with random signs."""
-        found = np.sqrt(self.counts @ self.variances) * rng.standard_normal(resamples)
+        sums = np.sqrt(self.counts @ self.variances) * rng.standard_normal(resamples)
         # With one count at a time, numpy prepares the binomial law only once for all draws.
         for count, mean in zip(self.counts.tolist(), self.means.tolist(), strict=True):
-            found += mean * (count - 2.0 * rng.binomial(count, 0.5, resamples))
-        return found
+            sums += mean * (count - 2.0 * rng.binomial(count, 0.5, resamples))
+        return sums
 
 
 def bca_interval(
@@ -130,7 +132,7 @@ def bca_interval(
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     mean = values.mean()
     centered = values - mean
-    slack = _SLACK * np.abs(values).max()
+    slack = _TOLERANCE * np.abs(values).max()
     below = ((means < mean - slack).mean() + (means <= mean + slack).mean()) / 2
     if adjust and 0 < below < 1 and centered.any():
         normal = NormalDist()
@@ -174,14 +176,14 @@ def sign_flip_p(
     """
     signed = differences[differences != 0]
     lists, total = len(signed), signed.sum()
-    least = abs(total) - _SLACK * np.abs(signed).sum()
+    least = abs(total) - _TOLERANCE * np.abs(signed).sum()
     exact = lists < 63 and 2**lists <= resamples
     tries = 2**lists if exact else resamples
-    if lists > _MOST_LISTS:
+    if lists > _LISTS_ONE_BY_ONE:
         sums = _Blocks.of(np.abs(signed)).flipped_sums(resamples, rng)
         return (int((np.abs(sums) >= least).sum()) + 1) / (resamples + 1), False
     extreme = 0
-    rows = max(1, _CHUNK // max(lists, 1))
+    rows = max(1, _DRAWS_PER_CHUNK // max(lists, 1))
     for start in range(0, tries, rows):
         some = min(rows, tries - start)
         if exact:
@@ -215,7 +217,7 @@ def bootstrap_p(difference: float, means: np.ndarray) -> float:
     >>> bootstrap_p(1.0, np.array([0.5, 1.0, 2.5]))
     0.5
     """
-    far = np.abs(means - difference) >= abs(difference) * (1 - _SLACK)
+    far = np.abs(means - difference) >= abs(difference) * (1 - _TOLERANCE)
     return (int(far.sum()) + 1) / (len(means) + 1)
 
 

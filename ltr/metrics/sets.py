@@ -32,16 +32,16 @@ class SetCore(RetrievedCore):
         """Return the value of each list."""
         relevant = lists.relevant(self.relevant_from).to(lists.scores.dtype)
         retrieved = self.retrieved(lists)
-        found, total = (relevant * retrieved).sum(-1), relevant.sum(-1)
-        value = self.value(found, retrieved.sum(-1), total)
+        hits, total = (relevant * retrieved).sum(-1), relevant.sum(-1)
+        value = self.value(hits, retrieved.sum(-1), total)
         return list_values(value, total > 0, lists, self.empty)
 
     @abstractmethod
-    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+    def value(self, hits: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list, (...), from three counts of items (...).
 
         Args:
-            found: the number of relevant items that were retrieved.
+            hits: the number of relevant items that were retrieved.
             retrieved: the number of retrieved items.
             relevant: the number of relevant items.
         """
@@ -50,17 +50,17 @@ class SetCore(RetrievedCore):
 class SetPrecisionCore(SetCore):
     """The arithmetic of `set_precision`."""
 
-    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+    def value(self, hits: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list."""
-        return found / retrieved.clamp(min=1)
+        return hits / retrieved.clamp(min=1)
 
 
 class SetRecallCore(SetCore):
     """The arithmetic of `set_recall`."""
 
-    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+    def value(self, hits: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list."""
-        return found / relevant.clamp(min=1)
+        return hits / relevant.clamp(min=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -74,11 +74,11 @@ class SetFBetaCore(SetCore):
         self.beta = check_number("beta", self.beta, minimum=0.0)
         super().__post_init__()
 
-    def value(self, found: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
+    def value(self, hits: Tensor, retrieved: Tensor, relevant: Tensor) -> Tensor:
         """Return the value of each list."""
         square = self.beta**2
         both = retrieved + square * relevant
-        return (1 + square) * found / both.where(both > 0, 1.0)
+        return (1 + square) * hits / both.where(both > 0, 1.0)
 
 
 @measured_by(SetFBetaCore)

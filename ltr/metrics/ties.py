@@ -108,10 +108,10 @@ def first_hit(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
         return (hits & (hits.cumsum(-1) == 1)).to(ranked.scores.dtype)
     starts, ends = tied_runs(ranked.scores, ranked.mask)
     earlier = before(hits).gather(-1, starts)
-    found = run_sums(hits, starts, ends)
+    tied_hits = run_sums(hits, starts, ends)
     position = positions_of(hits)
-    none_yet = (ends - position - found).clamp(min=0) / (ends - position).double()
-    left = torch.where((earlier == 0) & (found > 0), none_yet, 1.0).cumprod(-1)
+    none_yet = (ends - position - tied_hits).clamp(min=0) / (ends - position).double()
+    left = torch.where((earlier == 0) & (tied_hits > 0), none_yet, 1.0).cumprod(-1)
     missed = torch.cat([torch.ones_like(left[..., :1]), left], -1)
     return (missed[..., :-1] - missed[..., 1:]).to(ranked.scores.dtype)
 

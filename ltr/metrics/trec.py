@@ -192,10 +192,10 @@ def _add(
 ) -> None:
     docno = fields[_DOCNO[len(fields)]]
     qid, name = (field.decode("utf-8", "surrogateescape") for field in (fields[0], docno))
-    found = table.setdefault(qid, {})
-    if name in found:
+    documents = table.setdefault(qid, {})
+    if name in documents:
         raise _error(path, number, f"query {qid!r} has the document twice", docno)
-    found[name] = value
+    documents[name] = value
 
 
 def _by_rank(run: Run, path: Path) -> Run:
@@ -299,11 +299,11 @@ def _read_json(
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         name = next(name for name, count in Counter(x for x, _ in pairs).items() if count > 1)
         raise ValueError(f"{name!r} occurs twice")
-    return found
+    return mapping
 
 
 def _error(path: Path, number: int, problem: str, text: bytes, hint: str = "") -> ValueError:

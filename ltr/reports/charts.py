@@ -58,14 +58,14 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
     >>> axis_of([0, 3], whole=True).ticks
     (0.0, 1.0, 2.0, 3.0)
     """
-    found = [*values]
-    low, high = min(found, default=0.0), max(found, default=0.0)
+    numbers = [*values]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     if high - low < 1e-9 * max(1.0, abs(low), abs(high)):  # all values are equal, up to rounding
         spare = 0.05 * max(1.0, abs(low))
         low, high = low - spare, high + spare
     rough = (high - low) / parts
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(one * power for one in _STEPS if one * power >= rough * (1 - 1e-9))
+    step = next(step * power for step in _STEPS if step * power >= rough * (1 - 1e-9))
     if whole:
         step = max(1.0, float(math.ceil(step)))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -105,8 +105,8 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
         columns: finite values; a column may be empty.
         bars: the largest number of bars, if it is at least the number of intervals between ticks.
 
-    >>> one, two = histograms([np.array([-0.1, 0.2, 0.2]), np.array([0.4])], bars=10)
-    >>> [(round(bar.low, 2), bar.lists) for bar in one.bars], two.counts.ticks
+    >>> first, second = histograms([np.array([-0.1, 0.2, 0.2]), np.array([0.4])], bars=10)
+    >>> [(round(bar.low, 2), bar.lists) for bar in first.bars], second.counts.ticks
     ([(-0.1, 1), (0.2, 2)], (0.0, 1.0, 2.0))
     """
     ends = [float(end) for column in columns if len(column) for end in (column.min(), column.max())]
@@ -117,12 +117,12 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
     edges = np.arange(first, first + parts * each + 1) * (axis.step / each)
     # Because of rounding, the smallest or the largest value may lie just outside the edges.
     clipped = [np.clip(column, edges[0], edges[-1]) for column in columns]
-    found = [np.histogram(column, edges)[0].tolist() for column in clipped]
-    counts = axis_of([0, *(max(one) for one in found)], 4, whole=True)
+    heights = [np.histogram(column, edges)[0].tolist() for column in clipped]
+    counts = axis_of([0, *(max(column) for column in heights)], 4, whole=True)
     limits = [*zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
     return [
         Histogram(
-            tuple(Bar(*end, n) for end, n in zip(limits, one, strict=True) if n), axis, counts
+            tuple(Bar(*end, n) for end, n in zip(limits, column, strict=True) if n), axis, counts
         )
-        for one in found
+        for column in heights
     ]

@@ -49,7 +49,7 @@ class Documents:
         names = self.names[rows].tolist()
         shown = names if self.has_ids else [f"row {number:,}" for number in names]
         columns = (shown, self.scores[rows].tolist(), self.labels[rows].tolist())
-        return [Document(i, *found) for i, found in enumerate(zip(*columns, strict=True), 1)]
+        return [Document(i, *row) for i, row in enumerate(zip(*columns, strict=True), 1)]
 
     def has_the_documents_of(self, other: "Documents") -> bool:
         """Return whether equal names mean the same document in both objects.
@@ -63,8 +63,8 @@ class Documents:
         if len(self.names) != len(other.names) or [*self.lists] != [*other.lists]:
             return False
         return all(
-            np.array_equal(one, two)
-            for one, two in zip(self._by_row(), other._by_row(), strict=True)
+            np.array_equal(own, others)
+            for own, others in zip(self._by_row(), other._by_row(), strict=True)
         )
 
     def _by_row(self) -> tuple[np.ndarray, np.ndarray]:
@@ -84,8 +84,8 @@ class Documents:
 def run_documents(run: Run, qrels: Qrels) -> Documents:
     """Return the documents of a run for each judged query, in the order of trec_eval.
 
-    >>> found = run_documents({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1, "c": 1}})
-    >>> found.of("q")[1], found.relevant["q"]
+    >>> documents = run_documents({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1, "c": 1}})
+    >>> documents.of("q")[1], documents.relevant["q"]
     (Document(position=2, name='a', score=1.0, label=1.0), 2)
     """
     lists: dict[Any, slice] = {}
@@ -100,8 +100,8 @@ def run_documents(run: Run, qrels: Qrels) -> Documents:
         relevant[qid] = sum(label > 0 for label in judged.values())
         names += order
         scores += [retrieved[name] for name in order]
-        found = [judged.get(name, -1) for name in order]
-        labels += [label if label >= 0 else np.nan for label in found]
+        grades = [judged.get(name, -1) for name in order]
+        labels += [grade if grade >= 0 else np.nan for grade in grades]
     ids = np.empty(len(names), object)
     ids[:] = names
     return Documents(lists, ids, np.array(scores), np.array(labels), relevant, has_ids=True)
@@ -124,8 +124,8 @@ def table_documents(
         names: (rows,) the documents' ids. Default: the numbers of the rows, from 1.
 
     >>> lists = np.array([0, 1, 0])
-    >>> found = table_documents(["x", "y"], lists, np.array([1.0, 0, 0]), np.array([1.0, 2, 3]))
-    >>> [document.name for document in found.of("x")]
+    >>> table = table_documents(["x", "y"], lists, np.array([1.0, 0, 0]), np.array([1.0, 2, 3]))
+    >>> [document.name for document in table.of("x")]
     ['row 3', 'row 1']
     """
     order = np.lexsort((-scores, numbers))
@@ -182,8 +182,8 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
     >>> qrels = {"q": {"d": 1}}
     >>> a = run_documents({"q": {"d": 4.0, "e": 3.0, "f": 2.0}}, qrels)
     >>> b = run_documents({"q": {"d": 2.0, "e": 1.0, "f": 1.5}}, qrels)
-    >>> found = agreement(a, b, k=2)
-    >>> found.overlap, found.same_first, round(found.tau, 4)
+    >>> both = agreement(a, b, k=2)
+    >>> both.overlap, both.same_first, round(both.tau, 4)
     (0.5, 1.0, 0.3333)
     """
     import pandas as pd
@@ -191,15 +191,15 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
     number = {qid: i for i, qid in enumerate(a.lists)}
     lengths = np.zeros((len(number), 2), np.int64)
     frames = []
-    for side, one in enumerate((a, b)):
-        numbers = np.array([number.get(qid, -1) for qid in one.lists], np.int64)
-        lengths[numbers[numbers >= 0], side] = one.lengths()[numbers >= 0]
-        starts = np.array([rows.start for rows in one.lists.values()], np.int64)
-        row_lists = one.list_numbers()
+    for side, model in enumerate((a, b)):
+        numbers = np.array([number.get(qid, -1) for qid in model.lists], np.int64)
+        lengths[numbers[numbers >= 0], side] = model.lengths()[numbers >= 0]
+        starts = np.array([rows.start for rows in model.lists.values()], np.int64)
+        row_lists = model.list_numbers()
         columns = {
             "list": numbers[row_lists],
-            "name": one.names,
-            "position": np.arange(1, len(one.names) + 1) - starts[row_lists],
+            "name": model.names,
+            "position": np.arange(1, len(model.names) + 1) - starts[row_lists],
         }
         frames.append(pd.DataFrame(columns))
     counted = lengths.min(1) > 0

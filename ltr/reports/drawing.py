@@ -24,12 +24,12 @@ def draw_means(intervals: Mapping[str, Interval], label: str, axes: "Axes") -> N
 
 
 def draw(
-    found: Mapping[str, Interval | Comparison], name: str, confidence: float, path: Path
+    results: Mapping[str, Interval | Comparison], name: str, confidence: float, path: Path
 ) -> None:
     """Draw one model's means, or a panel for each metric's comparison, and write the file.
 
     Args:
-        found: the interval or the comparison of each metric, by the metric's title.
+        results: the interval or the comparison of each metric, by the metric's title.
         name: the name of the model, if there is only one.
         confidence: the level of the intervals, in (0, 1).
         path: the file to write; its extension determines the format.
@@ -38,8 +38,8 @@ def draw(
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("--plot needs matplotlib: pip install 'ltr-torch[plots]'") from None
-    intervals = {title: x for title, x in found.items() if isinstance(x, Interval)}
-    comparisons = {title: x for title, x in found.items() if isinstance(x, Comparison)}
+    intervals = {title: x for title, x in results.items() if isinstance(x, Interval)}
+    comparisons = {title: x for title, x in results.items() if isinstance(x, Comparison)}
     if intervals:
         figure = Figure(figsize=(6.4, 1.2 + 0.4 * len(intervals)), layout="constrained")
         draw_means(intervals, f"{name}: mean, {100 * confidence:g}% interval", figure.subplots())

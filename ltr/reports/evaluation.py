@@ -380,17 +380,17 @@ def evaluate(
     options: dict[str, Any] = {"gain": gain, "empty": check_empty(empty), "ties": check_ties(ties)}
     qids = queries.cast(pa.string()).to_pylist()
     table = Scored(qids, lists, grades, [predicted], documents)
-    (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
+    (evaluated,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
-    intervals = {title: mean_interval(x, **draws) for title, x in found.values.items()}
+    intervals = {title: mean_interval(x, **draws) for title, x in evaluated.values.items()}
     columns = _segments(by, table)
-    slices = slice_models(columns, {name: found.values}, **draws) if columns else None
+    slices = slice_models(columns, {name: evaluated.values}, **draws) if columns else None
     return Evaluation(
         name,
         _given("qid", qid, np.unique(lists, return_index=True)[1]),
-        found.values,
+        evaluated.values,
         intervals,
-        found.empty,
+        evaluated.empty,
         **draws,
         options=options,
         table=table,

@@ -20,7 +20,8 @@ from ltr.reports.documents import Documents, repeated_name, run_documents, table
 from ltr.reports.slices import COMPUTED, of_lists
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_CHUNK = 1 << 22  # a padded chunk of several lists has at most this many positions, to limit memory
+_POSITIONS_PER_CHUNK = 1 << 22
+"""A padded chunk of several lists has at most this many positions, to limit memory."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:
     width = 0
     for qid, labels in qrels.items():
         widest = max(width, depth + len(labels), len(run.get(qid, ())) + len(labels))
-        if part and widest * (len(part) + 1) > _CHUNK:
+        if part and widest * (len(part) + 1) > _POSITIONS_PER_CHUNK:
             yield part
             part, widest = {}, max(depth + len(labels), len(run.get(qid, ())) + len(labels))
         part[qid], width = labels, widest
@@ -274,10 +275,10 @@ def _table_run(path: str, columns: Columns, by: Sequence[str]) -> tuple[Run, dic
     run: Run = {}
     names = zip(*(table.column(c).to_pylist() for c in (columns.qid, columns.doc_id)), strict=True)
     for row, ((qid, doc), value) in enumerate(zip(names, scores, strict=True), start=1):
-        found = run.setdefault(qid, {})
-        if doc in found:
+        scores_of_query = run.setdefault(qid, {})
+        if doc in scores_of_query:
             raise ValueError(f"{path}, row {row}: query {qid!r} has {doc!r} twice")
-        found[doc] = value
+        scores_of_query[doc] = value
     lists, queries = numbered(table.column(columns.qid).combine_chunks())
     qids = queries.to_pylist()
     values: dict[str, Any] = {}

@@ -131,8 +131,8 @@ class SlicedColumn(NamedTuple):
 class Pair(NamedTuple):
     """The agreement of two models; None if their documents cannot be compared."""
 
-    one: str
-    other: str
+    first: str
+    second: str
     agreement: Agreement | None
 
 
@@ -207,8 +207,8 @@ def write_report(
         "Nothing relevant": empty,
         "Intervals": f"bootstrap over queries (BCa), {resamples:,} resamples, seed {seed}",
     }
-    if isinstance(found := next(iter(results.values())), Comparison):
-        details["Test"] = f"paired {found.test} test, two-sided"
+    if isinstance(first := next(iter(results.values())), Comparison):
+        details["Test"] = f"paired {first.test} test, two-sided"
     page = template.render(
         models=[model.name for model in models],
         lists=len(models[0].qids),
@@ -216,7 +216,7 @@ def write_report(
         spreads=[*zip(*(_spreads(metric, models) for metric in metrics), strict=True)],
         extremes=_extremes(metrics[0], models),
         sliced=_sliced(slices, metrics, models),
-        pairs=[_pair(one, other) for one, other in combinations(models, 2)],
+        pairs=[_pair(*pair) for pair in combinations(models, 2)],
         has_ids=all(_documents(model).has_ids for model in models),
         level=f"{100 * confidence:g}%",
         alpha=1 - confidence,
@@ -318,7 +318,7 @@ def _extremes(
     known = _documents(first).relevant
     relevant = np.array([known.get(first.qids[i], 0) > 0 for i in within], dtype=bool)
     candidates = within[metric.counted[within] & relevant]
-    found = []
+    extremes = []
     for model in others or [first]:
         values = metric.sign * model.values[metric.title]
         if others:
@@ -334,8 +334,8 @@ def _extremes(
             [_query(metric.title, shown, int(position)) for position in several]
             for several in (high[:best], low[::-1][:worst])
         )
-        found.append(Extremes(model.name, *chosen))
-    return found
+        extremes.append(Extremes(model.name, *chosen))
+    return extremes
 
 
 def _query(title: str, models: Sequence[Evaluated], position: int) -> Query:
@@ -343,17 +343,17 @@ def _query(title: str, models: Sequence[Evaluated], position: int) -> Query:
     first, *_ = models
     known: dict[str, int] = {}
     if _documents(models[-1]).has_the_documents_of(_documents(first)):
-        known = {one.name: one.position for one in _documents(first).of(qid)}
+        known = {document.name: document.position for document in _documents(first).of(qid)}
     rankings = []
     for model in models:
         documents = _documents(model).of(qid)
-        relevant = [one.position for one in documents if one.label > 0]
+        relevant = [document.position for document in documents if document.label > 0]
         rankings.append(
             Ranking(
                 name=model.name,
                 value=float(model.values[title][position]),
                 documents=documents[:SHOWN],
-                before=[known.get(one.name) for one in documents[:SHOWN]],
+                before=[known.get(document.name) for document in documents[:SHOWN]],
                 relevant=sum(position <= SHOWN for position in relevant),
                 next=next((position for position in relevant if position > SHOWN), None),
                 lacking=_documents(model).relevant.get(qid, 0) - len(relevant),
@@ -363,10 +363,10 @@ def _query(title: str, models: Sequence[Evaluated], position: int) -> Query:
     return Query(str(qid), difference, rankings, _documents(first).relevant.get(qid, 0))
 
 
-def _pair(one: Evaluated, other: Evaluated) -> Pair:
-    a, b = _documents(one), _documents(other)
-    found = agreement(a, b, SHOWN) if a.has_the_documents_of(b) else None
-    return Pair(one.name, other.name, found)
+def _pair(first: Evaluated, second: Evaluated) -> Pair:
+    a, b = _documents(first), _documents(second)
+    agreed = agreement(a, b, SHOWN) if a.has_the_documents_of(b) else None
+    return Pair(first.name, second.name, agreed)
 
 
 def _documents(model: Evaluated) -> Documents:

@@ -145,7 +145,7 @@ def test_a_table_is_worth_what_the_metrics_say(ltr, files, table):
 def test_chunks_of_queries_change_nothing(ltr, files, monkeypatch):
     command = ["evaluate", "a.run", "b.run.gz", "--qrels", "qrels.txt", "--output", "o.json", *FAST]
     whole = ltr(*command).out, content()
-    monkeypatch.setattr(ranked_files, "_CHUNK", 200)
+    monkeypatch.setattr(ranked_files, "_POSITIONS_PER_CHUNK", 200)
     assert (ltr(*command).out, content()) == whole
 
 

@@ -76,7 +76,7 @@ LAWS = {
 def test_means_of_many_lists_have_the_law_of_lists_drawn_one_by_one(law, monkeypatch):
     values, resamples = LAWS[law], 20_000
     blocks = bootstrap_means(values[:, None], resamples, rng(18))[:, 0]
-    monkeypatch.setattr(resampling, "_MOST_LISTS", MANY)
+    monkeypatch.setattr(resampling, "_LISTS_ONE_BY_ONE", MANY)
     one_by_one = bootstrap_means(values[:, None], 4000, rng(19))[:, 0]
     centered = values - values.mean()
     error = values.std() / MANY**0.5
@@ -103,7 +103,7 @@ def test_values_of_a_few_lists_among_many_are_drawn_by_their_counts():
 def test_p_of_many_differences_is_near_that_of_flips_drawn_one_by_one(shift, monkeypatch):
     d = rng(21).normal(shift, 1, MANY) * rng(22).exponential(size=MANY)
     blocks, _ = sign_flip_p(d, 20_000, rng(23))
-    monkeypatch.setattr(resampling, "_MOST_LISTS", MANY)
+    monkeypatch.setattr(resampling, "_LISTS_ONE_BY_ONE", MANY)
     one_by_one, _ = sign_flip_p(d, 4000, rng(24))
     error = (one_by_one * (1 - one_by_one) * (1 / 4000 + 1 / 20_000)) ** 0.5
     assert blocks == pytest.approx(one_by_one, abs=4 * error + 2 / 4000)
@@ -176,7 +176,7 @@ def test_p_is_never_zero_and_one_without_a_difference():
 def test_chunks_change_no_exact_p(monkeypatch):
     d = rng(9).normal(size=11)
     before = sign_flip_p(d, 4096, rng())
-    monkeypatch.setattr(resampling, "_CHUNK", 50)
+    monkeypatch.setattr(resampling, "_DRAWS_PER_CHUNK", 50)
     assert sign_flip_p(d, 4096, rng()) == before
     means = bootstrap_means(np.arange(11.0)[:, None], 1000, rng())
     assert means.mean() == pytest.approx(5, abs=4 * (10 / 11 / 1000) ** 0.5)
