@@ -20,7 +20,7 @@ from ltr.estimators import tables
 from ltr.models import AttentionScorer, RankingModel
 from ltr.preferences import bradley_terry, lists_from_preferences
 from ltr.reports import evaluate
-from ltr.reports.ranked_files import Columns, read_scored
+from ltr.reports.scored_tables import Columns, read_scored
 from ltr.rerank import diversify, fuse, fusion_weights, mmr, normalize_scores, rank
 from ltr.serving import OnnxRanker
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ltr.metrics.comparison import Comparison, Interval
-    from ltr.reports.ranked_files import Columns, Evaluated
+    from ltr.reports.evaluated import Evaluated
+    from ltr.reports.scored_tables import Columns
     from ltr.reports.slices import Slices
 
 _DEFAULT = ["ndcg@10", "map", "mrr"]
@@ -142,7 +143,8 @@ def _models(given: Namespace) -> "list[Evaluated]":
     from ltr.metrics.comparison import check_draws
     from ltr.metrics.named import parse_measures
     from ltr.metrics.trec import read_qrels
-    from ltr.reports import ranked_files as files
+    from ltr.reports import scored_tables
+    from ltr.reports.evaluated import evaluate_run, evaluate_table
 
     check_draws(given.confidence, given.resamples, given.seed)
     if given.html is not None:
@@ -157,7 +159,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
     if given.qrels is not None:
         judged = read_qrels(given.qrels)
         return [
-            files.evaluate_run(
+            evaluate_run(
                 path,
                 name,
                 judged,
@@ -172,18 +174,16 @@ def _models(given: Namespace) -> "list[Evaluated]":
         ]
     tables = []
     for path in given.files:
-        if not files.is_table(path):
+        if not scored_tables.is_table(path):
             raise CommandError(
                 f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
             )
-        named = of_documents and (given.doc_id or files.has_column(path, columns.doc_id))
-        tables.append(files.read_scored(path, columns, with_names=bool(named), by=given.by))
+        named = of_documents and (given.doc_id or scored_tables.has_column(path, columns.doc_id))
+        tables.append(scored_tables.read_scored(path, columns, with_names=bool(named), by=given.by))
     # The largest label of all tables puts their gains on one scale.
     largest = max(float(table.labels.max()) for table in tables)
     models = [
-        files.evaluate_table(
-            table, several, measures, counted, largest, keep_documents=of_documents
-        )
+        evaluate_table(table, several, measures, counted, largest, keep_documents=of_documents)
         for table, several in zip(tables, names, strict=True)
     ]
     return _align([model for several in models for model in several])
@@ -191,17 +191,17 @@ def _models(given: Namespace) -> "list[Evaluated]":
 
 def _columns(given: Namespace) -> "Columns":
     """Return the columns that the options name, or else those that `ltr predict` wrote."""
-    from ltr.reports import ranked_files as files
+    from ltr.reports import scored_tables
 
     first, needed = given.files[0], "label" if given.qrels is None else "doc_id"
     named = {role: getattr(given, role) for role in ("qid", "label", "doc_id")}
     named = {role: name for role, name in named.items() if name is not None}
-    usual = files.is_table(first) and all(
-        role in named or files.has_column(first, role) for role in ("qid", needed)
+    usual = scored_tables.is_table(first) and all(
+        role in named or scored_tables.has_column(first, role) for role in ("qid", needed)
     )
-    if files.is_table(first) and not usual:
-        named = files.predicted_roles(first) | named
-    return files.Columns(**named, score=given.score or ["score"])
+    if scored_tables.is_table(first) and not usual:
+        named = scored_tables.predicted_roles(first) | named
+    return scored_tables.Columns(**named, score=given.score or ["score"])
 
 
 def _notes(model: "Evaluated", given: Namespace) -> Iterator[str]:

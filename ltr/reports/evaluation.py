@@ -24,7 +24,8 @@ from ltr.metrics.ranked import check_empty
 from ltr.metrics.ties import check_ties
 from ltr.reports.documents import repeated_name
 from ltr.reports.drawing import draw_means
-from ltr.reports.ranked_files import Evaluated, Scored, evaluate_table
+from ltr.reports.evaluated import Evaluated, evaluate_table
+from ltr.reports.scored_tables import Scored
 from ltr.reports.slices import COMPUTED, Segments, Slices, list_values, segments, slice_models
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 from ltr.arrays import as_names, as_numbers, list_numbers
 from ltr.metrics.comparison import Interval, check_draws, text_table
 from ltr.metrics.named import Measure, parse_measures
-from ltr.reports.ranked_files import Scored, evaluate_table
+from ltr.reports.evaluated import evaluate_table
+from ltr.reports.scored_tables import Scored
 from ltr.shapes import check_choice
 
 Weights = Literal["quadratic", "linear", "none"]

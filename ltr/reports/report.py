@@ -15,7 +15,7 @@ from ltr.metrics.comparison import Comparison, Interval, ModelResult
 from ltr.metrics.named import parse_measures
 from ltr.reports.charts import Axis, Histogram, axis_of, histograms
 from ltr.reports.documents import Agreement, Document, Documents, agreement
-from ltr.reports.ranked_files import Evaluated
+from ltr.reports.evaluated import Evaluated
 from ltr.reports.slices import Slice, Slices, few_text
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ltr.cli import evaluate
 from ltr.metrics import MAP, NDCG, compare, mean_interval, named
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
-from ltr.reports import ranked_files
+from ltr.reports import evaluated
 
 FAST = ("--resamples", "200")
 OF_RUN = ("a.run", "--qrels", "qrels.txt", "--metrics")
@@ -145,7 +145,7 @@ def test_a_table_is_worth_what_the_metrics_say(ltr, files, table):
 def test_chunks_of_queries_change_nothing(ltr, files, monkeypatch):
     command = ["evaluate", "a.run", "b.run.gz", "--qrels", "qrels.txt", "--output", "o.json", *FAST]
     whole = ltr(*command).out, content()
-    monkeypatch.setattr(ranked_files, "_POSITIONS_PER_CHUNK", 200)
+    monkeypatch.setattr(evaluated, "_POSITIONS_PER_CHUNK", 200)
     assert (ltr(*command).out, content()) == whole
 
 

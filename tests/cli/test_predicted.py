@@ -7,7 +7,7 @@ import pytest
 
 from ltr.arrays import rank
 from ltr.metrics.trec import write_qrels
-from ltr.reports.ranked_files import predicted_roles
+from ltr.reports.scored_tables import predicted_roles
 
 
 def scored(path: str, keys: list[str]) -> pd.DataFrame:

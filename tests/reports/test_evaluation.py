@@ -12,7 +12,7 @@ from sklearn.metrics import ndcg_score
 from ltr.metrics import compare, functional, mean_interval
 from ltr.metrics.named import metric_names, parse_measures
 from ltr.reports import evaluate
-from ltr.reports.ranked_files import Columns, read_scored
+from ltr.reports.scored_tables import Columns, read_scored
 
 SIZES = [3, 1, 8, 12, 5]
 
