@@ -1,6 +1,6 @@
 """Alpha-NDCG: novelty and diversity over topics."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from numbers import Real
 from typing import Unpack
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function, greedy_topics
-from ltr.metrics.core import ListArguments, MetricCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import within
 from ltr.shapes import check_top_k, positions
 
 
 @dataclass(eq=False, repr=False)
-class AlphaNDCGCore(MetricCore):
+class AlphaNDCGCore(EmptyCore):
     """The arithmetic of `alpha_ndcg`."""
 
     takes_topics = True
@@ -23,8 +23,6 @@ class AlphaNDCGCore(MetricCore):
     top_k: int | None = None
     alpha: float = 0.5
     discount: Discount = "log2"
-    _: KW_ONLY
-    empty: Empty = 0
 
     def __post_init__(self) -> None:
         self.top_k = check_top_k(self.top_k)
@@ -33,7 +31,6 @@ class AlphaNDCGCore(MetricCore):
             raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
         self.alpha = float(alpha)
         discount_function(self.discount)  # this checks the discount
-        check_empty(self.empty)
         super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:

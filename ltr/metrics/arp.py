@@ -1,31 +1,20 @@
 """Average relevance position."""
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
-from ltr.metrics.ties import Ties, check_ties, placed_sum
+from ltr.metrics.core import ListArguments, TiesCore, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.ties import Ties, placed_sum
 from ltr.shapes import positions
 
 
-@dataclass(eq=False, repr=False)
-class ARPCore(MetricCore):
+class ARPCore(TiesCore):
     """The arithmetic of `arp`."""
 
     takes_weights = True
     higher_is_better = False
-
-    _: KW_ONLY
-    empty: Empty = 0
-    ties: Ties = "stable"
-
-    def __post_init__(self) -> None:
-        check_empty(self.empty)
-        check_ties(self.ties)
-        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""

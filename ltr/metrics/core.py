@@ -191,7 +191,40 @@ def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
 
 
 @dataclass(eq=False, repr=False)
-class CutoffCore(MetricCore):
+class EmptyCore(MetricCore):
+    """Base class of the metrics that are not defined on every list.
+
+    Args:
+        empty: the value of a list on which the metric is not defined: a number, "skip" or "error".
+    """
+
+    _: KW_ONLY
+    empty: Empty = 0
+
+    def __post_init__(self) -> None:
+        check_empty(self.empty)
+        super().__post_init__()
+
+
+@dataclass(eq=False, repr=False)
+class TiesCore(EmptyCore):
+    """Base class of the metrics that depend on the order of tied items.
+
+    Args:
+        empty: the value of a list on which the metric is not defined: a number, "skip" or "error".
+        ties: how tied items count: "stable", "worst" or "expected".
+    """
+
+    _: KW_ONLY
+    ties: Ties = "stable"
+
+    def __post_init__(self) -> None:
+        check_ties(self.ties)
+        super().__post_init__()
+
+
+@dataclass(eq=False, repr=False)
+class CutoffCore(TiesCore):
     """Base class of the metrics in which only the items at the first `top_k` positions count.
 
     Args:
@@ -201,14 +234,9 @@ class CutoffCore(MetricCore):
     """
 
     top_k: int | None = None
-    _: KW_ONLY
-    empty: Empty = 0
-    ties: Ties = "stable"
 
     def __post_init__(self) -> None:
         self.top_k = check_top_k(self.top_k)
-        check_empty(self.empty)
-        check_ties(self.ties)
         super().__post_init__()
 
     def of_run(self, depth: int) -> Self:
@@ -245,7 +273,7 @@ class BinaryCore(CutoffCore):
 
 
 @dataclass(eq=False, repr=False)
-class RetrievedCore(MetricCore):
+class RetrievedCore(EmptyCore):
     """Base class of the metrics that depend on which items were retrieved.
 
     Args:
@@ -255,7 +283,6 @@ class RetrievedCore(MetricCore):
 
     _: KW_ONLY
     threshold: float | None = None
-    empty: Empty = 0
 
     def __post_init__(self) -> None:
         threshold = self.threshold
@@ -263,7 +290,6 @@ class RetrievedCore(MetricCore):
         if threshold is not None and not (good and threshold == threshold):
             raise ValueError(f"threshold must be None or a number, got {threshold!r}")
         self.threshold = None if threshold is None else float(threshold)
-        check_empty(self.empty)
         super().__post_init__()
 
     def retrieved(self, lists: Ranked) -> Tensor:

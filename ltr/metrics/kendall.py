@@ -6,9 +6,9 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import runs, tied_runs
 from ltr.operators import descending_order
 from ltr.shapes import check_choice, count, masked_fill, positions
@@ -18,12 +18,11 @@ TauTies = Literal["tied", "stable", "expected", "worst"]
 
 
 @dataclass(eq=False, repr=False)
-class KendallTauCore(MetricCore):
+class KendallTauCore(EmptyCore):
     """The arithmetic of `kendall_tau`."""
 
     variant: Variant = "b"
     _: KW_ONLY
-    empty: Empty = 0
     ties: TauTies = "tied"
 
     def __post_init__(self) -> None:
@@ -31,7 +30,6 @@ class KendallTauCore(MetricCore):
         check_choice("ties", self.ties, "tied", "stable", "expected", "worst")
         if self.variant == "weighted" and self.ties != "tied":
             raise ValueError(f'ties must be "tied" for the variant "weighted", got {self.ties!r}')
-        check_empty(self.empty)
         super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:

@@ -1,32 +1,21 @@
 """Ordered pair accuracy."""
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, measured_by
+from ltr.metrics.core import ListArguments, TiesCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
-from ltr.metrics.ties import Ties, check_ties, runs
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.ties import Ties, runs
 from ltr.shapes import masked_fill
 
 
-@dataclass(eq=False, repr=False)
-class OPACore(MetricCore):
+class OPACore(TiesCore):
     """The arithmetic of `opa`."""
 
     takes_weights = True
-
-    _: KW_ONLY
-    empty: Empty = 0
-    ties: Ties = "stable"
-
-    def __post_init__(self) -> None:
-        check_empty(self.empty)
-        check_ties(self.ties)
-        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""

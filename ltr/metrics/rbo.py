@@ -6,8 +6,8 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of
 from ltr.operators import descending_order
 from ltr.shapes import check_choice, check_persistence, check_top_k, positions
@@ -17,19 +17,17 @@ RBOTies = Literal["stable"]
 
 
 @dataclass(eq=False, repr=False)
-class RBOCore(MetricCore):
+class RBOCore(EmptyCore):
     """The arithmetic of `rbo`."""
 
     top_k: int | None = None
     p: float = 0.9
     _: KW_ONLY
-    empty: Empty = 0
     ties: RBOTies = "stable"
 
     def __post_init__(self) -> None:
         self.top_k = check_top_k(self.top_k)
         self.p = check_persistence(self.p)
-        check_empty(self.empty)
         check_choice("ties", self.ties, "stable")
         super().__post_init__()
 

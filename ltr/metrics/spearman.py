@@ -1,28 +1,19 @@
 """Spearman's rank correlation."""
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, MetricCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_empty, list_values
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
+from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import tied_means
 from ltr.operators import descending_order
 from ltr.shapes import masked_fill, positions
 
 
-@dataclass(eq=False, repr=False)
-class SpearmanCore(MetricCore):
+class SpearmanCore(EmptyCore):
     """The arithmetic of `spearman`."""
-
-    _: KW_ONLY
-    empty: Empty = 0
-
-    def __post_init__(self) -> None:
-        check_empty(self.empty)
-        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
