@@ -155,7 +155,7 @@ def repeated_name(lists: np.ndarray, names: np.ndarray) -> int | None:
     return int(again.argmax()) if again.any() else None
 
 
-class Agreement(NamedTuple):
+class RankingAgreement(NamedTuple):
     """How far two models agree, as means over lists.
 
     Attributes:
@@ -173,7 +173,7 @@ class Agreement(NamedTuple):
     tau: float
 
 
-def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
+def ranking_agreement(a: Documents, b: Documents, k: int) -> RankingAgreement | None:
     """Return how far two models agree; None if there is no list in which both rank documents.
 
     The overlap of a list is the number of documents that both models have among their first k,
@@ -182,7 +182,7 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
     >>> qrels = {"q": {"d": 1}}
     >>> a = run_documents({"q": {"d": 4.0, "e": 3.0, "f": 2.0}}, qrels)
     >>> b = run_documents({"q": {"d": 2.0, "e": 1.0, "f": 1.5}}, qrels)
-    >>> both = agreement(a, b, k=2)
+    >>> both = ranking_agreement(a, b, k=2)
     >>> both.overlap, both.same_first, round(both.tau, 4)
     (0.5, 1.0, 0.3333)
     """
@@ -218,7 +218,7 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
             positions.max() - positions
         ).double()  # a document that is ranked higher has a higher value
         tau = kendall_tau(best[:, 0], best[:, 1], qid=torch.tensor(lists), empty="skip").item()
-    return Agreement(
+    return RankingAgreement(
         lists=int(counted.sum()),
         overlap=float(overlap.mean()),
         same_first=float(first[counted].mean()),

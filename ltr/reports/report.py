@@ -14,7 +14,7 @@ from ltr.files import atomic_write, check_path
 from ltr.metrics.comparison import Comparison, Interval, ModelResult
 from ltr.metrics.named import parse_measures
 from ltr.reports.charts import Axis, Histogram, axis_of, histograms
-from ltr.reports.documents import Agreement, Document, Documents, agreement
+from ltr.reports.documents import Document, Documents, RankingAgreement, ranking_agreement
 from ltr.reports.evaluated import Evaluated
 from ltr.reports.slices import Slice, Slices, few_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 SHOWN = 10
-"""How many of a list's first documents are shown, and are compared by `Agreement.overlap`."""
+"""How many of a list's first documents are shown, and compared by `RankingAgreement.overlap`."""
 
 _QUERIES = 5  # at most this many best lists are shown, and as many worst lists
 _WORST = 3  # at most this many worst lists of a slice are shown
@@ -133,7 +133,7 @@ class Pair(NamedTuple):
 
     first: str
     second: str
-    agreement: Agreement | None
+    agreement: RankingAgreement | None
 
 
 def load_template() -> "Template":
@@ -365,7 +365,7 @@ def _query(title: str, models: Sequence[Evaluated], position: int) -> Query:
 
 def _pair(first: Evaluated, second: Evaluated) -> Pair:
     a, b = _documents(first), _documents(second)
-    agreed = agreement(a, b, SHOWN) if a.has_the_documents_of(b) else None
+    agreed = ranking_agreement(a, b, SHOWN) if a.has_the_documents_of(b) else None
     return Pair(first.name, second.name, agreed)
 
 
