@@ -1,6 +1,5 @@
 """Alpha-NDCG: novelty and diversity over topics."""
 
-from dataclasses import dataclass
 from numbers import Real
 from typing import Unpack
 
@@ -8,13 +7,13 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function, greedy_topics
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import within
 from ltr.shapes import check_top_k, positions
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class AlphaNDCGCore(EmptyCore):
     """The arithmetic of `alpha_ndcg`."""
 

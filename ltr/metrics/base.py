@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field, is_dataclass
 from inspect import Parameter
 from itertools import islice
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -14,7 +14,7 @@ from torchmetrics import Metric
 
 from ltr.config import parameters
 from ltr.metrics.batches import Batch
-from ltr.metrics.core import MetricCore, hide_fields, metric_name
+from ltr.metrics.core import MetricCore, metric_name, with_arguments
 from ltr.ragged import Lengths, check_lengths
 
 _RECENT = 1 << 12
@@ -47,14 +47,14 @@ class BatchValues(NamedTuple):
     ids: Tensor | None
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RankingMetric(MetricCore, Metric):
     """Base class of the metrics, each of which is the mean of one value per list.
 
     The mean is over all lists that have a value. By default, the state is only a few sums.
 
     A new metric is a subclass that defines `per_list`, which takes lists in ranked order. Its own
-    arguments are the fields of a dataclass: `@dataclass(eq=False, repr=False)`. If it has a
+    arguments are the fields of a dataclass: `@with_arguments`. If it has a
     constructor instead, that stores the arguments as attributes of the same names, and then passes
     the options below to the constructor of this class.
 
@@ -113,6 +113,8 @@ class RankingMetric(MetricCore, Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if is_dataclass(type(self)):  # Lightning would log a copy, which gets no update
+            raise TypeError(f"{type(self).__name__} must have @with_arguments, not @dataclass")
         if lacking := [name for name in self.own_parameters() if not hasattr(self, name)]:
             raise TypeError(f"{type(self).__name__} must set {lacking} before super().__init__")
         Metric.__init__(
@@ -186,7 +188,6 @@ class RankingMetric(MetricCore, Metric):
 
     @torch.compiler.disable()
     def _add(self, batch: BatchValues) -> None:
-        hide_fields(type(self))  # the metric may be logged now
         if self.deduplicate is None and not self._warned and batch.ids is not None:
             self._watch(batch.ids.tolist())
         counted = (~batch.values.isnan()).sum()

@@ -3,13 +3,12 @@
 A constructor takes the fields of both base classes.
 """
 
-from dataclasses import dataclass
-
 from ltr.metrics.alpha_ndcg import AlphaNDCGCore
 from ltr.metrics.arp import ARPCore
 from ltr.metrics.average_precision import GMAPCore, MAPCore
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.bpref import BPrefCore
+from ltr.metrics.core import with_arguments
 from ltr.metrics.elementwise_accuracy import ElementwiseAccuracyCore
 from ltr.metrics.err import ERRCore
 from ltr.metrics.exact_match import ExactMatchCore
@@ -34,7 +33,7 @@ from ltr.metrics.sets import SetFBetaCore, SetPrecisionCore, SetRecallCore
 from ltr.metrics.spearman import SpearmanCore
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class AlphaNDCG(RankingMetric, AlphaNDCGCore):
     """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
 
@@ -46,7 +45,7 @@ class AlphaNDCG(RankingMetric, AlphaNDCGCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class ARP(RankingMetric, ARPCore):
     """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
@@ -58,7 +57,7 @@ class ARP(RankingMetric, ARPCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class MAP(RankingMetric, MAPCore):
     """Mean average precision: the mean precision at the ranks of the relevant items.
 
@@ -70,7 +69,7 @@ class MAP(RankingMetric, MAPCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class GMAP(RankingMetric, GMAPCore):
     """Geometric mean average precision, which depends most on the lists with the lowest values.
 
@@ -83,7 +82,7 @@ class GMAP(RankingMetric, GMAPCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class BPref(RankingMetric, BPrefCore):
     """Binary preference: high if few items judged irrelevant are above the relevant items.
 
@@ -95,7 +94,7 @@ class BPref(RankingMetric, BPrefCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class ElementwiseAccuracy(RankingMetric, ElementwiseAccuracyCore):
     """Element-wise accuracy: the fraction of items in the correct position.
 
@@ -107,7 +106,7 @@ class ElementwiseAccuracy(RankingMetric, ElementwiseAccuracyCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class ERR(RankingMetric, ERRCore):
     """Expected reciprocal rank: the mean of 1 / rank of the item at which a reader stops.
 
@@ -119,7 +118,7 @@ class ERR(RankingMetric, ERRCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class ExactMatch(RankingMetric, ExactMatchCore):
     """Exact match: the fraction of lists whose whole order is correct.
 
@@ -131,7 +130,7 @@ class ExactMatch(RankingMetric, ExactMatchCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class Precision(RankingMetric, PrecisionCore):
     """Precision@k: the fraction of relevant items among the first k.
 
@@ -143,7 +142,7 @@ class Precision(RankingMetric, PrecisionCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class Recall(RankingMetric, RecallCore):
     """Recall@k: the fraction of the relevant items that are among the first k.
 
@@ -155,7 +154,7 @@ class Recall(RankingMetric, RecallCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class FBeta(RankingMetric, FBetaCore):
     """F-beta@k: the weighted harmonic mean of precision and recall at k.
 
@@ -167,7 +166,7 @@ class FBeta(RankingMetric, FBetaCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class F1(RankingMetric, F1Core):
     """F1@k: the harmonic mean of precision and recall at k.
 
@@ -179,7 +178,7 @@ class F1(RankingMetric, F1Core):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RPrecision(RankingMetric, RPrecisionCore):
     """R-precision: the precision at rank R, where R is the number of relevant items.
 
@@ -191,7 +190,7 @@ class RPrecision(RankingMetric, RPrecisionCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class HitRate(RankingMetric, HitRateCore):
     """Hit rate, or success@k: whether a relevant item is among the first k.
 
@@ -203,7 +202,7 @@ class HitRate(RankingMetric, HitRateCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class TopKAccuracy(RankingMetric, TopKAccuracyCore):
     """Top-k accuracy: whether an item with the largest label is among the first k.
 
@@ -215,7 +214,7 @@ class TopKAccuracy(RankingMetric, TopKAccuracyCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class InterpolatedPrecision(RankingMetric, InterpolatedPrecisionCore):
     """Interpolated precision: the largest precision at any rank with at least a given recall.
 
@@ -228,7 +227,7 @@ class InterpolatedPrecision(RankingMetric, InterpolatedPrecisionCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class Judged(RankingMetric, JudgedCore):
     """Judged@k: the fraction of judged items among the first k.
 
@@ -242,7 +241,7 @@ class Judged(RankingMetric, JudgedCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class KendallTau(RankingMetric, KendallTauCore):
     """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
 
@@ -254,7 +253,7 @@ class KendallTau(RankingMetric, KendallTauCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class MRR(RankingMetric, MRRCore):
     """Mean reciprocal rank: the mean of 1 / rank of the first relevant item.
 
@@ -266,7 +265,7 @@ class MRR(RankingMetric, MRRCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class DCG(RankingMetric, DCGCore):
     """DCG: the sum of the items' gains, discounted by their ranks.
 
@@ -278,7 +277,7 @@ class DCG(RankingMetric, DCGCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class NDCG(RankingMetric, NDCGCore):
     """NDCG: the DCG of the ranking, divided by the DCG of the best order.
 
@@ -290,7 +289,7 @@ class NDCG(RankingMetric, NDCGCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class OPA(RankingMetric, OPACore):
     """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
@@ -302,7 +301,7 @@ class OPA(RankingMetric, OPACore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RBO(RankingMetric, RBOCore):
     """Rank-biased overlap: the top-weighted similarity of the orders by score and by label.
 
@@ -314,7 +313,7 @@ class RBO(RankingMetric, RBOCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RBP(RankingMetric, RBPCore):
     """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
 
@@ -326,7 +325,7 @@ class RBP(RankingMetric, RBPCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RBPResidual(RankingMetric, RBPResidualCore):
     """The residual of rank-biased precision: how much unjudged items could add to it.
 
@@ -338,7 +337,7 @@ class RBPResidual(RankingMetric, RBPResidualCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class SetPrecision(RankingMetric, SetPrecisionCore):
     """Set precision: the fraction of relevant items among the retrieved items.
 
@@ -350,7 +349,7 @@ class SetPrecision(RankingMetric, SetPrecisionCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class SetRecall(RankingMetric, SetRecallCore):
     """Set recall: the fraction of the relevant items that were retrieved.
 
@@ -362,7 +361,7 @@ class SetRecall(RankingMetric, SetRecallCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class SetFBeta(RankingMetric, SetFBetaCore):
     """F-beta of the retrieved items: the weighted harmonic mean of their precision and recall.
 
@@ -374,7 +373,7 @@ class SetFBeta(RankingMetric, SetFBetaCore):
     """
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class Spearman(RankingMetric, SpearmanCore):
     """Spearman's rho: the correlation of the ranks by score and by label.
 

@@ -1,17 +1,17 @@
 """The arithmetic of the metrics, for which torch alone is needed: a value for each list.
 
-The arithmetic of a metric is a dataclass, such as `MRRCore`: its fields are the metric's arguments,
-and its method `per_list` returns the value of each list. `measured_by` makes a function of it, and
-`ltr.metrics.classes` a class of torchmetrics, which keeps running sums.
+The arithmetic of a metric is a class like a dataclass, such as `MRRCore`: its attributes are the
+metric's arguments, and its method `per_list` returns the value of each list. `measured_by` makes a
+function of it, and `ltr.metrics.classes` a class of torchmetrics, which keeps running sums.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
 from inspect import Parameter
 from numbers import Real
-from typing import Any, ClassVar, Self, TypedDict, TypeVar
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -47,12 +47,40 @@ def metric_name(kind: "type[MetricCore]") -> str:
     return kind.__name__.removesuffix("Core")
 
 
-@dataclass(eq=False, repr=False)
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def with_arguments(kind: Class) -> Class:
+    """Give a metric a constructor that takes its annotated attributes, as `dataclass` gives one.
+
+    The metric is no dataclass afterwards: if an object of a dataclass is logged, Lightning logs a
+    copy of it, which gets no update. The fields are kept as `argument_fields`, in which a subclass
+    finds those of its bases.
+
+    >>> from ltr.metrics.mrr import MRRCore
+    >>> @with_arguments
+    ... class ScaledMRRCore(MRRCore):
+    ...     factor: float = 1.0
+    >>> ScaledMRRCore(top_k=3, factor=2.0)
+    ScaledMRRCore(top_k=3, factor=2.0)
+    """
+    bases = [base for base in kind.__mro__[1:] if "argument_fields" in vars(base)]
+    for base in bases:
+        base.__dataclass_fields__ = base.argument_fields
+    dataclass(eq=False, repr=False)(kind)
+    for each in (kind, *bases):
+        each.argument_fields = each.__dataclass_fields__
+        del each.__dataclass_fields__
+    return kind
+
+
+@with_arguments
 class MetricCore(ABC):
     """Base class of the metrics' arithmetic: arguments, and the value of each list.
 
-    The fields of a subclass are the metric's arguments; one with arguments of its own is a
-    dataclass. It defines `per_list`, and checks its arguments in `__post_init__`, which then calls
+    The annotated attributes of a subclass are the metric's arguments, if `with_arguments` decorates
+    it. It defines `per_list`, and checks its arguments in `__post_init__`, which then calls
     that of the base class.
     """
 
@@ -69,13 +97,6 @@ class MetricCore(ABC):
 
     is_geometric: ClassVar[bool] = False
     """Whether the mean over the lists is geometric: exp of the mean of the values' logarithms."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Show the bases' fields to `dataclass`, which may follow; see `hide_fields`."""
-        super().__init_subclass__(**options)
-        for kind in cls.__mro__:
-            if (fields := vars(kind).get("_hidden_fields")) is not None:
-                kind.__dataclass_fields__ = fields
 
     def __post_init__(self) -> None:  # noqa: B027 - a metric may have nothing to check
         """Check the arguments."""
@@ -141,17 +162,6 @@ class MetricCore(ABC):
         raise ValueError(f"metric must not need whole lists, got {metric_name(type(self))}")
 
 
-def hide_fields(kind: type[MetricCore]) -> None:
-    """Let a class and its bases not look like dataclasses, until one of them gets a subclass.
-
-    If an object of a dataclass is logged, Lightning logs a copy of it, which gets no update.
-    """
-    for base in kind.__mro__:
-        if "__dataclass_fields__" in vars(base):
-            base._hidden_fields = base.__dataclass_fields__
-            del base.__dataclass_fields__
-
-
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 
@@ -190,7 +200,7 @@ def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
     return type(metric)(**{**metric.arguments, "top_k": depth if top_k is None else top_k})
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class EmptyCore(MetricCore):
     """Base class of the metrics that are not defined on every list.
 
@@ -206,7 +216,7 @@ class EmptyCore(MetricCore):
         super().__post_init__()
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class TiesCore(EmptyCore):
     """Base class of the metrics that depend on the order of tied items.
 
@@ -223,7 +233,7 @@ class TiesCore(EmptyCore):
         super().__post_init__()
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class CutoffCore(TiesCore):
     """Base class of the metrics in which only the items at the first `top_k` positions count.
 
@@ -248,7 +258,7 @@ class CutoffCore(TiesCore):
         return cut_at(self, depth)
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class BinaryCore(CutoffCore):
     """Base class of the cutoff metrics in which an item is either relevant or not.
 
@@ -272,7 +282,7 @@ class BinaryCore(CutoffCore):
         return hits if lists.weights is None else hits * lists.weights
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RetrievedCore(EmptyCore):
     """Base class of the metrics that depend on which items were retrieved.
 

@@ -1,11 +1,10 @@
 """Metrics that count hits: precision, recall, F-beta, R-precision, hit rate and top-k accuracy."""
 
-from dataclasses import dataclass
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, measured_by
+from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, first_hit, placed_sum, within
 from ltr.shapes import check_number, check_whole, largest, positions
@@ -107,7 +106,7 @@ def recall(
     ...
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class FBetaCore(BinaryCore):
     """The arithmetic of `f_beta`."""
 
@@ -311,7 +310,7 @@ def hit_rate(
     ...
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class TopKAccuracyCore(CutoffCore):
     """The arithmetic of `top_k_accuracy`."""
 

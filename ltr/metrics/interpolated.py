@@ -1,12 +1,12 @@
 """Interpolated precision at levels of recall."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import TieOrder
 from ltr.shapes import check_choice, check_number, check_positive, largest, positions
@@ -14,7 +14,7 @@ from ltr.shapes import check_choice, check_number, check_positive, largest, posi
 _ELEVEN = [level / 10 for level in range(11)]
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class InterpolatedPrecisionCore(RetrievedCore):
     """The arithmetic of `interpolated_precision`."""
 

@@ -1,17 +1,17 @@
 """The fraction of judged items."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.shapes import check_top_k
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class JudgedCore(RetrievedCore):
     """The arithmetic of `judged`."""
 

@@ -1,6 +1,6 @@
 """Exact discounted cumulative gain, plain (DCG) and normalized (NDCG)."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from math import isfinite
 from numbers import Real
 from typing import Unpack
@@ -17,13 +17,13 @@ from ltr.gains import (
     ndcg_gains,
 )
 from ltr.kernels.sorting import falling_constants
-from ltr.metrics.core import CutoffCore, ListArguments, measured_by
+from ltr.metrics.core import CutoffCore, ListArguments, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, placed_sum
 from ltr.shapes import positions
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class DCGCore(CutoffCore):
     """The arithmetic of `dcg`."""
 
@@ -67,7 +67,7 @@ class DCGCore(CutoffCore):
         )
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class NDCGCore(DCGCore):
     """The arithmetic of `ndcg`."""
 

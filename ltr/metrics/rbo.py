@@ -1,12 +1,12 @@
 """Rank-biased overlap."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of
 from ltr.operators import descending_order
@@ -16,7 +16,7 @@ RBOTies = Literal["stable"]
 """The other orders of ties, which `evaluate` passes to its metrics, are an error."""
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RBOCore(EmptyCore):
     """The arithmetic of `rbo`."""
 

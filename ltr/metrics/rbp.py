@@ -1,13 +1,20 @@
 """Rank-biased precision, and its residual: how much unjudged items could add to it."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Literal, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.core import BinaryCore, ListArguments, MetricCore, cut_at, measured_by
+from ltr.metrics.core import (
+    BinaryCore,
+    ListArguments,
+    MetricCore,
+    cut_at,
+    measured_by,
+    with_arguments,
+)
 from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.shapes import (
@@ -23,7 +30,7 @@ from ltr.shapes import (
 RBPGain = Literal["binary", "linear", "exp2"]
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RBPCore(BinaryCore):
     """The arithmetic of `rbp`."""
 
@@ -103,7 +110,7 @@ def rbp(
     ...
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class RBPResidualCore(MetricCore):
     """The arithmetic of `rbp_residual`."""
 

@@ -1,17 +1,17 @@
 """Metrics of the set of retrieved items, whatever their order: precision, recall, F-beta."""
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.shapes import check_number, check_positive
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class SetCore(RetrievedCore):
     """Base class of the metrics of the set of retrieved items.
 
@@ -63,7 +63,7 @@ class SetRecallCore(SetCore):
         return hits / relevant.clamp(min=1)
 
 
-@dataclass(eq=False, repr=False)
+@with_arguments
 class SetFBetaCore(SetCore):
     """The arithmetic of `set_f_beta`."""
 

@@ -9,7 +9,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch.utils.data import DataLoader
 
-from ltr.metrics import MRR, NDCG
+from ltr.metrics import MRR, NDCG, RankingMetric
+from ltr.metrics.core import with_arguments
 
 
 @pytest.mark.parametrize("metric", [NDCG(top_k=3), MRR(), pickle.loads(pickle.dumps(NDCG()))])
@@ -20,19 +21,23 @@ def test_a_metric_with_lists_is_not_copied(metric):
 
 
 def test_a_subclass_keeps_the_arguments_of_its_base():
-    scores, labels = torch.rand(2, 3), torch.ones(2, 3)
-    metric = NDCG()
-    metric.update(scores, labels)  # from now on it does not look like a dataclass
-
-    @dataclass(eq=False, repr=False)
+    @with_arguments
     class Own(NDCG):
         factor: float = 2.0
 
     own = Own(top_k=3, factor=4.0)
     assert repr(own) == "Own(top_k=3, factor=4.0)"
-    for one in (metric, own):
-        one.update(scores, labels)
-        assert not is_dataclass(one)
+    for metric in (NDCG(), own):
+        assert not is_dataclass(metric)
+
+
+def test_a_dataclass_is_refused():
+    @dataclass(eq=False, repr=False)
+    class Own(RankingMetric):
+        per_list = NDCG.per_list
+
+    with pytest.raises(TypeError, match="Own must have @with_arguments, not @dataclass"):
+        Own()
 
 
 def test_a_module_logs_the_value_of_all_batches(tmp_path):
