@@ -5,6 +5,7 @@
     ltr predict model new.parquet --output scores.parquet             score a table
     ltr explain model test.parquet --query 17                         explain a ranking
     ltr export model model.onnx                                       for onnxruntime
+    ltr export trees.txt solr/ --to solr                              for a search engine
     ltr serve model                                                   rank over HTTP
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
     ltr convert train.parquet --output train.lists --qid query --label grade     for large files
@@ -59,7 +60,7 @@ _COMMANDS = {
     "test": ("predict:test", "metrics of a model on a table, or of a recipe on its test lists"),
     "predict": ("predict:predict", "write scores and ranks: CSV, Parquet or a TREC run"),
     "explain": ("explain:explain", "why the documents of a query rank as they do"),
-    "export": ("export:export", "write a model for other programs: ONNX, torch.export"),
+    "export": ("export:export", "write a model for other programs: ONNX, search engines"),
     "serve": ("serve:serve", "rank over HTTP"),
     "evaluate": ("evaluate:evaluate", "metrics of a TREC run or a table of scores"),
     "fuse": ("fuse:fuse", "combine the TREC runs of several rankers into one"),

@@ -1,11 +1,20 @@
 """`ltr export`: write a model for other programs."""
 
+from argparse import Namespace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from ltr.cli.arguments import LineParser, saved_files, table_files
 from ltr.cli.errors import CommandError
 from ltr.cli.models import add_model, find_model, load_model
 from ltr.files import check_path
+from ltr.names import one_line
+
+_TREES = {".txt": "lightgbm", ".ubj": "xgboost", ".json": "xgboost", ".cbm": "catboost"}
+"""The libraries of the files of trees that MODEL may be, by suffix."""
+
+_ENGINES = ("opensearch", "elasticsearch", "solr")
 
 
 def exported_files(value: str) -> list[Path]:
@@ -13,26 +22,44 @@ def exported_files(value: str) -> list[Path]:
     path = check_path("path", value)
     if path.suffix in (".onnx", ".pt2"):
         return [path, path.with_suffix(".md")]
+    if path.suffix == ".json":
+        return [path, path.with_suffix(".features.json")]
     return saved_files(value)
 
 
 def export(parser: LineParser, args: list[str]) -> None:
-    """Write a trained model for other programs, with a model card.
+    """Write a trained model for other programs, with a model card or, for engines, its features.
 
     The written model is checked: it must give the model's scores. With --float32, the differences
     are only printed, because a number next to a split of a tree may score otherwise.
+
+    Search engines take trees of numbers, or a linear model. --to opensearch is also for the plugin
+    of Elasticsearch, --to elasticsearch for Elasticsearch's own learning to rank.
     """
-    add_model(parser, "the folder of a model or of a run")
+    kinds = "of LightGBM (.txt), XGBoost (.ubj, .json) or CatBoost (.cbm)"
+    add_model(parser, f"the folder of a model or of a run, or a file {kinds}")
     add = parser.add_argument
-    about = "a file (.onnx, .pt2), or a folder for all"
+    about = "a file (.onnx, .pt2; for engines .json), or a folder for all"
     parser.writes(add("output", metavar="OUTPUT", help=about), exported_files)
-    add("--to", choices=("onnx", "torch"), help="default: by OUTPUT, or onnx")
+    add("--to", choices=("onnx", "torch", *_ENGINES), help="default: by OUTPUT, or onnx")
+    about = "for engines: a missing value goes where the model sends it (default), or where 0 goes"
+    add("--missing", choices=("model", "zero"), default="model", help=about)
     add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
     add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
     add("--float32", action="store_true", help="features of a blend are float32, not float64")
-    about = "a table with labels, for the metrics of the model card"
+    about = "a table with labels, for the metrics of the model card; for engines, rows to compare"
     parser.reads(add("--test", help=about), table_files)
+    add("--qid", metavar="COLUMN", help="the queries of --test, if MODEL is a file of trees")
     given = parser.parse_args(args)
+    if given.to in _ENGINES:
+        _to_engine(given)
+        return
+    for name, used in (("--missing", given.missing == "zero"), ("--qid", given.qid)):
+        if used:
+            raise CommandError(f"{name} is for --to {', '.join(_ENGINES)}")
+    if (trees := _read_trees(find_model(given.model))) is not None:
+        _to_onnx(given, trees)
+        return
 
     from ltr.datasets.prepare import read_table
     from ltr.datasets.table_files import load_table
@@ -66,8 +93,84 @@ def export(parser: LineParser, args: list[str]) -> None:
             test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()
         blend = Blend.load(find_model(given.model), trust=given.trust)
         written = blend.export(given.output, test=test, single=given.float32, **options)
+    _print(written)
+
+
+def _to_onnx(given: Namespace, trees: Any) -> None:
+    """Write a file of trees as ONNX."""
+    from ltr.export import export_model
+
+    if given.test is not None:
+        raise CommandError("--test needs the folder of a model, got a file of trees")
+    options = {"opset": given.opset, "per_document": given.per_document, "single": given.float32}
+    _print(export_model(trees, given.output, to=given.to, **options))
+
+
+def _print(written: Any) -> None:
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
         f"{written.differing} of {written.rows} rows differ by more than 1e-4 of it"
     )
+
+
+def _to_engine(given: Namespace) -> None:
+    """Write a model for a search engine, and print the report."""
+    from ltr.export import export_model
+
+    for name, used in (("--per-document", given.per_document), ("--float32", given.float32)):
+        if used:
+            raise CommandError(f"{name} is for --to onnx, got --to {given.to}")
+    model = _read_trees(find_model(given.model))
+    schema = None
+    if model is None:
+        model = load_model(given)
+        if isinstance(model, OnnxModel):
+            raise CommandError(f"{given.model} is already exported: give the folder of the model")
+        schema = model.schema
+    rows = qid = None
+    if given.test is not None:
+        rows, qid = _rows(given, schema)
+    written = export_model(
+        model, given.output, to=given.to, missing=given.missing, rows=rows, qid=qid
+    )
+    print(f"wrote {written.model} and {written.features}")
+    print(
+        f"largest difference from the model: {written.difference:.1e} of the largest score; rows "
+        f"whose place in their list changes: {written.moved} of {written.rows}"
+    )
+    for note in written.notes:
+        print(f"note: {note}")
+
+
+def _read_trees(path: Path) -> Any:
+    """Return the trees of a file of LightGBM, XGBoost or CatBoost; None for any other path."""
+    if path.is_dir() or path.suffix not in _TREES:
+        return None
+    name = _TREES[path.suffix]
+    try:
+        library = import_module(name)
+        if name == "catboost":
+            return library.CatBoost().load_model(str(path))
+        return library.Booster(model_file=str(path))
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{path} needs {name}, which is not installed") from error
+    except Exception as error:  # the libraries' errors have no common base class
+        raise CommandError(f"{path} cannot be read by {name}: {one_line(str(error))}") from error
+
+
+def _rows(given: Namespace, schema: Any) -> tuple[Any, Any]:
+    """Return the table of --test and the queries of its rows; None if it has none."""
+    from ltr.datasets.table_files import load_table
+
+    levels = {} if schema is None else schema.categories
+    text = {name for name, one in levels.items() if one.kind == "string"}
+    qid = given.qid or (None if schema is None else schema.qid)
+    table = load_table(given.test, text | ({qid} if qid else set()))
+    if qid is None:
+        return table, None
+    if qid not in table.column_names:
+        if given.qid is None:
+            return table, None
+        raise CommandError(f"--qid must be a column of {given.test}, got {qid!r}")
+    return table, table.column(qid).to_pylist()

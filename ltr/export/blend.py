@@ -127,8 +127,8 @@ class ExportedBlend(ExportedModule):
                 members.append(trees if member.named else replace(trees, levels={}))
             else:
                 raise ValueError(
-                    "rankers must be NeuralRankers or trees of LightGBM and XGBoost, got "
-                    f"{member.name}"
+                    "rankers must be NeuralRankers or trees of LightGBM, XGBoost, CatBoost or "
+                    f"scikit-learn, got {member.name}"
                 )
         boosters = [member.ranker if member.named else None for member in blend.members]
         positions = ranker_positions(boosters, blend.schema, blend.columns)
@@ -138,7 +138,7 @@ class ExportedBlend(ExportedModule):
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
-        """Return a blend with a single fitted ranker or `Booster` of LightGBM or XGBoost.
+        """Return a blend with a single fitted ranker of trees; see `read_trees`.
 
         Raises:
             ValueError: `ranker` is of another kind, or the levels of a column are not all text, all
@@ -147,8 +147,8 @@ class ExportedBlend(ExportedModule):
         trees = read_trees(ranker)
         if trees is None:
             raise ValueError(
-                "model must be a RankingModel or a fitted ranker of LightGBM or XGBoost, got "
-                f"{type(ranker).__name__}"
+                "model must be a RankingModel or fitted trees of LightGBM, XGBoost, CatBoost or "
+                f"scikit-learn, got {type(ranker).__name__}"
             )
         names = trees.names
         levels = {names[at]: pd.Index(known) for at, known in trees.levels.items()}

@@ -1,24 +1,32 @@
-"""Boosted trees of LightGBM and XGBoost, as attributes of ONNX's operator for tree ensembles."""
+"""Boosted trees of LightGBM, XGBoost, CatBoost and scikit-learn, read into one form.
+
+`Trees.attributes` writes them for ONNX's operator of tree ensembles.
+"""
 
 import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 # For these objectives, `predict` returns the sum of the leaves. For others, it transforms the sum.
 _LIGHTGBM = {"lambdarank", "rank_xendcg", "regression", "regression_l1", "huber", "fair"}
 _LIGHTGBM |= {"quantile", "mape", "custom", "none", ""}
 _XGBOOST = {"reg:squarederror", "reg:absoluteerror", "reg:quantileerror", "reg:pseudohubererror"}
 _XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
+_CATBOOST_TRANSFORMED = {"Poisson", "Tweedie", "RMSEWithUncertainty", "Cox", "SurvivalAft"}
+_SKLEARN_TRANSFORMED = {"poisson", "gamma"}
 
 _ZERO = float(np.float32(1e-35))  # LightGBM treats absolute values up to this one as 0
 _INFINITE = 1e300
 """LightGBM's splits >= this value are infinite: they separate missing values from other values."""
-_LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
+LESS_OR_EQUAL, _LESS, EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
 
 
 @dataclass
@@ -28,7 +36,8 @@ class Trees:
     A node compares a column with a value. The true child follows if the comparison holds.
 
     Attributes:
-        single: whether the library compares float32 values (XGBoost), not float64 (LightGBM).
+        single: whether the library compares float32 values (XGBoost, CatBoost), not float64
+            (LightGBM, scikit-learn).
         missing: a value that counts as missing, besides NaN.
         base: the value that is added to the sum of the leaves.
         nodes: one tuple per node: (tree, node, column, mode, value, true child, false child,
@@ -70,7 +79,9 @@ class Trees:
         dtype = np.float32 if single else np.float64
         numbers = {
             # A float32 value is <= a split exactly if it is <= the split rounded down to float32.
-            "nodes_values": _down(values, modes) if single else np.array(values),
+            "nodes_values": np.where(np.array(modes) == LESS_OR_EQUAL, down(values), values)
+            if single
+            else np.array(values),
             "target_weights": factor * np.array([value for *_, value in self.leaves]),
             "base_values": factor * np.array([self.base]),
         }
@@ -97,10 +108,11 @@ class Trees:
 
 
 def read_trees(ranker: Any) -> Trees | None:
-    """Return the trees of a fitted ranker or a `Booster` of LightGBM or XGBoost; else None.
+    """Return the trees of a fitted ranker of one of the libraries, or of a `Booster`; else None.
 
     Raises:
-        ValueError: ONNX cannot express this kind of tree, or the transformation of the trees' sum.
+        ValueError: `Trees` cannot express this kind of tree, or the transformation of the trees'
+            sum.
     """
     package = type(ranker).__module__.partition(".")[0]
     booster = getattr(ranker, "booster_", ranker)
@@ -108,6 +120,10 @@ def read_trees(ranker: Any) -> Trees | None:
         return _read_lightgbm(booster)
     if package == "xgboost" and (hasattr(ranker, "get_booster") or hasattr(ranker, "save_raw")):
         return _read_xgboost(ranker)
+    if package == "catboost" and hasattr(ranker, "save_model"):
+        return _read_catboost(ranker)
+    if isinstance(ranker, HistGradientBoostingRegressor):
+        return _read_sklearn(ranker)
     return None
 
 
@@ -159,7 +175,7 @@ def _add_lightgbm(trees: Trees, tree: int, root: dict[str, Any], scale: float) -
             split = _ZERO if split >= 0 else math.nextafter(-_ZERO, -math.inf)
         split = math.inf if split >= _INFINITE else split
         trees.nodes.append(
-            (tree, number, column, _LESS_OR_EQUAL, split, left, right, int(goes_left))
+            (tree, number, column, LESS_OR_EQUAL, split, left, right, int(goes_left))
         )
 
 
@@ -190,7 +206,7 @@ def _add_any(
     true, false, missing = branches
     chain = [number, *range(free, free + len(categories) - 1)]
     for node, following, category in zip(chain, [*chain[1:], false], categories, strict=True):
-        row = (tree, node, column, _EQUAL, float(category), true, following, missing)
+        row = (tree, node, column, EQUAL, float(category), true, following, missing)
         trees.nodes.append(row)
     return free + len(categories) - 1
 
@@ -249,9 +265,84 @@ def _add_xgboost(trees: Trees, tree: int, arrays: dict[str, Any]) -> None:
             trees.nodes.append((tree, node, column, _LESS, split, left, right, int(default)))
 
 
-def _down(values: Sequence[float], modes: Sequence[str]) -> np.ndarray:
-    """Return values in float32, rounded down if their mode is <=, otherwise to the nearest."""
-    exact = np.array(values)
-    rounded = exact.astype(np.float32)
-    above = (rounded.astype(np.float64) > exact) & (np.array(modes) == _LESS_OR_EQUAL)
-    return np.where(above, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+def _read_catboost(ranker: Any) -> Trees:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.json")
+        ranker.save_model(str(path), format="json")
+        model = json.loads(path.read_text())
+    loss = model["model_info"]["params"]["loss_function"]["type"]
+    scale, bias = model["scale_and_bias"]
+    if loss in _CATBOOST_TRANSFORMED or len(bias) > 1:
+        raise ValueError(f"a ranker must predict the sum of its trees, got loss {loss!r}")
+    info = model["features_info"]
+    flat = {one["feature_index"]: one["flat_feature_index"] for one in info["float_features"]}
+    # A missing value is below all borders, unless it is above all.
+    above = {
+        flat[x["feature_index"]]: x["nan_value_treatment"] == "AsTrue"
+        for x in info["float_features"]
+    }
+    trees = Trees(True, list(ranker.feature_names_), base=float(bias[0]))
+
+    def add(tree: int, number: int, split: dict[str, Any], left: int, right: int) -> None:
+        if split["split_type"] != "FloatFeature":
+            raise ValueError(
+                "a ranker of CatBoost must split numbers alone, got cat_features, text or "
+                f"embeddings ({split['split_type']})"
+            )
+        column = flat[split["float_feature_index"]]
+        row = tree, number, column, LESS_OR_EQUAL, split["border"], left, right
+        trees.nodes.append((*row, int(not above[column])))
+
+    for tree, one in enumerate(model.get("oblivious_trees", ())):
+        # Every node of a level has the same split; the last split stands in the root. The nodes
+        # are numbered as in a heap. A split that holds sets its bit in the index of the leaf.
+        splits, values = one.get("splits") or [], one["leaf_values"]
+        for level, split in enumerate(reversed(splits)):
+            for number in range(2**level - 1, 2 ** (level + 1) - 1):
+                add(tree, number, split, 2 * number + 1, 2 * number + 2)
+        trees.leaves += [
+            (tree, len(values) - 1 + at, scale * value) for at, value in enumerate(values)
+        ]
+    for tree, root in enumerate(model.get("trees", ())):
+        waiting, free = [(root, 0)], 1
+        while waiting:
+            node, number = waiting.pop()
+            if "split" not in node:
+                trees.leaves.append((tree, number, scale * node["value"]))
+                continue
+            add(tree, number, node["split"], free, free + 1)
+            waiting += [(node["left"], free), (node["right"], free + 1)]
+            free += 2
+    return trees
+
+
+def _read_sklearn(ranker: Any) -> Trees:
+    if ranker.loss in _SKLEARN_TRANSFORMED:
+        raise ValueError(f"a ranker must predict the sum of its trees, got loss {ranker.loss!r}")
+    names = getattr(ranker, "feature_names_in_", None)
+    width = ranker.n_features_in_
+    names = [f"x{i}" for i in range(width)] if names is None else [*names]
+    # scikit-learn has no public view of these trees.
+    trees = Trees(False, names, base=float(np.ravel(ranker._baseline_prediction)[0]))
+    for tree, (predictor,) in enumerate(ranker._predictors):
+        for number, node in enumerate(predictor.nodes):
+            if node["is_leaf"]:
+                trees.leaves.append((tree, number, float(node["value"])))
+                continue
+            if node["is_categorical"]:
+                raise ValueError(
+                    "a ranker of scikit-learn must split numbers alone, got categorical_features"
+                )
+            column, split = int(node["feature_idx"]), float(node["num_threshold"])
+            children = int(node["left"]), int(node["right"]), int(node["missing_go_to_left"])
+            trees.nodes.append((tree, number, column, LESS_OR_EQUAL, split, *children))
+    return trees
+
+
+def down(values: Any) -> np.ndarray:
+    """Return the largest float32 values that are at most the values."""
+    exact = np.asarray(values, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(np.float32)
+        below = np.nextafter(rounded, np.float32(-np.inf))
+    return np.where(rounded.astype(np.float64) > exact, below, rounded)

@@ -6,13 +6,13 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from ltr.config.folder import Saved, write_folder
 from ltr.export.blend import ExportedBlend
 from ltr.export.card import CardMetrics, Difference, model_card
+from ltr.export.engines import ENGINES, Engine, EngineExport, Missing, export_engine
 from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder
 from ltr.models import RankingModel
@@ -57,6 +58,7 @@ class Exported:
     differing: int
 
 
+@overload
 def export_model(
     model: Any,
     path: str | PathLike[str],
@@ -67,54 +69,113 @@ def export_model(
     per_document: bool = False,
     single: bool = False,
     saved: Saved | None = None,
-) -> Exported:
+) -> Exported: ...
+@overload
+def export_model(
+    model: Any,
+    path: str | PathLike[str],
+    *,
+    to: Engine,
+    missing: Missing = "model",
+    rows: Any = None,
+    qid: Any = None,
+) -> EngineExport: ...
+def export_model(
+    model: Any,
+    path: str | PathLike[str],
+    *,
+    to: Target | Engine | None = None,
+    opset: int = 17,
+    evaluation: CardMetrics | None = None,
+    per_document: bool = False,
+    single: bool = False,
+    saved: Saved | None = None,
+    missing: Missing = "model",
+    rows: Any = None,
+    qid: Any = None,
+) -> Exported | EngineExport:
     """Write a model to a file for other programs, and check that the file gives the same scores.
 
-    The file takes raw features, with NaN for a missing value, and codes of categories. It contains
-    the transform. It takes any number of lists, of any lengths. The check scores lists of 1 to 130
-    documents, with values within the range of the training data and far outside it, missing values
-    and unseen categories. For trees, some values lie exactly on splits, and some next to splits.
+    For "onnx" and "torch", the file takes raw features, with NaN for a missing value, and codes of
+    categories. It contains the transform. It takes any number of lists, of any lengths. The check
+    scores lists of 1 to 130 documents, with values within the range of the training data and far
+    outside it, missing values and unseen categories. For trees, some values lie exactly on splits,
+    and some next to splits.
+
+    For a search engine, the file is JSON of trees or of a weighted sum. Engines compare float32
+    numbers, and OpenSearch and Solr sum float32 scores, so that each addition rounds by up to 6e-8
+    of the sum. The check reads the file by the rule of the engine, also with missing values and
+    values at and next to every threshold. Columns of categories, columns relative to the list and
+    networks are errors.
 
     Args:
-        model: a `RankingModel`; the `model_` of a `Blend` of networks and of trees of LightGBM and
-            XGBoost; or a fitted `LGBMRanker` or `XGBRanker`, a regressor of these libraries, or a
-            `Booster`. `Blend.export` and `NeuralRanker.export` call this function.
+        model: a `RankingModel`; the `model_` of a `Blend` of networks and trees; or a fitted ranker
+            or regressor of LightGBM, XGBoost or CatBoost, a `Booster`, or a
+            `HistGradientBoostingRegressor`. `Blend.export` and `NeuralRanker.export` call this
+            function. For a search engine: such trees, a `Blend` of them, or a `NeuralRanker` or
+            `RankingModel` with a `LinearScorer` (or an `AdditiveScorer` without hidden layers),
+            alone or behind `Standardize`.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
             made if it is missing. The folder gets the model, `README.md` (the card) and what
             `saved` says. If the process is killed, each of these files is the old one or the new
-            one.
+            one. For a search engine: a file that ends in .json, with `NAME.features.json` beside
+            it; or a folder, which gets `model.json` and `features.json`.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
-            `torch.export` for `torch.export.load`. Neither needs ltr. Default: the format that the
-            ending of `path` names, otherwise "onnx".
+            `torch.export` for `torch.export.load`. Neither needs ltr. Or "opensearch" (also for the
+            plugin of Elasticsearch), "elasticsearch" (its own learning to rank) or "solr". Default:
+            the format that the ending of `path` names, otherwise "onnx".
         opset: the version of the ONNX operator set, >= 14, or >= 15 for a model with trees. onnx
             cannot convert a model to an older version.
         evaluation: metrics for the card; see `card_metrics`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-        single: whether features are float32, for models of LightGBM and XGBoost. Default: float64,
-            so that a value next to a split takes the same branch as in the model. With float32 it
-            may take the other branch. Such rows are not errors; `Exported.differing` counts them.
+        single: whether features are float32, for trees. Default: float64, so that a value next to a
+            split takes the same branch as in the model. With float32 it may take the other branch.
+            Such rows are not errors; `Exported.differing` counts them.
         saved: what makes a folder loadable. Default: the parts of a `RankingModel`, otherwise
             nothing.
+        missing: where a search engine sends a missing value: "model", as the model does, or "zero",
+            as it sends 0, for engines that know no missing values.
+        rows: a table or an array (rows, columns) of rows that the check of a search engine's file
+            compares too. Its report says what their missing values cost.
+        qid: (rows,), the query of each of these rows. Default: they are one list.
+
+    Returns:
+        An `Exported`, or an `EngineExport` for a search engine.
 
     Raises:
-        ValueError: an argument is wrong, a package is missing, the path cannot be written, the
-            model gives a score that is not finite or cannot be exported, or a score of the export
-            differs by more than 1e-5 of the largest absolute score (float32 trees are exempt). All
-            files are then unchanged.
+        ValueError: an argument is wrong or does not belong to the format, a package is missing, the
+            path cannot be written, the model gives a score that is not finite or cannot be
+            exported, or a score of the export differs by more than 1e-5 of the largest absolute
+            score (float32 trees are exempt). All files are then unchanged.
 
     >>> from tempfile import mkdtemp
     >>> from ltr.models import LinearScorer
     >>> model = RankingModel(LinearScorer(3))
     >>> export_model(model, Path(mkdtemp(), "model.pt2"), to="torch").difference
     0.0
+    >>> from lightgbm import LGBMRegressor
+    >>> X, y = np.random.default_rng(0).normal(size=(100, 2)), np.arange(100)
+    >>> trees = LGBMRegressor(n_estimators=5, verbose=-1).fit(X, y)
+    >>> export_model(trees, Path(mkdtemp(), "model.json"), to="opensearch", rows=X).moved
+    0
     """
+    if to in ENGINES:
+        others = {"evaluation": evaluation, "saved": saved}
+        others |= {"per_document": per_document or None, "single": single or None}
+        _refuse(others, to)
+        with _naming(Path(path)):
+            return export_engine(model, path, cast(Engine, to), missing, rows, qid)
+    if missing != "model":
+        raise ValueError(f"missing must be 'model' for to={to!r}, got {missing!r}")
+    _refuse({"rows": rows, "qid": qid}, to)
     if evaluation is not None and not isinstance(evaluation, CardMetrics):
         raise ValueError(f"evaluation must be a result of `card_metrics`, got {evaluation!r}")
     path = Path(path)
     if to is None:
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
-    if to not in _SUFFIX:
-        raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
+    if to not in ("onnx", "torch"):
+        known = ", ".join(map(repr, (*_SUFFIX, *ENGINES)))
+        raise ValueError(f"to must be one of {known}, got {to!r}")
     if to != "onnx" and not isinstance(model, RankingModel):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if is_file(path):
@@ -151,6 +212,13 @@ def export_model(
                 first.write_bytes(content)
                 second.write_bytes(text)
     return Exported(target, card, compared.largest, compared.rows, compared.differing)
+
+
+def _refuse(given: Mapping[str, Any], to: str | None) -> None:
+    """Raise a `ValueError` for an argument that is not None and that the format does not take."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} must not be given for to={to!r}, got {type(value).__name__}")
 
 
 def is_file(path: str | PathLike[str]) -> bool:

@@ -1,16 +1,21 @@
-"""`ltr export`, from the folder of a run and from one of NeuralRanker."""
+"""`ltr export`, from the folder of a run, from one of NeuralRanker, and from files of trees."""
+
+import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from lightgbm import LGBMRegressor
+from lightgbm import LGBMRanker, LGBMRegressor
 
 from ltr.cli import main
+from ltr.cli.export import _ENGINES
 from ltr.datasets import TableTransform
 from ltr.datasets.prepare import prepare
 from ltr.datasets.transforms import fit_documents
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 from ltr.export import export_model
+from ltr.export.engines import ENGINES
 from ltr.models import MLPScorer, RankingModel
 from ltr.serving import OnnxRanker
 
@@ -66,3 +71,58 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
         assert error.startswith("ltr export: ")
         assert error.count("\n") == 1
         assert message in error
+
+
+REPORT = re.compile(
+    r"wrote (\S+) and (\S+)\nlargest difference from the model: \S+ of the largest score; "
+    r"rows whose place in their list changes: 0 of \d+\n(note: .*\n)*"
+)
+
+
+def test_trees_for_search_engines(frame, tmp_path, capsys):
+    assert _ENGINES == ENGINES
+    X = frame[["price"]].assign(age=np.arange(240) % 7)
+    ranker = LGBMRanker(n_estimators=5, verbose=-1).fit(X, frame["grade"], group=[6] * 40)
+    ranker.booster_.save_model(tmp_path / "trees.txt")
+    X.assign(query=frame["query"]).to_csv(tmp_path / "rows.csv", index=False)
+    blend = Blend([LGBMRanker(n_estimators=5, verbose=-1)], verbose=0)
+    blend.fit(X, frame["grade"], qid=frame["query"]).save(tmp_path / "blend")
+    frame.assign(age=X["age"]).to_parquet(tmp_path / "rows.parquet")
+    for to in _ENGINES:
+        out = tmp_path / to
+        args = ["export", str(tmp_path / "trees.txt"), str(out), "--to", to]
+        assert main([*args, "--test", str(tmp_path / "rows.csv"), "--qid", "query"]) == 0
+        written = REPORT.fullmatch(capsys.readouterr().out)
+        assert written is not None
+        assert written.groups()[:2] == (str(out / "model.json"), str(out / "features.json"))
+        args = ["export", str(tmp_path / "blend"), str(tmp_path / "b.json"), "--to", to]
+        assert main([*args, "--missing", "zero", "--test", str(tmp_path / "rows.parquet")]) == 0
+        assert REPORT.fullmatch(capsys.readouterr().out)
+        assert "price" in json.dumps(json.loads((tmp_path / "b.json").read_text()))
+    assert main(["export", str(tmp_path / "trees.txt"), str(tmp_path / "trees.onnx")]) == 0
+    assert "0 of 1424 rows differ" in capsys.readouterr().out
+
+
+def test_mistakes_with_search_engines(frame, tmp_path, capsys):
+    ranker = LGBMRegressor(n_estimators=2, verbose=-1).fit(frame[["price"]], frame["grade"])
+    trees, rows = str(tmp_path / "trees.txt"), str(tmp_path / "rows.parquet")
+    ranker.booster_.save_model(trees)
+    frame.to_parquet(rows)
+    (tmp_path / "bad.txt").write_text("no trees")
+    network = NeuralRanker(scorer=MLPScorer(hidden=(4,)), members=1, max_epochs=1, verbose=0)
+    network.fit(frame[["price"]], frame["grade"], qid=frame["query"]).save(tmp_path / "network")
+    out = str(tmp_path / "out")
+    for args, message in (
+        ([str(tmp_path / "network"), out, "--to", "solr"], "export it to ONNX, for Vespa or"),
+        ([trees, out, "--to", "solr", "--per-document"], "--per-document is for --to onnx"),
+        ([trees, out, "--missing", "zero"], "--missing is for --to opensearch, elasticsearch"),
+        ([trees, out, "--to", "solr", "--test", rows, "--qid", "q"], "--qid must be a column of"),
+        ([trees, f"{out}.onnx", "--to", "solr"], "path must end in .json"),
+        ([str(tmp_path / "bad.txt"), out, "--to", "solr"], "bad.txt cannot be read by lightgbm"),
+        ([trees, out, "--to", "onnx", "--test", rows], "--test needs the folder of a model"),
+    ):
+        assert main(["export", *args]) == 2, args
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert message in error
+    assert not (tmp_path / "out").exists()
