@@ -117,6 +117,7 @@ def _print(written: Any) -> None:
 def _to_engine(given: Namespace) -> None:
     """Write a model for a search engine, and print the report."""
     from ltr.export import export_model
+    from ltr.models.onnx import OnnxModel
 
     for name, used in (("--per-document", given.per_document), ("--float32", given.float32)):
         if used:
@@ -137,7 +138,7 @@ def _to_engine(given: Namespace) -> None:
     print(f"wrote {written.model} and {written.features}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; rows "
-        f"whose place in their list changes: {written.moved} of {written.rows}"
+        f"whose position in their list changes: {written.moved} of {written.rows}"
     )
     for note in written.notes:
         print(f"note: {note}")

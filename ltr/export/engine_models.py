@@ -14,7 +14,7 @@ from ltr.export.forest import Forest, forest_of, is_category
 from ltr.export.trees import Trees, read_trees
 from ltr.models import AdditiveScorer, Ensemble, LinearScorer, RankingModel, Scorer
 from ltr.models.blend import BlendModel, Rows
-from ltr.models.ranking_model import read_frame
+from ltr.models.predictor import read_frame
 from ltr.models.trees import ranker_positions, scores_of, tree_values
 
 _INSTEAD = (

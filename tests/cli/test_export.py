@@ -75,7 +75,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
 
 REPORT = re.compile(
     r"wrote (\S+) and (\S+)\nlargest difference from the model: \S+ of the largest score; "
-    r"rows whose place in their list changes: 0 of \d+\n(note: .*\n)*"
+    r"rows whose position in their list changes: 0 of \d+\n(note: .*\n)*"
 )
 
 

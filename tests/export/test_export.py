@@ -263,7 +263,7 @@ def test_the_range_of_training(transform):
 def test_bad_arguments(ranker, tmp_path):
     module = RankingModel(LinearScorer(2))
     for arguments, message in (
-        ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
+        ({"to": "tflite"}, "to must be one of 'onnx', 'torch'"),
         ({"opset": 3}, "opset must be >= 14, got 3"),
         ({"opset": 99}, "opset must be one that torch and onnx can write, got 99"),
         ({"evaluation": 0.5}, "evaluation must be a result of `card_metrics`, got 0.5"),
