@@ -2,8 +2,9 @@
 
     LTR_DATA=data python benchmarks/blend_trees.py
 
-One `NeuralRanker()` and six fits of LightGBM, with the learning rate 0.1, 0.05 or 0.03 and 15 or 31
-leaves and the other settings of `Blend()`, are made of each fold. A rule takes some of the fits,
+One `NeuralRanker()` and eight fits of LightGBM are made of each fold: with the learning rate 0.1,
+0.05 or 0.03, 15 or 31 leaves and the other settings of `Blend()`, and at 0.05 with all rows and
+columns for each tree, of which `Blend()` draws four fifths. A rule takes some of the fits,
 chooses by NDCG@10 of the validation lists, and is blended with the network as `Blend` does. Its
 seconds are the CPU time of the fits that it needs. Each set and seed is one trial in
 benchmarks/results/blend_trees.json; what is there is not run again.
@@ -17,7 +18,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,55 +41,74 @@ ROWS = 50_000
 RATES, LEAVES = (0.1, 0.05, 0.03), (15, 31)
 TODAY = "0.05, leaves chosen"
 
-Key = tuple[float, int]
+Key = tuple[float, int, bool]
+"""The learning rate, the leaves, and whether each tree gets all rows and columns."""
+
 Fits = Mapping[Key, Mapping[str, Any]]
 
 
-def _best(fits: Fits, *keys: Key) -> Key:
-    return max(keys, key=lambda key: fits[key]["quality"])
+Choice = tuple[list[Key], set[Key]]
+"""The fits that are averaged, and those that the rule needs."""
 
 
-def _at(rate: float) -> list[Key]:
-    return [(rate, leaves) for leaves in LEAVES]
+def _best(fits: Fits, keys: Iterable[Key]) -> Key:
+    return max(keys, key=lambda key: fits[key]["quality"].mean())
 
 
-def _then(first: float, later: float, keep: bool) -> Callable[[Fits], tuple[list[Key], set[Key]]]:
-    """Return the rule that chooses the leaves at one rate, and fits them at another one too."""
-
-    def rule(fits: Fits) -> tuple[list[Key], set[Key]]:
-        chosen = _best(fits, *_at(first))
-        other = later, chosen[1]
-        return [_best(fits, chosen, other) if keep else other], {*_at(first), other}
-
-    return rule
+def _at(rate: float, whole: bool = False) -> list[Key]:
+    return [(rate, leaves, whole) for leaves in LEAVES]
 
 
-RULES: dict[str, Callable[[Fits], tuple[list[Key], set[Key]]]] = {
-    TODAY: lambda fits: ([_best(fits, *_at(0.05))], {*_at(0.05)}),
-    "0.1, leaves chosen": lambda fits: ([_best(fits, *_at(0.1))], {*_at(0.1)}),
-    "0.03, leaves chosen": lambda fits: ([_best(fits, *_at(0.03))], {*_at(0.03)}),
-    "0.05, then 0.03 if better": _then(0.05, 0.03, keep=True),
-    "leaves chosen at 0.1, then 0.05": _then(0.1, 0.05, keep=False),
-    "leaves chosen at 0.1, then 0.03": _then(0.1, 0.03, keep=False),
-    "the best of six": lambda fits: ([_best(fits, *fits)], {*fits}),
+def _of(fits: Fits, keys: Iterable[Key]) -> Choice:
+    return [_best(fits, keys)], {*keys}
+
+
+def _then(fits: Fits, first: float, later: float, keep: bool) -> Choice:
+    """Choose the leaves at one rate, and fit them at another one too."""
+    chosen = _best(fits, _at(first))
+    other = later, chosen[1], False
+    return [_best(fits, (chosen, other)) if keep else other], {*_at(first), other}
+
+
+def _whole(fits: Fits, errors: float, both: bool) -> Choice:
+    """Take all rows and columns if that gains more than so many standard errors."""
+    chosen = _best(fits, _at(0.05))
+    others = _at(0.05, whole=True) if both else [(0.05, chosen[1], True)]
+    other = _best(fits, others)
+    gain = fits[other]["quality"] - fits[chosen]["quality"]
+    better = gain.mean() > errors * gain.std(ddof=1) / len(gain) ** 0.5
+    return [other if better else chosen], {*_at(0.05), *others}
+
+
+RULES: dict[str, Callable[[Fits], Choice]] = {
+    TODAY: lambda fits: _of(fits, _at(0.05)),
+    "0.1, leaves chosen": lambda fits: _of(fits, _at(0.1)),
+    "0.03, leaves chosen": lambda fits: _of(fits, _at(0.03)),
+    "0.05, then 0.03 if better": lambda fits: _then(fits, 0.05, 0.03, keep=True),
+    "leaves chosen at 0.1, then 0.05": lambda fits: _then(fits, 0.1, 0.05, keep=False),
+    "leaves chosen at 0.1, then 0.03": lambda fits: _then(fits, 0.1, 0.03, keep=False),
+    "the best of six": lambda fits: _of(fits, [*_at(0.1), *_at(0.05), *_at(0.03)]),
     "0.05, the mean of both": lambda fits: (_at(0.05), {*_at(0.05)}),
     "0.03, the mean of both": lambda fits: (_at(0.03), {*_at(0.03)}),
+    "all rows and columns, leaves chosen": lambda fits: _of(fits, _at(0.05, whole=True)),
+    "all rows and columns if clearly better": lambda fits: _whole(fits, 2, both=False),
+    "all rows and columns if clearly better, leaves chosen": lambda fits: _whole(fits, 2, True),
+    "all rows and columns if better": lambda fits: _whole(fits, 0, both=False),
 }
 """By their names: which fits are averaged, and which ones the rule needs."""
 
 
-def trees(fold: Fold, rate: float, leaves: int) -> Any:
-    """Return LightGBM as in `Blend()`, fitted."""
+def trees(fold: Fold, rate: float, leaves: int, whole: bool) -> Any:
+    """Return LightGBM as in `Blend()`, fitted; `whole` takes all rows and columns for each tree."""
+    parts = {"subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.8}
     model = lightgbm.LGBMRanker(
         num_leaves=leaves,
         learning_rate=rate,
         n_estimators=1000 if rate >= 0.05 else 2000,
-        subsample=0.8,
-        subsample_freq=1,
-        colsample_bytree=0.8,
         early_stopping_round=50,
         n_jobs=1,
         verbose=-1,
+        **({} if whole else parts),
     )
     train, val = fold.train, fold.val
     lists = {"eval_set": [(val.X, val.y)], "eval_group": [val.lengths], "eval_at": [10]}
@@ -105,13 +125,13 @@ def fits_of(fold: Fold, seed: int) -> tuple[dict[str, Any], dict[Key, dict[str, 
     first: dict[str, Any] = {"seconds": time.process_time() - start}
     first |= {side: network.predict(x.X, x.qid).astype(float) for side, x in sides.items()}
     found = {}
-    for rate, leaves in product(RATES, LEAVES):
+    for key in [*product(RATES, LEAVES, [False]), *_at(0.05, whole=True)]:
         start = time.process_time()
-        model = trees(fold, rate, leaves)
+        model = trees(fold, *key)
         one: dict[str, Any] = {"seconds": time.process_time() - start}
         one |= {side: model.predict(x.X) for side, x in sides.items()}
-        one["quality"] = values(one["val"], fold.val.y, fold.val.lengths).mean()
-        found[rate, leaves] = one
+        one["quality"] = values(one["val"], fold.val.y, fold.val.lengths)
+        found[key] = one
     return first, found
 
 
